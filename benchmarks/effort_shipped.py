@@ -54,10 +54,12 @@ def counted(simulate: Callable[[], Any]) -> int:
     """Iterations of ranks that are simulated by calling it, windows that do not do included."""
     count, epoch = 0, SimulatedMachine.epoch
 
-    def counting(machine: SimulatedMachine, plan: EpochPlan, *rest: Any) -> SimulatedEpoch:
+    def counting(
+        machine: SimulatedMachine, plan: EpochPlan, *arguments: Any, **options: Any
+    ) -> SimulatedEpoch:
         nonlocal count
         count += plan.iterations * machine.scenario.world_size
-        return epoch(machine, plan, *rest)
+        return epoch(machine, plan, *arguments, **options)
 
     SimulatedMachine.epoch = counting  # type: ignore[assignment]
     try:

@@ -168,7 +168,9 @@ def simulated(scenario: Scenario) -> Times:
     nbytes = sample_nbytes(scenario)
     plan = next(plan_epochs(scenario, nbytes))
     dataset, cached = scenario.workload.dataset, plan.sent_from_cache
-    costs = exchange_costs(plan.exchange, schedule, dataset, nbytes, cached, plan.iterations)
+    costs = exchange_costs(
+        plan.exchange, schedule, dataset, nbytes=nbytes, cached=cached, iterations=plan.iterations
+    )
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     assert resources.ranks_per_host == 1
     messages = messages_of(costs, 0, resources, scenario.workload.loader.reads_in_flight)

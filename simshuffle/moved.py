@@ -33,7 +33,7 @@ NEW_PLACES = {
     "studies.planning": "extensions.planning",
     **{old: f"{room}.{old.split('.')[-1]}" for room, olds in FOLDERS.items() for old in olds},
 }
-"""By the old name of a folder or file, below ``simshuffle``, the new one."""
+"""New place of each folder or file that moved, by its old name below ``simshuffle``."""
 
 
 def find_new_name(name: str) -> str | None:

@@ -35,14 +35,14 @@ Row = dict[str, Any]
 SHOWN = {OPENS: "opens", PFS: "PFS", SSD: "SSD", DECODE: "decode"}
 """The resources with a column; the others are named where they are the bottleneck."""
 SHOWN_OF_STORE = {REQUESTS: "requests", STORE: "store"}
-"""Those of an object store, where a run reads from one."""
+"""Bounds of an object store that are shown where a run reads from one."""
 COMPUTE = {
     "given": "from the step times",
     "hooks": "for hooks (overlap.hooks)",
     "jitter": "of waiting for the slowest rank (jitter.compute)",
     "slowed": "or more of slow-down while gradients travel (overlap.slowdown; not in the bounds)",
 }
-"""What a part of the compute of an iteration is."""
+"""Words for the sources of the compute of an iteration."""
 ABOUT = (
     "Each number is the least time that one resource alone needs, on average; the simulation adds"
     " contention and waiting. The last epoch is shown."
@@ -54,7 +54,7 @@ NOT_TIMED = (
     "of a machine like an AMD EPYC; 9 of 10 runs within a factor of {within:.2g}, until"
     " some were timed on this one"
 )
-"""What estimates of a simulation rest on."""
+"""The measurement behind estimates of a simulation's time."""
 Style = Mapping[str, Any]
 NUMBER: Style = {"justify": "right", "no_wrap": True}
 RIGHT: Style = {"justify": "right"}

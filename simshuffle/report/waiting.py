@@ -181,22 +181,15 @@ def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
     end_of_step = np.full(steps * ranks, -np.inf)
     exclusive = label[phase] >= 0
     np.maximum.at(end_of_step, flat_index[exclusive], end[exclusive])
-    end_of_step = end_of_step.reshape(steps, ranks)[1:-1]
-    # a rank that takes no part in a step is not late for the next one
-    earliest = np.where(np.isfinite(end_of_step), end_of_step, np.inf).min(axis=1, keepdims=True)
-    end_of_step = np.where(np.isfinite(end_of_step), end_of_step, earliest)
-    delay = end_of_step - end_of_step.min(axis=1, keepdims=True)
-    saving_delay = (
-        total(label[phase] == saving)[1:-1, :, saving] if saving >= 0 else np.zeros(delay.shape)
-    )
-    saving_delay = np.minimum(saving_delay - saving_delay.min(axis=1, keepdims=True), delay)
+    delay = _delays(end_of_step.reshape(steps, ranks)[1:-1])
+    saving_delay = np.zeros(delay.shape)
+    if saving >= 0:
+        saved = total(label[phase] == saving)[1:-1, :, saving]
+        saving_delay = np.minimum(saved - saved.min(axis=1, keepdims=True), delay)
     work[2:, :, exchange] += delay - saving_delay
     work[2:, :, max(saving, 0)] += saving_delay
     waited = total(~is_later & is_idle)
     last = waited.sum(axis=2).argmin(axis=1)
-    excess = (work[np.arange(steps), last][:, None] - work).clip(min=0.0)
-    total_excess = excess.sum(axis=2, keepdims=True)
-    share = np.divide(excess, total_excess, out=np.zeros_like(excess), where=total_excess > 0)
     return Waits(
         step,
         label[phase],
@@ -205,9 +198,37 @@ def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
         waited,
         total(is_later & is_idle),
         total(is_idle),
-        share,
+        _shares_of_cause(work, last),
         last,
     )
+
+
+def _delays(end_of_step: Floats) -> Floats:
+    """Return by how many s each rank is later than the first one, (steps, ranks).
+
+    Args:
+        end_of_step: (steps, ranks) s; -inf for a rank that takes no part in a step, which is not
+            late for the next one.
+    """
+    takes_part = np.isfinite(end_of_step)
+    earliest = np.where(takes_part, end_of_step, np.inf).min(axis=1, keepdims=True)
+    end_of_step = np.where(takes_part, end_of_step, earliest)
+    delay: Floats = end_of_step - end_of_step.min(axis=1, keepdims=True)
+    return delay
+
+
+def _shares_of_cause(work: Floats, last: Ints) -> Floats:
+    """Return the share of each label in what the last rank works longer than a rank.
+
+    Args:
+        work: (steps, ranks, labels) s.
+        last: (steps,) the rank for which the others wait.
+    """
+    excess = (work[np.arange(len(work)), last][:, None] - work).clip(min=0.0)
+    total_excess = excess.sum(axis=2, keepdims=True)
+    shares: Floats = np.zeros_like(excess)
+    np.divide(excess, total_excess, out=shares, where=total_excess > 0)
+    return shares
 
 
 # ---------------------------------------------------------------------------- hosts waited for

@@ -21,8 +21,9 @@ MOST_COMBINATIONS = 100_000
 """Combinations of a grid."""
 
 References = Mapping[str, Callable[[str], Any]]
-"""For each dotted key whose value may be a name: the plain values that a name stands for; raises an
-`InputError` if it stands for none."""
+"""Functions by dotted key: each returns the plain values that a name as value stands for, or raises
+an `InputError` if it stands for none.
+"""
 
 # ---------------------------------------------------------------------------- setting a dotted key
 

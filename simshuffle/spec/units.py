@@ -154,7 +154,7 @@ _WORDS = (
     (r"(?i)bits(?=/|$)", "bit"),
     (r"(?i)(hz|i?ops(/s)?)$", "/s"),
 )
-"""What people write for a unit, and its symbol."""
+"""Spellings of units, and their symbols."""
 
 
 def _hint(unit: str, dimension: Dimension) -> str:

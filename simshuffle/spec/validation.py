@@ -83,7 +83,7 @@ _RULES = {
 }
 _RULES["model_attributes_type"] = _RULES["model_type"]
 RECORD_TYPES = ("model_type", "model_attributes_type")
-"""What pydantic calls a plain value in the place of a record."""
+"""Pydantic's names of the error that a plain value stands in place of a record."""
 
 
 def _translate_error(detail: ErrorDetails, record: type[BaseModel]) -> Problem:

@@ -152,7 +152,7 @@ class Emulation(TrainingEpochs):
         optimizer: OptimizerFactory | None = None,
         augmentation: Augmentation | None = None,
     ) -> None:
-        super().__init__(strategy, training, len(source), world_size, seed, places)
+        super().__init__(strategy, training, len(source), world_size, seed=seed, places=places)
         self.source = source
         self.device = torch.device(device)
         self.owner = (

@@ -35,6 +35,7 @@ class TrainingEpochs(Epochs):
         training: Training,
         num_samples: int,
         world_size: int,
+        *,
         seed: int,
         places: RankPlaces | None,
     ) -> None:
@@ -75,7 +76,7 @@ def plan_exchanges(
             knows.
     """
     training = Training(local_batch_size=batch_size)
-    run = TrainingEpochs(strategy, training, num_samples, world_size, seed, None)
+    run = TrainingEpochs(strategy, training, num_samples, world_size, seed=seed, places=None)
     first_owner = strategy.first_owner(num_samples, world_size, run.rng("partition"))
     run.owner = first_owner
     plans = []

@@ -53,7 +53,7 @@ class Run(Spec):
     def new_epochs(self, num_samples: int) -> TrainingEpochs:
         """Return the epochs of ``num_samples`` samples, as far as no places are needed."""
         return TrainingEpochs(
-            self.exchange, self.training, num_samples, self.world_size, self.seed, None
+            self.exchange, self.training, num_samples, self.world_size, seed=self.seed, places=None
         )
 
     def places(self) -> RankPlaces | None:

@@ -239,7 +239,7 @@ class _Replay:
         """
         training = self.settings.training
         targets = self.train.targets
-        run = TrainingEpochs(strategy, training, len(targets), world_size, seed, None)
+        run = TrainingEpochs(strategy, training, len(targets), world_size, seed=seed, places=None)
         run.owner = self.settings.partition.owner(targets, world_size, run.rng("partition"))
         momentum = self.settings.momentum
         num_remembered = count_remembered_epochs(share_after_epoch(momentum, len(run.batch_sizes)))

@@ -17,8 +17,7 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import Count, NonNegative, Spec, whole_as_float
 
 Statistics = Literal["own", "rank0", "pooled", "recalibrated"]
-"""Where evaluation gets the batch-norm statistics from:
-
+"""Source of the batch-norm statistics of an evaluation:
 own: each rank evaluates with its own running statistics, and the mean over ranks is taken;
 rank0: those of rank 0, as a checkpoint of DistributedDataParallel has them;
 pooled: mean over ranks, and variance within ranks plus variance between them;
@@ -27,7 +26,7 @@ recalibrated: of the training set or a sample of it, with the weights as they ar
 STATISTICS: tuple[Statistics, ...] = ("own", "rank0", "pooled", "recalibrated")
 BatchNorm = Literal["per_rank", "sync", "none"]
 ImportancePass = Literal["train", "eval"]
-"""How the network runs in the pass that measures importance before an epoch: 'eval', with the
+"""Mode of the network in the pass that measures importance before an epoch: 'eval', with the
 rank's running statistics, which do not change; or 'train', where each local batch is normalised by
 itself and updates them, so that they rest on the shard once more before new samples come."""
 Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]

@@ -216,7 +216,12 @@ def planned(scenario):
         of = plan.exchange
         schedule = scenario.workload.exchange.exchange_schedule
         costs = exchange_costs(
-            of, schedule, scenario.workload.dataset, nbytes, plan.sent_from_cache, plan.iterations
+            of,
+            schedule,
+            scenario.workload.dataset,
+            nbytes=nbytes,
+            cached=plan.sent_from_cache,
+            iterations=plan.iterations,
         )
         for step in range(len(of.iteration)):
             for sender, receiver in enumerate(of.target[step].tolist()):

@@ -44,7 +44,7 @@ def groups(
 ) -> Communicators:
     on = Resources(machine or hosts_of_four(), world_size, np.random.default_rng(1))
     rng = np.random.default_rng(2)
-    return Communicators(allreduce or ring(2), on, ways, rng, **measured)
+    return Communicators(allreduce or ring(2), on, group_size=ways, rng=rng, **measured)
 
 
 def sends(collective: Any, nbytes: float = N, group: Any = "model", **more: Any) -> Node:

@@ -18,7 +18,7 @@ from simshuffle.train.evaluate import Evaluation, own_pairs, own_score, recalibr
 from simshuffle.train.iterations import TrainingEpochs, epoch_samples, local_batches
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses
-from simshuffle.train.recording import between_ranks, description, importance_row
+from simshuffle.train.recording import description, importance_row, variance_between_ranks
 from simshuffle.train.samples import Samples
 from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Training
@@ -431,7 +431,7 @@ def test_local_batches(num, ranks, b, drop, sizes):
 
 def test_the_learning_rate_of_an_iteration_is_that_of_its_middle():
     how = Training(epochs=2, learning_rate=0.8, warmup_epochs=1.0, decay="none")
-    run = TrainingEpochs(LOCAL, how, 2 * how.local_batch_size, 1, 0, None)
+    run = TrainingEpochs(LOCAL, how, 2 * how.local_batch_size, 1, seed=0, places=None)
     rates = [run.learning_rate(epoch, i) for epoch in (1, 2) for i in (0, 1)]
     assert rates == pytest.approx([0.2, 0.6, 0.8, 0.8], abs=1e-15)
 
@@ -598,10 +598,10 @@ def test_lagging_importance_is_the_loss_of_the_epoch_before_and_even_at_first():
 def test_variance_between_ranks_by_hand():
     """Ranks with 0, 2 and 4, 6: means 1 and 5 about 3, so 4 between; all about 3: (9 + 1 + 1 + 9) /
     4 = 5."""
-    assert between_ranks(np.array([0.0, 4.0, 2.0, 6.0]), np.array([0, 1, 0, 1])) == pytest.approx(
-        0.8
-    )
-    assert between_ranks(np.ones(4), np.array([0, 1, 0, 1])) == 0.0
+    assert variance_between_ranks(
+        np.array([0.0, 4.0, 2.0, 6.0]), np.array([0, 1, 0, 1])
+    ) == pytest.approx(0.8)
+    assert variance_between_ranks(np.ones(4), np.array([0, 1, 0, 1])) == 0.0
     row = importance_row(
         2, "training", np.array([0.0, 4.0, 2.0, 6.0, np.nan]), np.array([0, 1, 0, 1, 1])
     )

@@ -126,7 +126,7 @@ def test_a_few_simulations_hold_the_border_in_their_interval(start, noise):
         tried.append(number)
         return ExchangePoint(1e-3 * number + noise * (-1) ** len(tried), noise)
 
-    border = approach_border(simulated, 0.7305, 5000, start, lambda number: True)
+    border = approach_border(simulated, 0.7305, 5000, start, affordable=lambda number: True)
     assert border.low <= 730 <= border.high
     assert border.samples == pytest.approx(730, rel=0.01 if not noise else 0.08)
     assert border.high - border.low <= (2 + 16 if not noise else 120)
@@ -135,7 +135,7 @@ def test_a_few_simulations_hold_the_border_in_their_interval(start, noise):
 
 def test_without_room_for_a_second_simulation_the_interval_grows_with_the_distance():
     border = approach_border(
-        lambda n: ExchangePoint(1e-3 * n, 0.0), 0.7305, 5000, 500, lambda n: False
+        lambda n: ExchangePoint(1e-3 * n, 0.0), 0.7305, 5000, 500, affordable=lambda n: False
     )
     assert border.samples == 730
     assert (border.low, border.high) == (615, 845)  # half of the distance of 230

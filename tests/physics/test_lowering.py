@@ -82,7 +82,9 @@ CACHED = np.array([[False, True], [True, True], [False, False]])
 
 
 def costs_of(plan: ExchangePlan = PLAN, cached: Any = CACHED, **values: Any) -> Any:
-    return exchange_costs(plan, schedule(**values), DATASET, NBYTES, cached, iterations=2)
+    return exchange_costs(
+        plan, schedule(**values), DATASET, nbytes=NBYTES, cached=cached, iterations=2
+    )
 
 
 # ------------------------------------------------------------------------------------------- costs
@@ -253,7 +255,7 @@ def chains(exchange: str, keys: Any = None, **loader: int) -> Any:
         workload__loader={"workers": 2, "prefetch": 4, **loader},
     )
     rng = scenario.rng("read_latency", 1)
-    found = read_chains(READS, scenario.workload, resources_of(scenario), JITTER, rng)
+    found = read_chains(READS, scenario.workload, resources_of(scenario), jitter=JITTER, rng=rng)
     assert rng.random() == scenario.rng("read_latency", 1).random()  # no latency was drawn
     return found
 
@@ -289,8 +291,8 @@ def test_a_slow_host_decodes_longer():
     """Half as fast, it needs twice the core-seconds, and nothing else changes."""
     scenario = small(world_size=2, workload__exchange="global_shuffle")
     rng, slow = scenario.rng("read_latency", 1), np.array([1.0, 2.0])
-    found = read_chains(READS, scenario.workload, RESOURCES, JITTER, rng, slow)
-    alike = read_chains(READS, scenario.workload, RESOURCES, JITTER, rng)
+    found = read_chains(READS, scenario.workload, RESOURCES, jitter=JITTER, rng=rng, decoding=slow)
+    alike = read_chains(READS, scenario.workload, RESOURCES, jitter=JITTER, rng=rng)
     expected = alike.filled.copy()
     expected[1, :, -2, FILLED.index("work")] *= 2
     assert found.filled == pytest.approx(expected, rel=1e-12)

@@ -48,7 +48,9 @@ class Case:
         model = model or Fluid()
         rng, steps = np.random.default_rng(4), np.arange(len(self.nbytes))
         importance = np.random.default_rng(5).random(self.nbytes.shape[1])
-        traffic = build_exchange(variant, self.fabric, self.nbytes, steps, rng, importance)
+        traffic = build_exchange(
+            variant, self.fabric, self.nbytes, steps, rng=rng, importance=importance
+        )
         wire = model.finish_times(self.fabric.links, traffic.flows)
         found = seconds_with_messages(self.fabric, traffic, self.cluster, model, wire.makespan)
         return found, wire.makespan
@@ -199,8 +201,8 @@ def test_the_cost_of_each_message_is_that_of_its_size():
         case.fabric,
         case.nbytes,
         np.zeros(1, int),
-        np.random.default_rng(0),
-        np.zeros(4),
+        rng=np.random.default_rng(0),
+        importance=np.zeros(4),
     )
     found = message_seconds(case.fabric.links, traffic, case.cluster.message_passing)
     assert found == pytest.approx(np.array([3.1, 4.0, 9.0, 3.1]) * US)

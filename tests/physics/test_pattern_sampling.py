@@ -64,8 +64,8 @@ def test_the_busiest_link_of_each_step_by_hand():
         on,
         nbytes,
         np.arange(8),
-        np.random.default_rng(0),
-        np.zeros(16),
+        rng=np.random.default_rng(0),
+        importance=np.zeros(16),
     )
     assert busiest_seconds(on.links, traffic) == pytest.approx(nbytes.max(axis=1) / 12.5e9)
 

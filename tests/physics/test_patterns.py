@@ -52,7 +52,9 @@ def traffic_of(
     variant: Variant, on: UsedFabric, nbytes: Any, iteration: Any = ITERATION, seed: int = 1
 ) -> Any:
     importance = np.random.default_rng(100 + seed).random(on.world_size)
-    return build_exchange(variant, on, nbytes, iteration, np.random.default_rng(seed), importance)
+    return build_exchange(
+        variant, on, nbytes, iteration, rng=np.random.default_rng(seed), importance=importance
+    )
 
 
 def sizes(world_size: int, samples: int = len(ITERATION), seed: int = 5) -> Any:

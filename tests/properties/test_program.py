@@ -48,9 +48,9 @@ def scenarios():
             plan.exchange,
             schedule,
             scenario.workload.dataset,
-            nbytes,
-            plan.sent_from_cache,
-            plan.iterations,
+            nbytes=nbytes,
+            cached=plan.sent_from_cache,
+            iterations=plan.iterations,
         )
         out.append((scenario, iteration, costs, schedule))
     return out

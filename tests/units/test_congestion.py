@@ -754,7 +754,7 @@ def test_a_model_leaves_the_flows_as_they_are_for_the_next_one():
         fabric, nbytes = cell.build_fabric(run.place), run.samples.nbytes(1)
         rng = np.random.default_rng(1)
         traffic = cell.build_exchange(
-            run.variant, fabric, nbytes, run.samples.iteration, rng, rng.random(8)
+            run.variant, fabric, nbytes, run.samples.iteration, rng=rng, importance=rng.random(8)
         )
         posted = traffic.flows.earliest_post.copy()
         cell.completion_seconds(traffic, Analytic().finish_times(fabric.links, traffic.flows))

@@ -24,7 +24,7 @@ from simshuffle.studies.presentation.catalogue import (
     name_column,
 )
 from simshuffle.studies.presentation.draw import TEX, FigureRequest, write
-from simshuffle.studies.presentation.run_figures import NamedResult
+from simshuffle.studies.presentation.named_results import NamedResult
 from simshuffle.studies.presentation.storage import (
     Q,
     fit_data_set,

@@ -28,8 +28,8 @@ from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import model_error
 from simshuffle.studies.oracle.tables import STORED
 from simshuffle.studies.presentation import run_figures
+from simshuffle.studies.presentation.named_results import NamedResult
 from simshuffle.studies.presentation.page import render_page
-from simshuffle.studies.presentation.run_figures import NamedResult
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.verb import SweepOptions

@@ -145,6 +145,11 @@ class _ScenarioFit:
         model = self.about.get("model") or {}
         return float(model.get("gradient_nbytes") or 4 * (model.get("parameters") or 0))
 
+    def _loader_keys(self, workers: int) -> dict[str, int]:
+        """Return the keys of the loader: its workers, and the batches that are prepared ahead."""
+        prefetch = int(self.loader.get("prefetch_factor") or 2)
+        return {"workers": max(workers, 1), "prefetch": max(workers * prefetch, 1)}
+
     def fit_training(self) -> FittedTraining:
         """Fit all parts of the scenario."""
         name = _as_name(Path(self.command[0]).stem)
@@ -166,8 +171,13 @@ class _ScenarioFit:
             self.add_loads_to_passes(step.times, load_s)
         dataset = self.fit_dataset(name, decode, mean_nbytes)
         cores = self.count_cores()
-        model = {"name": name, **self.gradients(), "input_size": "1 B", "source": self.source}
-        prefetch = int(self.loader.get("prefetch_factor") or 2)
+        model = {
+            "name": name,
+            **self.gradients(),
+            "input_size": "1 B",
+            "source": self.source,
+            "accelerators": {device: step.times},
+        }
         document = {
             "name": name,
             "description": self.source,
@@ -175,13 +185,13 @@ class _ScenarioFit:
             "world_size": max(self.ranks),
             "time_tolerance": "1 %",
             "workload": {
-                "model": model | {"accelerators": {device: step.times}},
+                "model": model,
                 "dataset": dataset,
                 "local_batch_size": self.batch,
                 "last_batch": "drop" if self.loader.get("drop_last") else "keep",
                 "exchange": "global_shuffle:source=object_store",
                 "allreduce": self.fit_allreduce(step, cores),
-                "loader": {"workers": max(workers, 1), "prefetch": max(workers * prefetch, 1)},
+                "loader": self._loader_keys(workers),
                 "jitter": self.fit_jitter(step, reading.latency.value),
             },
         }

@@ -164,8 +164,10 @@ class _Runs:
     def broken_off(
         self, point: KillPoint, uninterrupted: Mapping[Readers, Sequence[Batches]]
     ) -> list[AuditOutcome]:
-        """Return what comes of the loader killed at a point, for each who is to go on;
-        ``uninterrupted`` has the uninterrupted epochs."""
+        """Kill the loader at a point, and return its outcome for each set of readers that resumes.
+
+        ``uninterrupted`` has the batches of uninterrupted epochs, by readers.
+        """
         request, readers_before = self._request, self._request.before
         killed: dict[str, Any] = {"kill_at": point.step, "further": point.further}
         folder, came_to = self._run(readers_before, point, first=0, last=point.epoch, **killed)
@@ -201,13 +203,11 @@ class _Runs:
                 started, folder, readers_before, point.step, places
             )
             if not outcome.error and has_all(outcome):
-                second = [self._kill_again(outcome, resumed_folder, place) for place in places]
-                outcome = replace(
-                    outcome,
-                    second=[
-                        second_outcome for second_outcome in second if second_outcome is not None
-                    ],
-                )
+                killed_again = [
+                    self._kill_again(outcome, resumed_folder, place) for place in places
+                ]
+                second = [again for again in killed_again if again is not None]
+                outcome = replace(outcome, second=second)
             outcomes.append(outcome)
             rmtree(resumed_folder)
         rmtree(folder)

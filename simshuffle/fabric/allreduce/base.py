@@ -272,7 +272,7 @@ class AllreduceFlows:
 
 
 LATENCIES = ("intra_host_latency", "inter_host_latency")
-"""Of a step inside a host, and between hosts."""
+"""Keys of the latency of a step inside a host, and between hosts."""
 
 
 class SlowHosts(Sourced):
@@ -323,7 +323,7 @@ class AllreduceAlgorithm(Sourced):
     one_for_each_hca: ClassVar[str]
     """The field that says over how many HCAs of a host the bytes are spread."""
     latencies_of: ClassVar[str] = ""
-    """What stands before the names of its latencies where there are those of several algorithms."""
+    """Prefix of the names of its latencies where a record holds those of several algorithms."""
 
     order: HostOrder = "sorted"
     overlap: Overlap = NoOverlap(kind="none")

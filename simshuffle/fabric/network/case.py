@@ -94,6 +94,19 @@ def read_case(path: str | Path) -> FlowCase:
             gc.enable()
 
 
+def _type_of_references(noun: str, num_targets: int | None) -> tuple[Any, str]:
+    """Return the type of a column of lists of numbers of links or flows, and its description.
+
+    ``num_targets`` is the number of links or flows of the file, None if it is not known.
+    """
+    upper_bound = "" if num_targets is None else f" to {num_targets - 1}"
+    number = Annotated[
+        int, Strict(), Field(ge=0, lt=2**31 - 1 if num_targets is None else num_targets)
+    ]
+    description = f"lists of numbers of a {noun}, by its place in the file: from 0{upper_bound}"
+    return _strict_list(number), description
+
+
 def _parse_case(data: dict[str, Any], path: Path) -> FlowCase:
     """Build the case from the mapping of a file, which is emptied on the way.
 
@@ -114,14 +127,7 @@ def _parse_case(data: dict[str, Any], path: Path) -> FlowCase:
         part, length = (link_part, num_links) if where[0] == "l" else (flow_part, num_flows)
         columns[where] = _parse_column(part, where, length, column_type, problems)
     for key, noun, num_targets in (("route", "link", num_links), ("after", "flow", num_flows)):
-        item = Annotated[
-            int, Strict(), Field(ge=0, lt=2**31 - 1 if num_targets is None else num_targets)
-        ]
-        upper_bound = "" if num_targets is None else f" to {num_targets - 1}"
-        column_type = (
-            _strict_list(item),
-            f"lists of numbers of a {noun}, by its place in the file: from 0{upper_bound}",
-        )
+        column_type = _type_of_references(noun, num_targets)
         columns[key] = _parse_column(flow_part, f"flows.{key}", num_flows, column_type, problems)
     predecessors = columns["after"]
     own_predecessors = [

@@ -191,7 +191,7 @@ def facts(result: Replay) -> dict[str, str]:
 # small number, or too small for anybody to mind.
 
 SHARE = 1e-3
-"""Of its own time, bytes or capacity that may be lost of anything."""
+"""Share of its own time, bytes or capacity that any flow or link may lose."""
 NO_TIME = 1e-6
 """s that nobody minds: reached at 3 years of simulated time."""
 NO_BYTES = 1.0

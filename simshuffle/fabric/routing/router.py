@@ -50,7 +50,7 @@ class Router(ABC):
         self.fabric = fabric
 
     constant = True
-    """Whether all messages from a port to another take one route, whenever they are asked for."""
+    """Whether all messages between two ports take one route, at any time."""
 
     def without_history(self) -> Router:
         """Return a router with the routes that this one gave before any message was routed."""
@@ -98,7 +98,7 @@ class HopByHop(Router):
     """Routes of which every switch chooses the next link."""
 
     by_destination = False
-    """Whether a switch looks at the destination alone, as a linear forwarding table does."""
+    """Whether switches route by the destination alone, as linear forwarding tables do."""
 
     @cached_property
     def choices(self) -> Choices:

@@ -12,7 +12,7 @@ from simshuffle.errors import Problem, TopologyError
 from simshuffle.fabric.topology.graph import Sketch, graph_problems
 
 FAULTS_KEY = "cluster.faults"
-"""Where faults are named."""
+"""Key of a scenario that names faults."""
 
 
 def apply_faults(network: Sketch, faults: Mapping[str, float]) -> Sketch:

@@ -39,8 +39,9 @@ FRESH = 32 * 2**20
 """Bytes from which on a buffer has fresh pages every time it is allocated: the largest threshold
 that glibc grows to (mallopt(3), M_MMAP_THRESHOLD)."""
 MAX_SHIFTS = 1024
-"""Of an all-to-all of more ranks, so many distances between sender and receiver, evenly spread,
-stand for all."""
+"""Largest number of distances between sender and receiver that are computed; in an all-to-all of
+more ranks, so many evenly spread ones stand for all.
+"""
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def _share_of_a_rank(resources: Resources) -> float:
 
 
 MAX_ALLTOALL_MESSAGES = 2**14
-"""Of an alltoall of more messages, so many of them, or a few more, stand for all."""
+"""Number of messages, or a few more, that stand for all messages of a larger alltoall."""
 
 
 @dataclass(frozen=True)

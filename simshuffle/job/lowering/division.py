@@ -63,16 +63,17 @@ def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
     return Communicators(
         scenario.workload.allreduce_on(scenario.cluster),
         resources,
-        parallelism.group_size(resources.world_size),
-        scenario.rng("host_order"),
-        getattr(parallelism, "bus_bandwidth", None),
-        getattr(parallelism, "step_latency", None),
+        group_size=parallelism.group_size(resources.world_size),
+        rng=scenario.rng("host_order"),
+        bus_bandwidth=getattr(parallelism, "bus_bandwidth", None),
+        step_latency=getattr(parallelism, "step_latency", None),
     )
 
 
 MAX_PIECES = 16
-"""Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
-finer turns of both have no part in what a step takes, but where they overlap."""
+"""Pieces into which layers are joined with their neighbours. Bytes and operations stay; finer
+pieces would change the time of a step only where sending and computing overlap.
+"""
 
 
 @dataclass(frozen=True)

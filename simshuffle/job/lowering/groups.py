@@ -18,7 +18,7 @@ from simshuffle.spec.arrays import Flags, Floats, Ints32
 from simshuffle.workload.parallelism.step import Node
 
 NO_BUS, INSIDE, BETWEEN = 0, 1, 2
-"""What bounds a flow: a link, or the bus bandwidth inside hosts or between them."""
+"""Bound of a flow: a link, or the bus bandwidth inside hosts or between them."""
 
 
 class ClosedForm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ def exchange_costs(
     plan: ExchangePlan,
     schedule: MessageSchedule,
     dataset: Dataset,
+    *,
     nbytes: Floats,
     cached: Flags,
     iterations: int,
@@ -254,18 +256,16 @@ class MessageLowering:
         edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):
             reads, works, wires = block(k), block(count + k), block(2 * count + k)
-            self._fill(records, routes, message, reads, works, wires)
+            self._write_message(records, routes, message, reads=reads, works=works, wires=wires)
             keep[wires] = message.target != self._ranks
             if first_tag != NONE:
                 records["tag"][works] = first_tag + 2 * k * n + self._ranks
                 records["tag"][wires] = first_tag + (2 * k + 1) * n + self._ranks
-            done_before = block(count + k - 1) if k else None
-            if k < barriers:  # barrier k lies between the works before and the reads of message k
-                if done_before is not None:
-                    edges.append((done_before, np.full(n, k)))
-                edges.append((np.full(n, k), reads))
-            elif done_before is not None:
-                edges.append((done_before, reads))
+            # message k follows the works of message k - 1; barrier k lies between
+            stages = [block(count + k - 1)] if k else []
+            if k < barriers:
+                stages.append(np.full(n, k))
+            edges += pairwise([*stages, reads])
             if k in mixed:
                 second = block(3 * count + mixed.index(k))
                 self._fill_second_read(records, routes, message, second)
@@ -279,11 +279,12 @@ class MessageLowering:
         batch = TransferBatch(records, routes, edge_from, edge_to)
         return MessageGraph(batch.select(np.flatnonzero(keep)), rank[keep])
 
-    def _fill(
+    def _write_message(
         self,
         records: NDArray[np.void],
         routes: Ints32,
         message: RankMessages,
+        *,
         reads: Ints64,
         works: Ints64,
         wires: Ints64,

@@ -29,8 +29,9 @@ Edges = tuple[Ints32, Ints32]
 
 
 FILLED = ("work", "cap", "nbytes", "delay")
-"""What differs from batch to batch: the first columns of `simshuffle.fabric.network.batch.TASK`,
-so that one copy fills them all."""
+"""Columns that differ from batch to batch: the first ones of
+`simshuffle.fabric.network.batch.TASK`, so that a single copy fills them all.
+"""
 
 
 @dataclass
@@ -250,6 +251,7 @@ def read_chains(
     reads: Reads,
     workload: Workload,
     resources: Resources,
+    *,
     jitter: Floats,
     rng: np.random.Generator,
     decoding: Floats | float = 1.0,

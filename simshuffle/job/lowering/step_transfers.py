@@ -44,6 +44,7 @@ class Communicators:
         self,
         allreduce: Allreduce,
         resources: Resources,
+        *,
         group_size: int,
         rng: np.random.Generator,
         bus_bandwidth: float | None = None,

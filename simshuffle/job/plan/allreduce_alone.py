@@ -26,7 +26,9 @@ class _Allreduces:
 
 
 _last_allreduces = [_Allreduces(())]
-"""One entry: intervals and sensitivities look at many scenarios that differ in other values."""
+"""The last allreduces, a single entry: intervals and sensitivities evaluate many scenarios that
+differ in other values.
+"""
 NOT_OF_ALLREDUCES = (
     "parallel_file_system", "object_store", "cache_tier", "ssd", "memory", "message_passing",
 )  # fmt: skip

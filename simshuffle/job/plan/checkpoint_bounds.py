@@ -29,7 +29,7 @@ REQUESTS = "store requests"
 PUT_PART = 8 * 2**20
 """Bytes of a part of an upload: boto3's TransferConfig, multipart_chunksize."""
 PUT_CONNECTIONS = 10
-"""Parts of a file that are sent at once: the same, max_concurrency."""
+"""Parts of a file that are sent at once: max_concurrency of that page."""
 
 
 def state_nbytes(workload: Workload) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,43 +28,76 @@ class LinkTable:
     cable: Flags
 
 
+class _LinkColumns:
+    """The columns of a table of links, to which the links of devices are appended.
+
+    Args:
+        cables: the links of the network, which come first.
+        hosts: the names of the hosts.
+    """
+
+    def __init__(self, cables: LinkTable, hosts: list[str]) -> None:
+        self._cables = cables
+        self._hosts = hosts
+        self._names = cables.names
+        self._tiers = cables.tiers
+        self._units = cables.units
+        self._capacity: list[float] = cables.capacity.tolist()
+        self._num_cables = len(cables.names)
+
+    def add_to_hosts(self, per_host: int, tier: str, unit: str, capacity: float) -> Ints32:
+        """Append ``per_host`` links for each host; return their numbers, (hosts, per_host)."""
+        first = len(self._names)
+        suffixes = [""] if per_host == 1 else range(per_host)
+        for host in self._hosts:
+            self._names.extend(f"{host}.{tier}{suffix}" for suffix in suffixes)
+        total = per_host * len(self._hosts)
+        self._tiers.extend([tier] * total)
+        self._units.extend([unit] * total)
+        self._capacity.extend([capacity] * total)
+        numbers = np.arange(first, first + total, dtype=np.int32)
+        return numbers.reshape(len(self._hosts), per_host)
+
+    def add_shared(self, tier: str, unit: str, capacity: float) -> int:
+        """Append a link that all hosts share; return its number."""
+        self._names.append(tier)
+        self._tiers.append(tier)
+        self._units.append(unit)
+        self._capacity.append(capacity)
+        return len(self._names) - 1
+
+    def table(self) -> LinkTable:
+        """Return the table of all links; devices have no latency."""
+        num_devices = len(self._names) - self._num_cables
+        return LinkTable(
+            names=self._names,
+            tiers=self._tiers,
+            units=self._units,
+            capacity=np.array(self._capacity),
+            latency=np.append(self._cables.latency, np.zeros(num_devices)),
+            cable=np.arange(len(self._names)) < self._num_cables,
+        )
+
+
 class Devices:
-    """Numbers of links, by what they are: (hosts,) of what a host has one of, (hosts, n) of others;
-    ``pfs_client`` and ``pfs_write`` are None where nothing of the kind limits."""
+    """Numbers of the links of devices: (hosts,) where a host has one device, else (hosts, n).
+
+    ``pfs_client`` and ``pfs_write`` are None where nothing of the kind limits.
+    """
 
     cluster: Cluster
     hosts: list[str]
     num_hosts: int
 
     def _append_devices(self, cables: LinkTable, writes: bool) -> LinkTable:
-        """The table of all links, of which ``cables`` has the cables. What scenarios seldom have
-        comes last, so that others keep their numbers."""
-        cluster, host, count = self.cluster, self.cluster.host, len(cables.names)
-        names, tiers, units, capacity = (
-            cables.names,
-            cables.tiers,
-            cables.units,
-            cables.capacity.tolist(),
-        )
+        """Return the table of all links: ``cables``, then the links of devices.
 
-        def add(per_host: int, tier: str, unit: str, value: float) -> Ints32:
-            first = len(names)
-            suffixes = [""] if per_host == 1 else range(per_host)
-            for name in self.hosts:
-                names.extend(f"{name}.{tier}{k}" for k in suffixes)
-            total = per_host * self.num_hosts
-            tiers.extend([tier] * total)
-            units.extend([unit] * total)
-            capacity.extend([value] * total)
-            return np.arange(first, first + total, dtype=np.int32).reshape(self.num_hosts, per_host)
-
-        def add_shared(tier: str, unit: str, value: float) -> int:
-            names.append(tier)
-            tiers.append(tier)
-            units.append(unit)
-            capacity.append(value)
-            return len(names) - 1
-
+        Devices that scenarios seldom have come last, so that other links keep their numbers.
+        """
+        cluster = self.cluster
+        host = cluster.host
+        columns = _LinkColumns(cables, self.hosts)
+        add, add_shared = columns.add_to_hosts, columns.add_shared
         self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
         self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
         self.nvlink = add(host.gpus, "nvlink", "B", host.nvlink_bandwidth)
@@ -92,23 +124,20 @@ class Devices:
         self.pfs_write: int | None = None
         if writes and pfs.free_write_bandwidth != pfs.free_bandwidth:
             self.pfs_write = add_shared("pfs.write", "B", pfs.free_write_bandwidth)
-        self._number_tier(add, add_shared)
-        latency = np.append(cables.latency, np.zeros(len(names) - count))
+        self._number_tier(columns)
+        table = columns.table()
         if domains is not None:
-            latency[self.scale_up_out] = domains.latency
-        cable = np.arange(len(names)) < count
-        return LinkTable(names, tiers, units, np.array(capacity), latency, cable)
+            table.latency[self.scale_up_out] = domains.latency
+        return table
 
-    def _number_tier(
-        self,
-        add: Callable[[int, str, str, float], Ints32],
-        add_shared: Callable[[str, str, float], int],
-    ) -> None:
+    def _number_tier(self, columns: _LinkColumns) -> None:
+        """Append the links of the cache tier, if the cluster has one."""
         tier = self.cluster.cache_tier
         if tier is None:
             return
         curve = tier.host_bandwidth
         host_bandwidth = UNBOUND if curve is None else curve(self.num_hosts)
+        add_shared = columns.add_shared
         self.tier_bandwidth = add_shared("cache_tier.bandwidth", "B", tier.bandwidth)
         self.tier_open = add_shared("cache_tier.open", "ops", tier.open_rate or UNBOUND)
-        self.tier_host = add(1, "cache_tier.host", "B", host_bandwidth)[:, 0]
+        self.tier_host = columns.add_to_hosts(1, "cache_tier.host", "B", host_bandwidth)[:, 0]

@@ -30,8 +30,7 @@ BEGIN = 2
 FEWEST_BATCHES = 6
 """Means that an interval rests on at least: fewer say little of their own variance."""
 BINDS = 2.0
-"""How many times as long as its compute a batch has to wait for a server, from which on that is
-what an epoch waits for."""
+"""Ratio of the wait for a server to a batch's compute, above which the server bounds an epoch."""
 WORTH_LEAVING_OUT = 0.75
 """Share of the iterations of an epoch from which on all of them are simulated."""
 
@@ -139,13 +138,13 @@ importance."""
 PER_WAITING = 2e-5
 """s more where all ranks wait for the file system, whose transfers are then never alike."""
 TOLERATED = 5.6
-"""How many times as long all takes under a tolerance of the network, which knows no symmetry."""
+"""Factor of a network's tolerance on the time of a simulation; it prevents use of symmetry."""
 BESIDE = 0.05
 """Share of a batch's compute that an exchange takes, from which on iterations differ much."""
 BUSY = 0.5
 """The same of the SSD, while page caches fill, from which on iterations do not become alike."""
 IN_VAIN = 1.5
-"""How many times as many iterations as an epoch has are simulated where no window does."""
+"""Ratio of simulated iterations to those of an epoch where no window is long enough."""
 MOST, MOST_AT = 150, 0.01
 """Iterations of windows that do in the end, where an exchange makes them differ, at that tolerance:
 a mean is known to a tolerance by as many as its square is smaller."""
@@ -170,7 +169,7 @@ PER_ALLREDUCE = 1.1e-5
 PER_FLOW, PER_EDGE = 0.15e-6, 0.12e-6
 """s for a flow of an allreduce, and for what a flow waits for."""
 LAYING_OUT = 2.0
-"""How many times that an allreduce takes when it is laid out, as each size of one is once."""
+"""Ratio of the time to lay an allreduce out, once for each size, to the time to simulate it."""
 PER_OVERLAP = 9.5e-6
 """s for an iteration of a rank whose backward pass is slowed down by allreduces."""
 MOST_SIZES = 64
@@ -191,7 +190,7 @@ STORED_NBYTES = 27.0
 FLOW_NBYTES, EDGE_NBYTES = 800.0, 32.0
 """Bytes for a flow of an allreduce under way, and for what it waits for."""
 LAID_OUT_FLOW_NBYTES, LAID_OUT_EDGE_NBYTES = 140.0, 8.0
-"""Bytes for the same of every size of an allreduce, which are kept."""
+"""Bytes of memory for a flow and for an edge of a laid out allreduce; every size is kept."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,14 @@ class NodeCaches:
         sums = BatchSums(iteration[rows] * world_size + rank[rows], iterations, world_size)
         is_kept = np.ones(len(rows), np.bool_)
         return node_reads(
-            self._caches, self._cached_in, self._nbytes, sums, of_rank, worker, sample, is_kept
+            self._caches,
+            self._cached_in,
+            self._nbytes,
+            sums,
+            rank=of_rank,
+            worker=worker,
+            sample=sample,
+            is_kept=is_kept,
         )
 
 
@@ -101,6 +108,7 @@ def node_reads(
     cached_in: Literal["ssd", "memory"],
     nbytes: Floats,
     sums: BatchSums,
+    *,
     rank: Ints64,
     worker: Ints64,
     sample: Ints64,
@@ -190,18 +198,15 @@ def plan_epochs(
     room = scenario.cluster.memory.cache_nbytes
     caches = PageCaches(room, nbytes, host_of, redrawn=strategy.redraws)
     nodes: NodeCaches | None = None
-    shared = None
-    if (tier := scenario.used_tier) is not None:
-        shared = SharedCache(tier, nbytes, scenario.rng("cache_tier"))
+    tier = scenario.used_tier
+    shared = SharedCache(tier, nbytes, scenario.rng("cache_tier")) if tier else None
     places = None
     if strategy.needs_places:
-        places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
+        rng = scenario.rng("placement")
+        places = Resources(scenario.cluster, world_size, rng).places
     for epoch in range(state.epoch, scenario.epochs + 1):
         context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
-        importance = None
-        if strategy.needs_importance:  # in place of a real one; it decides who is paired with whom
-            importance = scenario.rng("importance", epoch).exponential(size=len(nbytes))
         if isinstance(strategy, LoaderShuffle) and nodes is None:
             nodes = NodeCaches(scenario, strategy, context, nbytes)
         exchange = strategy.plan(
@@ -211,16 +216,25 @@ def plan_epochs(
                 iterations=workload.iterations(world_size, epoch),
                 epoch=epoch,
                 rng=scenario.rng("exchange", epoch),
-                importance=importance,
+                importance=_draw_importance(scenario, epoch, len(nbytes)),
                 places=places,
                 held=held_samples,
             )
         )
         inference = None
         if strategy.inference_pass:
-            inference = _plan_inference(scenario, owner, nbytes, work, caches, shared)
+            inference = _plan_inference(
+                scenario, owner, nbytes=nbytes, work=work, caches=caches, shared=shared
+            )
         training, sent = _plan_training(
-            scenario, epoch, shards, exchange, nbytes, work, nodes or caches, shared
+            scenario,
+            epoch,
+            shards,
+            exchange,
+            nbytes=nbytes,
+            work=work,
+            caches=nodes or caches,
+            shared=shared,
         )
         if epoch == scenario.epochs:
             caches.forget()
@@ -230,9 +244,20 @@ def plan_epochs(
         del shards  # the next epoch's take its room
 
 
+def _draw_importance(scenario: Scenario, epoch: int, num_samples: int) -> Floats | None:
+    """Draw the importance of each sample, (N,), in place of a real one: it decides on partners.
+
+    None if the strategy needs no importance.
+    """
+    if not scenario.workload.exchange.needs_importance:
+        return None
+    return scenario.rng("importance", epoch).exponential(size=num_samples)
+
+
 def _plan_inference(
     scenario: Scenario,
     owner: Ints,
+    *,
     nbytes: Floats,
     work: Floats | None,
     caches: PageCaches,
@@ -261,6 +286,7 @@ def _plan_training(
     epoch: int,
     shards: Shards,
     exchange: ExchangePlan,
+    *,
     nbytes: Floats,
     work: Floats | None,
     caches: PageCaches | NodeCaches,

@@ -144,7 +144,7 @@ def _compute_times(ranks: int, spread: float) -> Floats:
 
 
 _last_counts: list[tuple[tuple[MessageSchedule, int, float, int], tuple[int, int, int]]] = []
-"""What `_counts` was asked last, and its answer: sensitivities ask again and again."""
+"""The last arguments of `_counts` with its answer; sensitivities call it again and again."""
 
 
 def _counts(

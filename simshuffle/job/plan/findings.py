@@ -80,7 +80,7 @@ USUAL = {
     "cluster.parallel_file_system.latency": UsualRange(217e-6, 1e-3, _S),
     "cluster.message_passing.latency": UsualRange(0.5e-6, 2e-6, _S, 100.0),
 }
-"""By dotted key; NAME is the cluster's accelerator."""
+"""Usual ranges by dotted key; NAME is the cluster's accelerator."""
 SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
 """Factors by which a unit is mistaken: prefixes, and bits for bytes."""
 

@@ -254,6 +254,7 @@ class ResumedLoader:
         law: ResumptionLaw,
         scenario: Scenario,
         readers_before: Readers,
+        *,
         owner: Ints,
         ranks: int,
         nbytes: Floats,
@@ -310,8 +311,16 @@ class ResumedLoader:
         is_kept = np.arange(len(rank)) >= len(first.rank)
         sample = self._stored[sample].astype(np.int64)
         sums = BatchSums(step * ranks + rank, batches.steps, ranks)
-        caches = self._caches, self._cached_in, self._nbytes
-        reads = node_reads(*caches, sums, rank, step % readers.workers, sample, is_kept)
+        reads = node_reads(
+            self._caches,
+            self._cached_in,
+            self._nbytes,
+            sums,
+            rank=rank,
+            worker=step % readers.workers,
+            sample=sample,
+            is_kept=is_kept,
+        )
         samples, work = sums.sum_selected(is_kept).astype(np.int64), None
         if self._work is not None:
             work_sums = sums.sum_selected(is_kept, self._work[sample])

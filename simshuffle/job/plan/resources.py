@@ -34,7 +34,7 @@ OF_HOSTS = (
     *("_endpoint", "pcie_out", "pcie_in", "nvlink", "scale_up_out", "scale_up_in"),
     *("memory", "ssd", "cores", "pfs_client", "store_host", "tier_host"),
 )
-"""What `Resources` have a row of for each host: its ports, and links."""
+"""Attributes of `Resources` with a row for each host: its ports, and links."""
 DETOUR = 6
 """Links by which a way round failed cables may be longer than the longest way else."""
 

@@ -10,6 +10,6 @@ from simshuffle.job.reliability.faults import Faults
 from simshuffle.job.reliability.processes import Bursty, Exponential, Lemons, Repair, Trace
 
 Failures = Annotated[Exponential | Bursty | Trace, Field(discriminator="kind")]
-"""How hosts fail, by its kind."""
+"""A law by which hosts fail; ``kind`` names it."""
 
 __all__ = ["Bursty", "Exponential", "Failures", "Faults", "Lemons", "Repair", "Trace"]

@@ -11,8 +11,9 @@ from simshuffle.job.reliability.hosts import PHASES, JobCourse
 from simshuffle.spec.arrays import Floats, Ints64
 
 CATEGORIES = ("training", "slower", "stalls", "lost", *PHASES)
-"""What the time of a training is spent on: training that counts; what it is slower for fewer hosts;
-waiting for saves; training since the last save that a failure undid; and what follows a failure."""
+"""Uses of the time of a training: training that counts; the loss of speed on fewer hosts; waits for
+saves; training since the last save that a failure undid; and the phases after a failure.
+"""
 TRAINING, SLOWER, STALLS, LOST = range(4)
 
 

@@ -18,7 +18,7 @@ from simshuffle.spec.arrays import Floats, Ints
 
 Policy = Literal["spare", "elastic", "stop"]
 PHASES = ("detection", "waiting", "restart", "restore", "reread")
-"""What the time between a failure and training again is spent on."""
+"""Phases between a failure and the next training."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ CAUSES = {
 }
 """Classes of stepfun-ai/InfiniteHBD-Trace, and the cause that each is here; another is its own."""
 HBM = "DBE"
-"""What a description says of a GPU whose memory failed: a double bit error."""
+"""Word in a description for a double bit error: the memory of a GPU failed."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ def read_trace(path: Path, hosts: int | None = None, length: float | None = None
         rule = f"must have at most {MAX_NBYTES} bytes"
         refuse("path", rule, f"{stamp.st_size}", "Give fewer faults.", str(path))
     rows, names, sha256 = _read(path, stamp.st_mtime_ns)
-    return build_trace(rows, names, sha256, hosts, length, str(path))
+    return build_trace(rows, names, sha256=sha256, hosts=hosts, length=length, source=str(path))
 
 
 Rows = tuple[tuple[str, float, float, str], ...]
-"""Of each fault its host, start and end (s; infinite if it has none), and its cause."""
+"""A row for each fault: host, start and end in s (infinite if it has no end), and cause."""
 
 
 @lru_cache(4)
@@ -98,6 +98,7 @@ def _read(path: Path, stamp: int) -> tuple[Rows, tuple[str, ...], str]:
 def build_trace(
     rows: Rows,
     names: tuple[str, ...],
+    *,
     sha256: str,
     hosts: int | None,
     length: float | None,
@@ -146,7 +147,12 @@ def parse_csv(text: str, source: str) -> Iterable[tuple[str, float, float, str]]
             start = _seconds(line["start"], where, source)
             end = _seconds(line["end"], where, source) if line["end"].strip() else math.inf
             yield check_fault(
-                line["host"].strip(), start, end, classify_cause(line["class"]), where, source
+                line["host"].strip(),
+                start,
+                end,
+                classify_cause(line["class"]),
+                where=where,
+                source=source,
             )
     except csv.Error as error:
         refuse("path", "must be CSV", str(error)[:60], "Correct that line.", source)
@@ -184,7 +190,9 @@ def parse_json(text: str, source: str) -> Iterable[tuple[str, float, float, str]
             refuse(event.where, rule, f"{event.host} at {event.time_s / DAY:g} d", remedy, source)
     ended += [(event, math.inf) for open_faults in open_by_kind.values() for event in open_faults]
     for event, end in sorted(ended, key=lambda event_and_end: event_and_end[0].time_s):
-        yield check_fault(event.host, event.time_s, end, event.cause, event.where, source)
+        yield check_fault(
+            event.host, event.time_s, end, event.cause, where=event.where, source=source
+        )
 
 
 _EVENT = (
@@ -237,7 +245,7 @@ def classify_cause(kind: Mapping[str, Any] | str) -> str:
 
 
 def check_fault(
-    host: str, start: float, end: float, cause: str, where: str, source: str
+    host: str, start: float, end: float, cause: str, *, where: str, source: str
 ) -> tuple[str, float, float, str]:
     """Refuse a fault without host or with a negative duration; return the fault."""
     if not host:

@@ -28,13 +28,13 @@ QUANTITIES: dict[str, Dimension | None] = {
     "message_size": Dimension.NBYTES,
     "file_size": Dimension.NBYTES,
 }
-"""What a value can have been measured over, with its dimension (None: a number)."""
+"""Quantities over which a value can have been measured, with their dimensions (None: a number)."""
 _ROUNDING = 1e-4  # sizes that people write rounded are the same
 OF_RINGS = {
     f"workload.allreduce.{key}": f"workload.allreduce.{Ring.meaning_of_key(key)}"
     for key in LATENCIES
 }
-"""What ``kind: nccl`` calls the latencies of a ring, which a fragment has under shorter names."""
+"""Names of the latencies of a ring under ``kind: nccl``; a fragment has shorter names."""
 PLATEAU = "workload.allreduce.plateau"
 _RING_ONLY = (
     "was measured as the latency of a ring, and workload.allreduce has none",

@@ -242,7 +242,7 @@ def _order_problems(
         yield Problem("workload.last_batch", rule, "carry", "Choose nearest, keep or drop.")
     owner = np.broadcast_to(np.int32(0), dataset.num_samples)
     rng = np.random.default_rng(0)
-    context = workload.shards_context(cluster, owner, world_size, 1, rng, seed)
+    context = workload.shards_context(cluster, owner, world_size, 1, rng=rng, seed=seed)
     try:
         exchange.check(context)
     except InputError as error:

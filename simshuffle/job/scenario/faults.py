@@ -15,7 +15,7 @@ from simshuffle.spec.record import CacheArgument, Fraction, PositiveSeconds, Sec
 from simshuffle.spec.units import Dimension, readable
 
 KINDS = ("cables", "hosts", "gpus", "ssds")
-"""Of what faults may be drawn."""
+"""Kinds of devices whose faults may be drawn."""
 
 if TYPE_CHECKING:
 

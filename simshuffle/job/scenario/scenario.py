@@ -132,7 +132,7 @@ class Scenario(Spec):
         """
         rng = self.rng("shuffle", epoch)
         return self.workload.shards_context(
-            self.cluster, owner, self.world_size, epoch, rng, self.seed
+            self.cluster, owner, self.world_size, epoch, rng=rng, seed=self.seed
         )
 
     def with_values(self, values: Mapping[str, Any]) -> Scenario:

@@ -58,7 +58,7 @@ FORMATS = {
         1.0, 1 / 12.9e9, 1 / 12.9e9, 0.0, "all alike, and copied at the 12.9 GB/s of one EPYC core"
     ),
 }
-"""By the ``format`` of a data set."""
+"""Defaults of a data set by its ``format``."""
 
 
 class SampleSize(Spec):
@@ -360,6 +360,7 @@ class Workload(Spec):
         owner: Ints,
         world_size: int,
         epoch: int,
+        *,
         rng: np.random.Generator,
         seed: int,
     ) -> ShardsContext:

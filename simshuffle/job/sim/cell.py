@@ -33,9 +33,9 @@ from simshuffle.study.store import TABLE
 from simshuffle.workload.parallelism import Data
 
 TABLES = ("timeline", "iterations", "links", "sources")
-"""What is kept of a run."""
+"""Tables that are kept of a run."""
 NAMELESS = ""
-"""What the run is called in a cell's tables: its name is that of its place in a study."""
+"""Name of the run in a cell's tables; a study puts its own name there."""
 
 M_MMAP_THRESHOLD, MAPPED = -3, 1 << 20
 """An option of glibc: the size in bytes from which an array is mapped by itself."""

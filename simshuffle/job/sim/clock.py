@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simshuffle.fabric.network.fluid import FluidNetwork
 
 Steps = Generator[simpy.Event, Any, None]
-"""What a process does."""
+"""Generator of a SimPy process."""
 
 
 class Completion(simpy.Event):

@@ -73,6 +73,7 @@ class Epoch:
         plan: EpochPlan,
         loaders: Loaders,
         nbytes: Floats,
+        *,
         progress: Callable[[int], None],
         thinning: Thinning,
     ) -> None:

@@ -129,6 +129,11 @@ def plan_exchange(
     if schedule is None or not len(plan.exchange.iteration):
         return None
     costs = exchange_costs(
-        plan.exchange, schedule, workload.dataset, nbytes, plan.sent_from_cache, plan.iterations
+        plan.exchange,
+        schedule,
+        workload.dataset,
+        nbytes=nbytes,
+        cached=plan.sent_from_cache,
+        iterations=plan.iterations,
     )
     return Exchange(simulation, costs, costs.remove * thinning.factor)

@@ -96,6 +96,7 @@ class SimulatedMachine:
         self,
         scenario: Scenario,
         recorder: Recorder | None = None,
+        *,
         struck: list[dict[str, Any]] | None = None,
         begin: float = 0.0,
         on: tuple[Resources, NetworkClock] | None = None,
@@ -103,7 +104,9 @@ class SimulatedMachine:
         slower: list[float] | None = None,
     ) -> None:
         self.scenario = scenario
-        self._simulation = Simulation(scenario, recorder, struck, begin, on, slower)
+        self._simulation = Simulation(
+            scenario, recorder, struck=struck, begin=begin, on=on, slower=slower
+        )
         clock = self._simulation.clock
         self._env, self._begin = clock.env, begin
         peaks = None if scenario.background is None else Peaks(clock)
@@ -136,6 +139,7 @@ class SimulatedMachine:
         thinning: Thinning,
         nbytes: Floats,
         progress: Callable[[int], None],
+        *,
         until: float = math.inf,
         first: int = 0,
     ) -> SimulatedEpoch:
@@ -168,7 +172,9 @@ class SimulatedMachine:
         staged = self._stage_once(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
         report_iteration = progress if watch is None else watch.wrap_progress(progress)
-        epoch = Epoch(self._simulation, plan, loaders, nbytes, report_iteration, thinning)
+        epoch = Epoch(
+            self._simulation, plan, loaders, nbytes, progress=report_iteration, thinning=thinning
+        )
         self._links.open_epoch(begin := self._env.now)
         if recorder is not None:
             recorder.begin(begin)

@@ -157,12 +157,12 @@ class PhaseLog:
 
 
 SAMPLES = 300
-"""Of the links in an epoch, at least, where its length was not known; at most twice as many."""
+"""Fewest samples of the links in an epoch of unknown length; at most there are twice as many."""
 FEWEST_SAMPLES = 64
 INSTANT = 1e-9
 """s before the end of an epoch in which it is not sampled once more."""
 MOST_VALUES = 1 << 25
-"""Of all links in all samples, which are kept at once."""
+"""Largest number of values, links times samples, that are kept at once."""
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,15 @@ class RecoveringJob:
         total = self._epochs * (stretch.first + plan.iterations)
         report = reporter(self._progress, iterations_before, total)
         no_thinning = Thinning(self.scenario)
-        arguments = plan, machine.loaders(plan), no_thinning, self._nbytes, report
-        return machine.epoch(*arguments, loss_at, stretch.first)
+        return machine.epoch(
+            plan,
+            machine.loaders(plan),
+            no_thinning,
+            self._nbytes,
+            report,
+            until=loss_at,
+            first=stretch.first,
+        )
 
     # ------------------------------------------------------------------------ when a host is lost
 
@@ -193,7 +200,7 @@ class RecoveringJob:
         )
         resumed = lost_at + spent + loss_record.waited_s
         parts.lose(loss_record, is_gone & elastic, resumed)
-        self._machine = SimulatedMachine(self.scenario, None, self._struck, resumed)
+        self._machine = SimulatedMachine(self.scenario, None, struck=self._struck, begin=resumed)
 
     @property
     def _saved_at(self) -> tuple[int, int]:
@@ -227,7 +234,17 @@ class RecoveringJob:
         readers, (epoch, step) = self._state_readers(), self._saved_at
         self.scenario = self._place_on_hosts({"world_size": ranks})
         self._owner = np.minimum(self._first[0], ranks - 1).astype(self._owner.dtype)
-        loader = ResumedLoader(law, self.scenario, readers, *self._first, self._nbytes, epoch, step)
+        owner, num_owners = self._first
+        loader = ResumedLoader(
+            law,
+            self.scenario,
+            readers,
+            owner=owner,
+            ranks=num_owners,
+            nbytes=self._nbytes,
+            epoch=epoch,
+            step=step,
+        )
         remaining_plan = loader.remaining_plan()
         if isinstance(remaining_plan, Refusal):
             return remaining_plan.message

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simshuffle.fabric.network.fluid import FluidNetwork
 
 AHEAD = 1e-9
-"""How far, relative to the time, the network may seem to be ahead of SimPy by rounding alone."""
+"""Lead of the network over SimPy that rounding alone may cause, relative to the time."""
 
 
 class Transferred(NamedTuple):

@@ -54,8 +54,11 @@ def simulate_windows(
     first_epoch: int,
     recorder: Recorder | None = None,
 ) -> Iterator[Timeline]:
-    """`simulate_epochs` with a tolerance of time. An epoch is thinned to a window of iterations. If
-    their mean is not known well enough, it is simulated again with a longer one, or with all."""
+    """Simulate epochs with a tolerance of time; arguments as of `simulate_epochs`.
+
+    An epoch is thinned to a window of iterations. If their mean is not known well enough, the epoch
+    is simulated again with a longer window, or with all iterations.
+    """
     machine, plans = SimulatedMachine(scenario, recorder), ThinnedPlans(scenario)
     tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
     size, previous_because, earlier = first_window(scenario), "", 0.0
@@ -70,23 +73,16 @@ def simulate_windows(
             report = reporter(progress, (epoch - first_epoch) * planned, count * planned)
             simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
             del plan, nbytes, report  # the next one needs their room
-            window, *other_windows = _candidate_windows(
-                scenario, simulated, thinning, all_iterations
-            )
-            if sufficient := [
-                candidate for candidate in (window, *other_windows) if candidate.suffices(tolerance)
-            ]:
-                window = sufficient[0]
+            windows = _candidate_windows(scenario, simulated, thinning, all_iterations)
+            sufficient = [window for window in windows if window.suffices(tolerance)]
+            window = (sufficient or windows)[0]
             if not thinning.left_out or sufficient:
                 break
             earlier += simulated.end - simulated.begin
             spent += window.simulated
-            size = min(candidate.next_size(tolerance) for candidate in (window, *other_windows))
-            if (
-                window.late
-                or spent + size >= all_iterations
-                or size >= WORTH_LEAVING_OUT * all_iterations
-            ):
+            size = min(candidate.next_size(tolerance) for candidate in windows)
+            is_too_long = size >= min(all_iterations - spent, WORTH_LEAVING_OUT * all_iterations)
+            if window.late or is_too_long:
                 because = _reason(window, tolerance)
         if because:
             size = first_window(scenario)
@@ -176,13 +172,14 @@ def simulate(
     """Simulate all epochs of a scenario and return their timeline; arguments and errors as of
     `simulate_epochs`.
     """
-    return concatenate(list(simulate_epochs(scenario, run, progress, first_epoch)))
+    return concatenate(list(simulate_epochs(scenario, run, progress, first_epoch=first_epoch)))
 
 
 def simulate_epochs(
     scenario: Scenario,
     run: str | None = None,
     progress: Progress | None = None,
+    *,
     first_epoch: int = 1,
     recorder: Recorder | None = None,
     struck: list[dict[str, Any]] | None = None,
@@ -225,7 +222,7 @@ def simulate_epochs(
     if scenario.time_tolerance > 0 and not because:
         yield from simulate_windows(scenario, name, progress, first_epoch, recorder)
         return
-    machine, nbytes = SimulatedMachine(scenario, recorder, struck), sample_nbytes(scenario)
+    machine, nbytes = SimulatedMachine(scenario, recorder, struck=struck), sample_nbytes(scenario)
     no_thinning = Thinning(scenario)
     epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)

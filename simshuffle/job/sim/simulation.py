@@ -260,6 +260,7 @@ class Simulation:
         self,
         scenario: Scenario,
         recorder: Recorder | None,
+        *,
         struck: list[Row] | None = None,
         begin: float = 0.0,
         on: tuple[Resources, NetworkClock] | None = None,
@@ -309,7 +310,9 @@ class Simulation:
         latencies = scenario.rng(f"{stream}_latency", epoch)
         spread, hosts = workload.jitter.host_decode, (resources.num_hosts,)
         decoding = lognormal_factor(scenario.rng("host_decode"), spread, hosts)[resources.host_of]
-        chains = read_chains(reads, workload, resources, jitter, latencies, decoding)
+        chains = read_chains(
+            reads, workload, resources, jitter=jitter, rng=latencies, decoding=decoding
+        )
         return Loaders(workload.loader, self.clock, chains, scenario.world_size)
 
     def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:

@@ -37,8 +37,9 @@ from simshuffle.spec.late import special
 
 CONFIDENCE = 0.95
 CATCHES_UP = 2.0
-"""Correlation of batch means with the next, in its own standard error, below the negative of which
-what one batch takes longer is what the next ones catch up; above one of it they are alike."""
+"""Correlation of successive batch means, in standard errors. Below its negative, later batches
+catch up what a slow batch lost; above one standard error batches are alike.
+"""
 MOST_ALIKE = 0.9
 """Correlation that is counted at most."""
 FEWEST_DEGREES = 2.0
@@ -48,8 +49,9 @@ ROUNDING = 1e-12
 SETTLED = 0.99
 """Confidence at which the two halves of a window must not differ."""
 MARGIN = 1.3
-"""How many times the iterations that a tolerance needs are simulated next, since the variance that
-this rests on is an estimate."""
+"""Ratio of the iterations of the next window to those that the tolerance needs by the estimated
+variance.
+"""
 LAGS = 4
 """Correlations that are summed where they are negative: longer ones are noise."""
 UNSEEN = 3.0
@@ -59,7 +61,7 @@ NORMAL = 1.96
 FIRST_CYCLES = 32
 """Cycles that are simulated first where ranks wait for their loaders: fewer seldom do."""
 MOST_GROWTH = 4.0
-"""How many times as long the next window is at most: a short one may mislead."""
+"""Largest ratio of the next window's length to this one's; a short window may mislead."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ MAX_INPUTS = 10
 MIN_SHARE_MOVED = 1e-4
 """Share of an epoch that an input at the end of its range must move to be drawn at all."""
 MECHANISM_OF = {OPENS: "files", REQUESTS: "files", PFS: "bandwidth", STORE: "bandwidth"}
-"""Of the resources that samples come through; all others are the hosts' own: 'step'."""
+"""Mechanism of each resource that samples pass; all other resources belong to hosts: 'step'."""
 Draw = Mapping[str, float]
 
 

@@ -49,7 +49,7 @@ MEASURED_BY = {
     "workload.model.": "a few epochs on 1 and 2 GPUs, then simshuffle machine calibrate",
     "cluster.": "osu_bw, then simshuffle machine calibrate",
 }
-"""What measures an input, by the beginning of its key; the first that fits."""
+"""Command that measures an input, by the beginning of its key; the first match counts."""
 
 
 def ranges_of(

@@ -373,5 +373,10 @@ def build_traffic(run: TrafficCell) -> ExchangeTraffic:
     )
     rng = samples_sent.scenario.rng(f"congestion.{run.variant.pattern}", run.seed)
     return build_exchange(
-        run.variant, fabric, samples_sent.nbytes(run.seed), samples_sent.iteration, rng, importance
+        run.variant,
+        fabric,
+        samples_sent.nbytes(run.seed),
+        samples_sent.iteration,
+        rng=rng,
+        importance=importance,
     )

@@ -29,7 +29,7 @@ from simshuffle.study.study import Meta, Tables
 
 Row = Mapping[Any, Any]
 LABELS = {str(variant): variant.label for variant in variants(PATTERNS)}
-"""What sentences call the variants that tables name by their keys."""
+"""Names of the variants in sentences, by their keys in tables."""
 _DECIDES = Schema({**ABLATION.columns, "range": text("lowest and highest of the seeds")})
 _CASE = ["world_size", "a", "b", "counted"]
 

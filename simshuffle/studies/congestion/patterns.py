@@ -24,7 +24,7 @@ BATCHINGS: dict[Batching, str] = {
     "iteration": "an iteration",
     "all": "an epoch",
 }
-"""What a message carries, and what tables, figures and sentences call that."""
+"""Contents of a message, with their names in tables, figures and sentences."""
 
 
 @dataclass(frozen=True)

@@ -222,11 +222,9 @@ def _jobs(
         for name in options.network
     }
     packet = models.get("packet")
-    short_samples = (
-        full_samples.shorten(options.packets, packet.mtu)
-        if isinstance(packet, Packet)
-        else full_samples
-    )
+    short_samples = full_samples
+    if isinstance(packet, Packet):
+        short_samples = full_samples.shorten(options.packets, packet.mtu)
     other_models = {name: model for name, model in models.items() if name != "packet"}
     all_variants = variants(possible)
     packet_variants = _packet_variants(all_variants, scenario, options)
@@ -251,7 +249,9 @@ def _jobs(
 
     if short_samples is full_samples and other_models:
         return [job(full_samples, models, options.seeds, all_variants)]
-    jobs = [job(full_samples, other_models, options.seeds, all_variants)] if other_models else []
+    jobs = []
+    if other_models:
+        jobs.append(job(full_samples, other_models, options.seeds, all_variants))
     if short_variants:
         jobs.append(job(short_samples, models, options.packet_seeds, short_variants))
     return jobs

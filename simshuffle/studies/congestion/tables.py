@@ -51,7 +51,7 @@ _SIZE = {
     ),
 }
 SIZE = [*_SIZE]
-"""What was sent, and over which network."""
+"""Columns of the sent bytes and of the network."""
 _SENT = {
     **_SIZE,
     "pattern": text("exchange pattern", *PATTERNS),

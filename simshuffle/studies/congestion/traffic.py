@@ -258,6 +258,7 @@ def build_exchange(
     fabric: UsedFabric,
     nbytes: Floats,
     iteration: NDArray[np.integer],
+    *,
     rng: np.random.Generator,
     importance: Floats,
 ) -> ExchangeTraffic:

@@ -30,7 +30,7 @@ from simshuffle.study.schema import Schema, amount, count, flag, share, text
 Floats = NDArray[np.float64]
 
 SWITCHES = ("no barriers", "one message an iteration", "one partner an epoch")
-"""What distinguishes the pairing from the permutations, each a switch."""
+"""Switches, each a difference between the pairing and the permutations."""
 STATES = tuple(product((False, True), repeat=len(SWITCHES)))
 
 
@@ -45,7 +45,7 @@ def _variant_of_state(state: tuple[bool, ...]) -> Variant:
 
 
 CORNERS = tuple(_variant_of_state(state) for state in STATES)
-"""All states of the switches, from none to all."""
+"""Every state of the switches, from no switch on to all on."""
 PRACTICE = CORNERS[0]
 """A permutation and a barrier for every sample."""
 PARTNERS_ALONE = tuple(
@@ -84,7 +84,7 @@ JUDGES = ("fluid", "packet")
 
 _WINNERS = ("a", "b", "equal")
 COUNTED = {"messages": "time_s", "wire": "wire_s"}
-"""What is counted, and the column of ``times`` that has it."""
+"""Measures of the verdict, with their columns of ``times``."""
 _PAIR = {
     "world_size": WORLD_SIZE,
     "routing": ROUTING,

@@ -96,6 +96,7 @@ def approach_border(
     allowed: float,
     max_number: int,
     start: int,
+    *,
     affordable: Callable[[int], bool],
     linear: int = 0,
 ) -> Border:

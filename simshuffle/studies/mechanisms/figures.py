@@ -131,7 +131,7 @@ def _short(value: object) -> str:
 
 
 LEGEND_LETTERS = 40
-"""Of a line of the legend, which fits one column."""
+"""Most letters in a line of the legend, which fits a column of a paper."""
 LOOKS = {
     "own": Look(NAMES["own"], "#AA3377", "v", size=3.5),
     "own 2": Look(NAMES["own 2"], "#CCBB44", "<", size=3.5),

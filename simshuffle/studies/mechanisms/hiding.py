@@ -45,7 +45,7 @@ LIMIT = 60.0
 """s of one core, by the costs of runs, that all simulations take together unless the search is
 exact: less than a minute on two cores."""
 OWN_SHARES = 2.0
-"""How many times as much of that the search of an own schedule gets as one of the others."""
+"""Share of the simulations for the scenario's own schedule, relative to that of another mode."""
 TOLERANCE = 0.01
 """The time_tolerance of a scenario that has none and would take longer than the limit."""
 BASELINES = 0.2
@@ -112,7 +112,12 @@ def request(options: HidingOptions) -> Request[Hiding]:
             for way in own_exchanges
         }
     return build_request(
-        sized_scenarios, way_names, own_exchanges, titles, options.tolerance, options.exact
+        sized_scenarios,
+        way_names,
+        own_exchanges,
+        titles,
+        tolerance=options.tolerance,
+        exact=options.exact,
     )
 
 
@@ -121,6 +126,7 @@ def build_request(
     way_names: Sequence[str],
     own_exchanges: Mapping[str, Any],
     titles: Mapping[str, str],
+    *,
     tolerance: float,
     exact: bool,
 ) -> Request[Hiding]:
@@ -329,8 +335,8 @@ def repeat(folder: Path, meta: Meta) -> Request[Hiding]:
         tuple(answers["ways"]),
         answers.get("own", {"own": own_exchange}),
         answers.get("titles", {}),
-        answers["tolerance"],
-        answers.get("exact", True),
+        tolerance=answers["tolerance"],
+        exact=answers.get("exact", True),
     )
 
 

@@ -182,6 +182,6 @@ class SearchCell(NetworkCell):
             self.tolerance * self.baseline_s,
             points.max_samples,
             max(self.hidden_by_forms(points.max_samples), linear_samples),
-            lambda samples: points.spent + points.seconds_to_simulate(samples) <= limit,
-            linear_samples,
+            affordable=lambda samples: points.spent + points.seconds_to_simulate(samples) <= limit,
+            linear=linear_samples,
         )

@@ -94,7 +94,7 @@ STEPS = Schema(
         **dict.fromkeys(LABELS, real("s by which the switch changes the label", look=CHANGE)),
     }
 )
-"""What is printed of switches."""
+"""Printed columns of switches."""
 CHANGES = Schema(
     {
         **_SET,
@@ -112,7 +112,7 @@ ALONE = Schema(
         **dict.fromkeys(LABELS, real("s by which the value changes the label", look=CHANGE)),
     }
 )
-"""What is printed of values that are set alone."""
+"""Printed columns of values that are set alone."""
 
 
 # ----------------------------------------------------------------------------------- hiding
@@ -209,7 +209,7 @@ SIZES = Schema(
         **dict.fromkeys(NAMES, text("largest hidden Q, and samples of a rank")),
     }
 )
-"""What is printed of world sizes: a column for each variant."""
+"""Printed columns of world sizes: a column for each variant."""
 REMOVALS = ("barriers", "host work", "storage writes", "storage reads", "no overlap", "wire")
 ENDS = Schema(
     {
@@ -224,4 +224,4 @@ ENDS = Schema(
         "most": text("whose removal saves most"),
     }
 )
-"""What is printed of what ends the hiding."""
+"""Printed columns of the bottlenecks that end the hiding."""

@@ -42,7 +42,9 @@ OWN = "own"  # that of the scenario itself
 BARRIERS, HOST_WORK, WRITES = "barriers", "host work", "storage writes"
 WIRE, WAITING = "wire", "no overlap"
 READS = "storage reads"
-"""Not of the exchange alone: what was received may drive other samples out of the page cache."""
+"""Reads from storage. The exchange changes them: received samples may evict others from the page
+cache.
+"""
 
 
 def with_variant(

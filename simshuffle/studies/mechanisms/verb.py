@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 EXCHANGES = words("partial_local_shuffle", "importance_exchange", "importance_pair")
-"""Those that have an exchange_fraction."""
+"""Exchange strategies with an exchange_fraction."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ SWEEP = "all closed forms"
 _STEP_S = 2e-3
 """s that a rank of a simulated step takes, roughly."""
 _STEP_NBYTES = 1e6
-"""Bytes of memory of it."""
+"""Bytes of memory of a step."""
 SHARES: Floats = (np.arange(200) + 0.5) / 200
 """Quantiles of an error at which two strategies are compared."""
 

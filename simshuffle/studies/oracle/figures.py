@@ -32,7 +32,7 @@ TIMES = {
     "exchange": (("exchange_s",), "#EE6677"),
     "input": (("input_s", "startup_s"), "#4477AA"),
 }
-"""What a column is made of, from its foot on, and its colour."""
+"""Parts of a column from its foot on, and their colours."""
 MEMORY_COLOURS = ("#4477AA", "#66CCEE", "#AA3377", "#228833", "#BBBBBB")
 SCALES, COLUMNS, ROWS = 4, 20, 18
 """Most scales and columns of the first figure, and rows of the second."""

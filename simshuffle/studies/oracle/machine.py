@@ -43,8 +43,9 @@ TOLERANCE = 0.01
 Row = dict[str, Any]
 Seconds = Callable[[Node], float]
 Point = tuple[Row, dict[str, float]]
-"""What a strategy takes at a world size: its row of the table `points`, without what follows from a
-budget or from other points; and s an epoch of communication by what it is for."""
+"""A strategy at a world size: its row of the table `points`, without columns that follow from a
+budget or from other points; and communication in s an epoch, by purpose.
+"""
 FRACTIONS: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 25)])
 """Exchange fractions whose cost is worked out; between them it is interpolated."""
 ITERATIONS = 64
@@ -90,7 +91,7 @@ class OracleMachine:
         )
         resources = Resources(scenario.cluster, scenario.world_size, placement)
         allreduce = scenario.workload.allreduce_on(scenario.cluster)
-        return Communicators(allreduce, resources, 1, order)
+        return Communicators(allreduce, resources, group_size=1, rng=order)
 
     def communicators(self, parallelism: Parallelism) -> Communicators:
         """Return the groups of ranks that communicate; strategies with groups of one size share

@@ -20,4 +20,4 @@ KINDS = {
     "memory": "Memory of a GPU under each way to divide training.",
     "storage": "Node-local storage of machines against sizes of data sets; needs no result.",
 } | {name: figure.shows for name, figure in merge_extensions().figures.items()}
-"""What there is, and what it shows."""
+"""Kinds of figures, with a sentence on what each shows."""

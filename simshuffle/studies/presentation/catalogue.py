@@ -18,12 +18,8 @@ from simshuffle.report.console import new_table
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import KINDS, run_figures, storage, study_figures
-from simshuffle.studies.presentation.run_figures import (
-    NamedResult,
-    declared_figure,
-    scaling_chart,
-    scaling_rows,
-)
+from simshuffle.studies.presentation.named_results import NamedResult, declared_figure
+from simshuffle.studies.presentation.run_figures import scaling_chart, scaling_rows
 from simshuffle.study.registry import merge_extensions, verbs
 
 OVER_SEEDS = "simulation_over_seeds"

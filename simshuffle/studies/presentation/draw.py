@@ -25,7 +25,7 @@ from simshuffle.report.style import SIGNED, STYLE, STYLES, in_style, metadata, s
 from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.presentation import KINDS
 from simshuffle.studies.presentation.catalogue import check_results, find_kind, format_table
-from simshuffle.studies.presentation.run_figures import NamedResult
+from simshuffle.studies.presentation.named_results import NamedResult
 from simshuffle.study.registry import read_folder
 
 
@@ -120,7 +120,7 @@ def plain_rows_of_figure(
 
 DPI = 300
 HEADS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".pgf": f"% {SIGNED} ".encode()}
-"""How a file of each format begins."""
+"""First bytes of a file, by format."""
 _SIGNATURE = re.compile(rf"{SIGNED} \S+, figure [a-z]".encode())
 _PDF: Any = backend_pdf
 _PGF: Any = backend_pgf.RendererPgf

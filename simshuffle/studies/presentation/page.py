@@ -20,15 +20,15 @@ from simshuffle.report.folders import room_for, take_place
 from simshuffle.report.names import shorten_names
 from simshuffle.studies.comparison import compare, side
 from simshuffle.studies.presentation import page_parts, page_runs, page_vega
+from simshuffle.studies.presentation.named_results import NamedResult
 from simshuffle.studies.presentation.page_parts import Section, bullets, html_tables, paragraph
-from simshuffle.studies.presentation.run_figures import NamedResult
 from simshuffle.study.registry import read_folder
 from simshuffle.version import __version__
 
 GENERATOR = "simshuffle report"
-"""What the head of a page says that made it."""
+"""Name of the program in the head of a page."""
 RESULTS = "simshuffle-results"
-"""The name under which the head says of which results it is."""
+"""Name of the entry in the head that identifies the results."""
 
 
 def render_page(results: Sequence[NamedResult]) -> str:

@@ -30,7 +30,7 @@ SOURCES = {
 EXCHANGE = {"exchange": "#EE6677", "wait_exchange": "#AA3377", "exchange_hidden": "#4477AA"}
 """Colours of the phases of an exchange."""
 CLASSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Where the colour of a link changes: shares of its capacity."""
+"""Shares of a link's capacity at which its colour changes."""
 LAYOUT_COLUMNS = ("line", "x", "y", "x2", "y2", "a", "b", "name", "about")
 _WAYS = [
     f"{direction}{measure}"
@@ -39,7 +39,7 @@ _WAYS = [
 ]
 LOAD_COLUMNS = ("line", "pick", *_WAYS)
 MANY = 600
-"""Lines, beyond which they are thinner."""
+"""Number of lines beyond which lines are drawn thinner."""
 _ROW = 105
 _ROUND = 620
 
@@ -155,12 +155,14 @@ def chart_network(drawing: Drawing, rows: Rows, picks: Sequence[str], about: str
     ``rows``.
     """
     levels = [{"name": text, "x": 0, "y": height} for text, height in drawing.levels]
-    span = max(y for _, y in drawing.nodes.values()) - min(y for _, y in drawing.nodes.values())
+    heights = [y for _, y in drawing.nodes.values()]
+    span = max(heights) - min(heights)
     domain = [-1.35, 1.35] if drawing.is_round else [0, 1]
     x = {"domain": domain, "nice": False, "zero": False}
     y = {"domain": domain, "nice": False} if drawing.is_round else {"nice": False, "padding": 14}
     text = {"align": "right", "dx": -12, "fontSize": 11, "aria": False}
     size = max(8.0, min(90.0, 6000 / len(drawing.nodes)))
+    square = {"type": "square", "size": size, "fill": "var(--text)", "opacity": 1}
     idle = {"type": "rule", "strokeWidth": 0.5, "stroke": "var(--idle)", "aria": False}
     spec: Spec = {
         "params": [
@@ -179,7 +181,7 @@ def chart_network(drawing: Drawing, rows: Rows, picks: Sequence[str], about: str
             *_load_layers(drawing),
             {
                 "data": {"values": _nodes(drawing)},
-                "mark": {"type": "square", "size": size, "fill": "var(--text)", "opacity": 1},
+                "mark": square,
                 "encoding": TIP,
             },
             {
@@ -189,17 +191,20 @@ def chart_network(drawing: Drawing, rows: Rows, picks: Sequence[str], about: str
             },
         ],
     }
-    layout = [
-        [index, *(round(value, 5) for value in (*a, *b)), *line.ends, line.name, line.about]
-        for index, (line, (a, b)) in enumerate(
-            zip(drawing.lines, place_lines(drawing), strict=True)
-        )
-    ]
-    tables = {"layout": (LAYOUT_COLUMNS, layout), "loads": (LOAD_COLUMNS, rows)}
+    tables = {"layout": (LAYOUT_COLUMNS, _layout(drawing)), "loads": (LOAD_COLUMNS, rows)}
     return chart(spec, "The network by level.", about, "network", tables)
 
 
 _ENDS = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+
+
+def _layout(drawing: Drawing) -> list[list[Any]]:
+    """Return the rows of `LAYOUT_COLUMNS`: where each line is drawn, and what it joins."""
+    ends = zip(drawing.lines, place_lines(drawing), strict=True)
+    return [
+        [index, *(round(value, 5) for value in (*a, *b)), *line.ends, line.name, line.about]
+        for index, (line, (a, b)) in enumerate(ends)
+    ]
 
 
 def _nodes(drawing: Drawing) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ import pandas as pd
 
 Position = tuple[float, float]
 Cable = tuple[str, str, str]
-"""Its ends, and which of those between them it is."""
+"""Both ends of a cable, and its lane among parallel cables."""
 Link = tuple[str, str, float, float]
-"""One direction of it: name, tier, capacity and highest utilisation."""
+"""A direction of a cable: name, tier, capacity and highest utilisation."""
 
 MOST_HOSTS = 48
 """Hosts that are drawn one by one; of more, those of a switch are one."""
@@ -28,7 +28,7 @@ _CABLE = re.compile(r"([^>]+)>([^>#]+)(#\d+)?")
 _WITHIN = 0.7
 """Share of the room of a node over which its parallel cables are spread."""
 _ARCH = 0.85
-"""How far a row is bent whose nodes are linked with one another."""
+"""Height of the arch of a row whose nodes are linked with one another."""
 
 
 @dataclass(frozen=True)

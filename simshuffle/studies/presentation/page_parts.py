@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Spec = Mapping[str, Any]
-"""Of a chart, in Vega-Lite."""
+"""A chart in Vega-Lite."""
 Rows = Sequence[Sequence[Any]]
 
 
@@ -102,7 +102,7 @@ def embed_json(value: Any) -> str:
 SOURCE = "source"
 MOST_LETTERS = 300
 MOST_RUNS = 60
-"""Whose values are looked at."""
+"""Most runs whose values are checked for warnings."""
 
 
 def scenarios_of_runs(folder: Path, result: Result) -> dict[str, Scenario]:

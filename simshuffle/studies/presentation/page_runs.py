@@ -18,6 +18,7 @@ from simshuffle.report.links import links_of_whole_epochs
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import page_charts as charts
+from simshuffle.studies.presentation.named_results import exchange_phases
 from simshuffle.studies.presentation.page_charts import EXCHANGE
 from simshuffle.studies.presentation.page_network import MOST_ROWS, draw_network, link_loads
 from simshuffle.studies.presentation.page_parts import (
@@ -28,7 +29,6 @@ from simshuffle.studies.presentation.page_parts import (
     paragraph,
 )
 from simshuffle.studies.presentation.page_vega import html_figure
-from simshuffle.studies.presentation.run_figures import exchange_phases
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_POINTS = 6000
-"""Of the chart by iteration: rows of its table."""
+"""Most rows of the chart by iteration."""
 MOST_NETWORKS = 4
 _SHOWN = "exchange and wait_exchange"
 

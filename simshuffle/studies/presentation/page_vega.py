@@ -16,13 +16,13 @@ from simshuffle.studies.presentation.page_parts import Spec
 from simshuffle.studies.presentation.page_parts import chart as html_chart
 
 MOST_ROWS = 6000
-"""Of a figure on a page; one with more is a picture."""
+"""Most rows of a chart on a page; a figure with more rows is a picture."""
 PIXELS = 125
-"""Of an inch of a paper."""
+"""Pixels for an inch of a paper."""
 LEGEND_COLUMNS, LEGEND_LETTERS = 4, 90
-"""Of a legend at most, so that it is no wider than a chart on a narrow screen."""
+"""Most columns and letters of a legend, so that it is no wider than a chart on a narrow screen."""
 STROKE = "M-1,-0.15H1V0.15H-1Z"
-"""Of a line in the legend."""
+"""Shape of a line in the legend."""
 DASHED: Mapping[Any, list[float]] = {"-": [1, 0], "--": [6, 3], ":": [2, 2], "-.": [6, 2, 2, 2]}
 
 
@@ -37,11 +37,11 @@ def text_channel(field: str, **properties: Any) -> dict[str, Any]:
 
 
 TIP = {"tooltip": text_channel("tip"), "description": text_channel("tip")}
-"""What a mark says where the pointer or the focus is."""
+"""Channels with the text of a mark under the pointer or the focus."""
 NO_SHARE = 1e12
-"""What a place is divided by that is drawn in seconds alone."""
+"""Divisor of a position that is drawn in seconds alone."""
 DIGITS = 6
-"""Of numbers, so that a page is small."""
+"""Digits of numbers, so that a page is small."""
 
 
 def html_figure(chart: Chart, title: str, note: str = "") -> str:

@@ -5,23 +5,24 @@ kind of run. Other figures use the helpers here, too.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
 from simshuffle.report import intervals, report
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked_bars
 from simshuffle.report.intervals import Ends
 from simshuffle.report.names import without_schedule
-from simshuffle.report.report import EPOCH_COLUMNS, LABELS, Booking, seconds_of_rows
+from simshuffle.report.report import Booking
 from simshuffle.report.style import COLOURS, line_height
-from simshuffle.report.timeline import Timeline
 from simshuffle.studies.mechanisms.tables import NAMES as WAYS
+from simshuffle.studies.presentation.named_results import (
+    NamedResult,
+    declared_figure,
+    distinguish_runs,
+    missing_exchange,
+    unsuitable_results,
+)
 from simshuffle.studies.simulation.figures import (
     ROW_INCHES,
     WHISKER,
@@ -32,15 +33,12 @@ from simshuffle.studies.simulation.study import labels_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES, name_without, sweep_chart
 from simshuffle.studies.simulation.tables import (
     Means,
-    label_column,
     means,
     measures,
     samples_of,
     summary,
 )
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
-from simshuffle.study.long_table import get_long
-from simshuffle.study.study import Result
 
 NAMES = {"world_size": "world_size", "exchange_fraction": "exchanged fraction Q"}
 HIDDEN = {
@@ -50,111 +48,6 @@ HIDDEN = {
 }
 SAMPLES = "samples"
 """A measure of `last_epochs` beside those of all runs: how many samples an epoch has."""
-
-
-@dataclass(frozen=True)
-class NamedResult:
-    """A result with the name under which a figure shows it."""
-
-    name: str  # of its folder
-    result: Result  # itself
-    folder: Path = Path()  # where it is; nothing that is written says so
-
-
-def unsuitable_results(rule: str, results: Sequence[NamedResult], remedy: str) -> InputError:
-    """Return the error of results that lack what a figure needs; it says how to get that."""
-    names = ", ".join(named_result.name for named_result in results)
-    return InputError(Problem("RESULT", rule, names, remedy), "command line")
-
-
-PHASES = ("exchange", "wait_exchange", "exchange_hidden")
-_TIMELINE_COLUMNS = ["run", "seed", "epoch", "iteration", "rank", "phase", "start_s", "end_s"]
-
-
-def exchange_phases(result: Result) -> Iterator[pd.DataFrame]:
-    """Yield the exchange rows of a timeline in pieces, with `seed` and `seconds` of each row.
-
-    A row that stands for several iterations counts as often.
-    """
-    for piece in get_long(result.tables, "timeline").pieces(_TIMELINE_COLUMNS):
-        rows = piece[piece["phase"].isin(PHASES)]
-        if len(rows):
-            seconds = seconds_of_rows(Timeline(rows, rows, result.tables["sources"]))
-            texts = {name: rows[name].astype(str) for name in ("run", "phase")}
-            yield rows.assign(**texts, seed=rows.get("seed", 0), seconds=seconds)
-
-
-def missing_exchange(results: Sequence[NamedResult]) -> InputError:
-    """Return the error of results in which no run exchanges samples."""
-    remedy = "Simulate partial_local_shuffle, or an importance exchange."
-    return unsuitable_results("needs runs that exchange samples", results, remedy)
-
-
-def check_run_count(results: Sequence[NamedResult], num_runs: int, max_runs: int) -> None:
-    """Check that there are no more runs than a figure can draw.
-
-    Raises:
-        InputError: there are.
-    """
-    if num_runs > max_runs:
-        rule = f"draws at most {max_runs} runs; there are {num_runs}"
-        raise unsuitable_results(rule, results, "Give results of fewer runs.")
-
-
-def declared_figure(
-    name: str, check: Callable[[Sequence[NamedResult]], Any] = lambda results: None
-) -> Callable[[Sequence[NamedResult]], Chart]:
-    """Return the function that draws the figure ``name`` which the study of a result declares.
-
-    ``check`` raises InputError where a result has nothing for it.
-    """
-
-    def chart(results: Sequence[NamedResult]) -> Chart:
-        check(results)
-        result = results[0].result
-        return result.study.figures(result)[name]
-
-    return chart
-
-
-class RenamedRuns(NamedTuple):
-    """A result with its tables, whose runs have names that no other result uses."""
-
-    named_result: NamedResult
-    new_names: Mapping[str, str]  # of all runs, by their names in the result
-    epochs: pd.DataFrame  # as `simshuffle.report.report` makes it, with or without seeds
-    breakdown: pd.DataFrame  # its seconds by label and cause
-
-
-def distinguish_runs(results: Sequence[NamedResult]) -> list[RenamedRuns]:
-    """Put the name of its folder before a run's name that several results use."""
-    tables_of_results = [_epochs_and_breakdown(named_result.result) for named_result in results]
-    run_counts = Counter(run for epochs, _ in tables_of_results for run in epochs["run"].unique())
-    renamed_results = []
-    for named_result, (epochs, breakdown) in zip(results, tables_of_results, strict=True):
-        new_names = {
-            run: f"{named_result.name}: {run}" if occurrences > 1 else run
-            for run, occurrences in run_counts.items()
-        }
-        renamed_runs = RenamedRuns(
-            named_result,
-            new_names,
-            epochs.assign(run=epochs["run"].map(new_names)),
-            breakdown.assign(run=breakdown["run"].map(new_names)),
-        )
-        renamed_results.append(renamed_runs)
-    return renamed_results
-
-
-def _epochs_and_breakdown(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the tables of epochs and of their parts, whose runs are texts."""
-    if result.study.kind == "sweep":
-        return _divide_sweep(result)
-    epochs, breakdown = result.tables["epochs"], result.tables["breakdown"]
-    return (
-        epochs.assign(run=epochs["run"].astype(str)),
-        breakdown.assign(run=breakdown["run"].astype(str)),
-    )
 
 
 def average_results(results: Sequence[NamedResult]) -> Means:
@@ -228,32 +121,6 @@ def name_lines(table: pd.DataFrame, across: str) -> pd.Series[str]:
         for run, value in zip(table["run"], table[across], strict=True)
     ]
     return pd.Series(names, table.index, dtype=object)
-
-
-def _divide_sweep(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a sweep's one table as the two of a simulation: epochs and breakdown.
-
-    A run is called by its label, and by its axes too where labels are not unique.
-    """
-    table = result.tables["sweep"].rename(columns={"label": "run"})
-    table["run"] = table["run"].astype(str)
-    axes = [axis["name"] for axis in result.meta["axes"]]
-    if table.duplicated(["run", "seed", "epoch"]).any():
-        for name in axes:
-            table["run"] += " " + name + "=" + table[name].astype(str)
-    epochs = table[["run", "seed", *(name for name in EPOCH_COLUMNS if name != "run")]]
-    keys = ["run", "seed", "epoch"]
-    rows = []
-    for label in LABELS:
-        for cause in ("", label):
-            seconds = table[label_column(label, waiting=bool(cause))]
-            rows.append(table[keys].assign(label=label, cause=cause, seconds=seconds))
-    parts = pd.concat(rows)
-    parts = parts[(parts["cause"] == "") | (parts["seconds"] > 0)]
-    parts = report.drop_absent_labels(parts.sort_index(kind="stable").reset_index(drop=True))
-    if epochs["seed"].nunique() == 1:
-        return epochs.drop(columns="seed"), parts.drop(columns="seed")
-    return epochs, parts
 
 
 def breakdown(results: Sequence[NamedResult]) -> Chart:

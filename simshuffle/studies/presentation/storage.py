@@ -16,7 +16,7 @@ from simshuffle.report.style import width
 from simshuffle.report.table_io import read_csv
 from simshuffle.spec.library import shipped_folder
 from simshuffle.spec.units import Dimension, parse_quantity, readable
-from simshuffle.studies.presentation.run_figures import NamedResult
+from simshuffle.studies.presentation.named_results import NamedResult
 
 Q = 0.1
 """Exchanged fraction: a host has room for its shard and Q of it."""
@@ -27,9 +27,9 @@ LOOKS = {
     "set": Look("data set", "#000000", dash=DASHES[1], width=0.6),
 }
 LEADER = 1.35
-"""How far above the first row the name of a data set begins, in rows."""
+"""Distance of the names of data sets above the first row, in rows."""
 NAME_POINTS = 10.0
-"""Between names of data sets."""
+"""Points between names of data sets."""
 
 
 def read_machines() -> pd.DataFrame:

@@ -30,7 +30,7 @@ from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.tables import VARIANT, groups
 from simshuffle.studies.oracle.figures import memory_rows, parts_of, shown_points
 from simshuffle.studies.oracle.tables import MEMORY
-from simshuffle.studies.presentation.run_figures import (
+from simshuffle.studies.presentation.named_results import (
     NamedResult,
     check_run_count,
     distinguish_runs,

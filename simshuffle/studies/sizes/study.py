@@ -35,7 +35,7 @@ QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0
 HEADS = {"low": "5 %", "high": "95 %"}
 UNEVEN = 0.1  # from such a share above the mean on, the rank with most is worth a sentence
 AWAITED = ("read", "sent", "received")
-"""What takes a rank longer if it has more of it, so that others wait for it."""
+"""Columns that make other ranks wait for the rank with the largest value."""
 _RUN = text("name of the run", head="run")
 
 RANKS = Schema(

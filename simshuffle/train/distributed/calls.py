@@ -61,7 +61,7 @@ REMEDIES = {
     "partition": "Give every rank the same partition, seed and targets.",
     "plan": "This should not happen: the ranks' versions of numpy or simshuffle differ.",
 }
-"""What to do where ranks differ, by the name of the value."""
+"""Remedies for ranks that differ, by the name of the value."""
 
 
 def check_arguments_equal(

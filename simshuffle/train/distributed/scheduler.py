@@ -90,7 +90,12 @@ class Scheduler(TrainingEpochs):
         count = len(dataset)
         world_size = self.ranks.world_size
         super().__init__(
-            arguments.strategy, arguments.training, count, world_size, dataset.seed, places
+            arguments.strategy,
+            arguments.training,
+            count,
+            world_size,
+            seed=dataset.seed,
+            places=places,
         )
         self._transport_name = transport
         self._has_warned = False

@@ -158,15 +158,14 @@ def _prefetched_step(
         nodes.append(Node(label, (*weights, *computed[-1:]), seconds[label][piece]))
         computed.append(len(nodes) - 1)
         if label == "backward" and parameters[piece]:
-            nodes.append(
-                Node(
-                    "gradients",
-                    (*last_sent, computed[-1]),
-                    collective="reduce_scatter",
-                    group="all",
-                    nbytes=parameters[piece] * job.gradient_nbytes,
-                )
+            reduce_scatter = Node(
+                "gradients",
+                (*last_sent, computed[-1]),
+                collective="reduce_scatter",
+                group="all",
+                nbytes=parameters[piece] * job.gradient_nbytes,
             )
+            nodes.append(reduce_scatter)
             last_sent = (len(nodes) - 1,)
     nodes.append(Node("update", (*last_sent, computed[-1]), settings.update_seconds))
     return Step(nodes)

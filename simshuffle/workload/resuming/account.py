@@ -13,8 +13,9 @@ from simshuffle.workload.orders.mixing import companion_share
 from simshuffle.workload.resuming.law import Batches
 
 Continues = Literal["same", "permuted", "other"]
-"""How the rest of an epoch compares with what would have followed: the 'same' samples in the same
-order (whatever their order within an iteration), the same samples 'permuted', or 'other' ones."""
+"""Comparison of the rest of an epoch with the samples that would have followed: 'same' samples in
+equal order (whatever their order within an iteration), these samples 'permuted', or 'other' ones.
+"""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,14 @@ def read_trace(path: Path) -> JobTrace:
     return trace_of(columns, str(path))
 
 
+def _refuse_nameless(kind_names: Sequence[str], source: str) -> None:
+    """Raise InputError if a row names no kind of operation."""
+    for row, name in enumerate(kind_names, 1):
+        if name.lower() in MISSING_KINDS:
+            rule = "must be the kind of the operation"
+            refuse(f"row {row}: kind", rule, "nothing", "Name it.", source)
+
+
 def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
     """Return the trace of columns.
 
@@ -83,9 +91,7 @@ def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
     kind_names = [str(name).strip() for name in columns["kind"]]
     stages, stage = np.unique(numbers["stage"], return_inverse=True)
     steps, step = np.unique(numbers["step"], return_inverse=True)
-    if nameless := [row for row, name in enumerate(kind_names) if name.lower() in MISSING_KINDS]:
-        rule, remedy = "must be the kind of the operation", "Name it."
-        refuse(f"row {nameless[0] + 1}: kind", rule, "nothing", remedy, source)
+    _refuse_nameless(kind_names, source)
     classes = classify_all(sorted(set(kind_names)), source)
     kinds, kind = np.unique([classes[name][0] for name in kind_names], return_inverse=True)
     ranks, pipeline = _pipelines(numbers["rank"], stage, len(stages), source)
@@ -93,12 +99,16 @@ def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
     np.minimum.at(step_start, step, numbers["start"])
     start = numbers["start"] - step_start[step]
     order = np.lexsort((start, pipeline, step, kind, stage))
-    cells = len(steps) * len(ranks[0])
-    operations, starts, durations = [], [], []
+    num_pipelines = len(ranks[0])
+    cell = step * num_pipelines + pipeline  # of each row in a (steps, pipelines) table
+    num_cells = len(steps) * num_pipelines
+    operations: list[tuple[int, str, int]] = []
+    starts = []
+    durations = []
     for stage_index in range(len(stages)):
         stage_rows = order[stage[order] == stage_index]
         _check_steps(
-            np.bincount(step[stage_rows] * len(ranks[0]) + pipeline[stage_rows], minlength=cells),
+            np.bincount(cell[stage_rows], minlength=num_cells),
             "an operation",
             steps,
             ranks[stage_index],
@@ -107,12 +117,11 @@ def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
         )
         for name in np.unique(kind[stage_rows]):
             rows = stage_rows[kind[stage_rows] == name]
-            counts = np.bincount(step[rows] * len(ranks[0]) + pipeline[rows], minlength=cells)
+            counts = np.bincount(cell[rows], minlength=num_cells)
             _check_steps(counts, str(kinds[name]), steps, ranks[stage_index], source)
-            shape = (len(steps), len(ranks[0]), int(counts[0]))
-            operations += [
-                (stage_index, str(kinds[name]), repetition) for repetition in range(counts[0])
-            ]
+            shape = (len(steps), num_pipelines, int(counts[0]))
+            kind_name = str(kinds[name])
+            operations += [(stage_index, kind_name, index) for index in range(counts[0])]
             starts.append(np.moveaxis(start[rows].reshape(shape), -1, 0))
             durations.append(np.moveaxis(numbers["duration"][rows].reshape(shape), -1, 0))
     return JobTrace(

@@ -156,7 +156,12 @@ def make_program(scenario: Scenario, epoch: int, iteration: int | None = None) -
     plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
     sent_from_cache = plan.sent_from_cache
     costs = exchange_costs(
-        plan.exchange, schedule, workload.dataset, nbytes, sent_from_cache, plan.iterations
+        plan.exchange,
+        schedule,
+        workload.dataset,
+        nbytes=nbytes,
+        cached=sent_from_cache,
+        iterations=plan.iterations,
     )
     iteration = _choose_iteration(scenario, plan, iteration)
     resources = Resources(cluster, scenario.world_size, scenario.rng("placement"))

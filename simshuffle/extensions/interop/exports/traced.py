@@ -83,8 +83,8 @@ def simulate_again(source: ExportedRun, tell: Callable[[float], None]) -> Iterat
         scenario,
         source.run,
         lambda progress: tell(min(progress * share, 1.0)),
-        first_epoch,
-        recorder,
+        first_epoch=first_epoch,
+        recorder=recorder,
     )
     for timeline in epochs:
         epoch = int(timeline.sources["epoch"].iloc[0])

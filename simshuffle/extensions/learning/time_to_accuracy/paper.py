@@ -15,7 +15,7 @@ from simshuffle.extensions.learning.time_to_accuracy.figures import (
 from simshuffle.report.chart import GREY, Axis, Chart, Look, Mark, Panel, Ramp
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation.catalogue import Kind
-from simshuffle.studies.presentation.run_figures import (
+from simshuffle.studies.presentation.named_results import (
     NamedResult,
     declared_figure,
     unsuitable_results,
