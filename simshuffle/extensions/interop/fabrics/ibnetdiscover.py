@@ -185,7 +185,7 @@ class _FabricBuilder:
             self.left_out.append(f"{subject}: {len(hosts)} ({examples})")
 
     def _find_requested_hosts(self, host_names: Collection[str]) -> Collection[str]:
-        """Return the hosts that may take part: those of Slurm's topology if it was read, else all.
+        """Return the hosts that may take part: all hosts, or the hosts of Slurm's topology.
 
         Raises:
             TopologyError: Slurm's topology names none of them.

@@ -80,7 +80,7 @@ NodePort = tuple[str, int]
 
 @dataclass(frozen=True)
 class SlowCable:
-    """A cable that is slower than most cables between the same two tiers."""
+    """A cable that is slower than most cables between its two tiers."""
 
     cable: Cable
     usual_rate: str  # rate of most cables between its tiers, for people
@@ -161,7 +161,7 @@ class ImportedFabric:
 
     @cached_property
     def slow_cables(self) -> list[SlowCable]:
-        """The cables that are slower than most cables between the same two tiers."""
+        """The cables that are slower than most cables between their two tiers."""
         tiers_of_cables = [
             tuple(sorted(self.tiers[end] for end in cable.ends)) for cable in self.cables
         ]

@@ -42,7 +42,7 @@ class _ConnectionMatrix:
     numa: dict[str, str]  # NUMA domain of a GPU; '' if not known
 
     def devices_below_same_root(self, name: str) -> list[str]:
-        """Return the names of the devices below the same PCIe root port as a device."""
+        """Return the names of the devices that share a device's PCIe root port."""
         column = self.names.index(name)
         pairs = zip(self.names, self.connections[name], strict=True)
         return [peer for peer, word in pairs if {word, self.connections[peer][column]} & SAME_ROOT]

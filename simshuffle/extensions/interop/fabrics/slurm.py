@@ -242,7 +242,7 @@ def _require_name(record: dict[str, Any], key: str) -> str:
 
 
 def _add_switch(switches: dict[str, _SlurmSwitch], name: str, switch: _SlurmSwitch) -> None:
-    """Add a switch, and refuse a second one of the same name."""
+    """Add a switch, and refuse a second one with its name."""
     if name in switches:
         raise fabric_error(switch.line, "must have every switch once", repr(name), "Rename one.")
     switches[name] = switch

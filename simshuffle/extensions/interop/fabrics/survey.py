@@ -39,7 +39,7 @@ _MAX_SECONDS = 600.0
 class RouteCounts(NamedTuple):
     """Number of shortest routes from one leaf switch to another, over all pairs."""
 
-    least: int
+    smallest: int
     mean: float
     largest: int
 
@@ -209,7 +209,7 @@ class Survey:
         if not len(routes_between_leaves):
             return RouteCounts(1, 1.0, 1)
         return RouteCounts(
-            least=int(routes_between_leaves.min()),
+            smallest=int(routes_between_leaves.min()),
             mean=float(routes_between_leaves.mean()),
             largest=int(routes_between_leaves.max()),
         )
@@ -294,7 +294,7 @@ def describe_network(survey: Survey) -> dict[str, str]:
 
     routes = survey.shortest_routes
     largest = str(routes.largest) if routes.largest < 10**9 else f"{routes.largest:.3g}"
-    route_text = f"{routes.least} to {largest} between two leaf switches, mean {routes.mean:.3g}"
+    route_text = f"{routes.smallest} to {largest} between two leaf switches, mean {routes.mean:.3g}"
     num_leaves = len(survey.leaves)
     num_sampled = len(survey.sampled_leaves)
     sample_note = ""
