@@ -103,7 +103,7 @@ class _TopologyHandler:
                     device.nvlinks += _parse_count(attributes, "count")
 
     def end_element(self, _: str) -> None:
-        """Close the innermost element."""
+        """Close the innermost element, and forget its device."""
         self.device_of_depth.pop(len(self.open_elements), None)
         self.open_elements.pop()
 
