@@ -217,7 +217,7 @@ def write_counters(
     cluster: int,
     processes: Mapping[int, int],
     *,
-    last: bool,
+    is_last: bool,
 ) -> None:
     """Write the counters of an epoch: link tiers, the file system, and hosts of some ranks.
 
@@ -230,12 +230,12 @@ def write_counters(
         offset: ns at which the epoch begins in the file.
         cluster: the process of tiers and file system.
         processes: the process of each rank whose host is shown.
-        last: True if no other epoch begins where this one ends.
+        is_last: True if no other epoch begins where this one ends.
     """
     utilisation = record.utilisation()  # (moments - 1, links) share of the capacity in use
     resources = record.resources
     links = resources.links
-    moments = offset + nanoseconds(record.sampled_at if last else record.sampled_at[:-1])
+    moments = offset + nanoseconds(record.sampled_at if is_last else record.sampled_at[:-1])
 
     def add_counter(pid: int, name: str, series: Mapping[str, Floats]) -> None:
         """Add a counter that is 0 at the end of the epoch."""

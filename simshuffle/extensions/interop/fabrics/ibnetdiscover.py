@@ -234,9 +234,12 @@ class _FabricBuilder:
 
     def _number_ports(self, name: str, keys: list[str]) -> None:
         """Number the ports of the adapters of a host from 1 on, by the adapters' names."""
-        ordered = sorted(keys, key=lambda key: natural_key(self.records[key].label))
-        ports = [(key, number) for key in ordered for number in sorted(self.records[key].ports)]
-        self.port_of_record |= {port: (name, number) for number, port in enumerate(ports, 1)}
+        sorted_keys = sorted(keys, key=lambda key: natural_key(self.records[key].label))
+        record_ports = [
+            (key, port) for key in sorted_keys for port in sorted(self.records[key].ports)
+        ]
+        for port_number, record_port in enumerate(record_ports, 1):
+            self.port_of_record[record_port] = (name, port_number)
 
     def _mark_host_tier(self, nodes: list[FabricNode]) -> list[FabricNode]:
         """Return the nodes, with tier 'host' for those at switches where hosts could stand."""

@@ -51,7 +51,7 @@ def describe_port(records: Records, record_port: RecordPort) -> str:
 def drop_ports(record: SubnetRecord, is_dropped: Callable[..., bool]) -> None:
     """Drop the ports of a record for which a function is true."""
     ports = record.ports.items()
-    record.ports = {number: port for number, port in ports if not is_dropped(port)}
+    record.ports = {port_number: port for port_number, port in ports if not is_dropped(port)}
 
 
 def drop_routers(dump: Dump) -> None:
