@@ -143,7 +143,8 @@ def _read_network(source: str, routing: str | None) -> tuple[Fabric, RoutingRule
         fabric = Fabric(imported.sketch())
     else:
         machine = machine_of(source)
-        fabric, default_rule = Fabric(machine.sketch()), machine.routing
+        fabric = Fabric(machine.sketch())
+        default_rule = machine.routing
         if default_rule is None and not machine.is_cut:
             default_rule = routing_of_network(machine.topology, fabric)
     if routing is not None:

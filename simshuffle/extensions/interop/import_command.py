@@ -53,7 +53,7 @@ routing:
 """
 HOST_SECTIONS = """\
 host:
-  gpus: {gpus}  # {given}; nvidia-smi -L
+  gpus: {gpus}  # {gpus_note}; nvidia-smi -L
   accelerator: {device}  # estimate; the key of step times in a scenario
   cores: {cores}
   hcas: {hcas}  # read
@@ -71,9 +71,11 @@ parallel_file_system:
   read_bandwidth: {pfs_bandwidth}
   open_rate: {pfs_opens}
 """
-"""What stands in and around the hosts, which no fabric shows."""
-FABRIC_SUFFIX, TABLES_SUFFIX = "-fabric.json", "-tables.json"
-"""What the names of the files of a network and of its forwarding tables end with."""
+"""The sections of a machine's file on hosts and storage, which no fabric shows."""
+FABRIC_SUFFIX = "-fabric.json"
+"""End of the name of a network's file."""
+TABLES_SUFFIX = "-tables.json"
+"""End of the name of a file of forwarding tables."""
 
 
 File = Annotated[
@@ -160,14 +162,15 @@ def import_(
     if is_alone and dumps.routes is not None:
         rule, remedy = "needs the file of a machine", "Write --out with .yaml."
         refuse("--routes", rule, repr(str(out)), remedy, COMMAND_LINE)
-    companion_suffixes = (
-        [] if is_alone else [FABRIC_SUFFIX, *([TABLES_SUFFIX] if dumps.routes else [])]
-    )
-    check_place(out.with_name(out.stem), replace=force, ends=[out.suffix, *companion_suffixes])
+    suffixes = [out.suffix]
+    if not is_alone:
+        suffixes += [FABRIC_SUFFIX, TABLES_SUFFIX] if dumps.routes else [FABRIC_SUFFIX]
+    check_place(out.with_name(out.stem), replace=force, ends=suffixes)
     if name is not None and not is_name(name):
         refuse("--name", NAME_RULE, repr(name), "For example mine.", COMMAND_LINE)
     fabric = _read_fabric(dumps, link_bandwidth, links_up)
-    fabric = fabric.with_usual_bandwidths() if mended else fabric
+    if mended:
+        fabric = fabric.with_usual_bandwidths()
     tables = None
     if dumps.routes is not None:
         tables = read_tables(dumps.routes, fabric)
@@ -275,7 +278,8 @@ def _read_fabric(dumps: DumpFiles, bandwidth: str | None, links_up: int | None) 
     node_names = read_names(dumps.names) if dumps.names else {}
     hosts = read_hosts(dumps.slurm) if dumps.slurm else frozenset()
     assert dumps.network is not None  # noqa: S101 - see `_choose_dumps`
-    return read_fabric(dumps.network, FabricSupplement(bytes_per_s, links_up, node_names, hosts))
+    supplement = FabricSupplement(bytes_per_s, links_up, node_names, hosts)
+    return read_fabric(dumps.network, supplement)
 
 
 def _try_first_run(machine: Path) -> list[str]:
@@ -286,7 +290,8 @@ def _try_first_run(machine: Path) -> list[str]:
     """
     from simshuffle.job.scenario.scenario import load_scenario, machine_of
 
-    machine_cluster, example = machine_of(str(machine)), load_scenario(EXAMPLE)
+    machine_cluster = machine_of(str(machine))
+    example = load_scenario(EXAMPLE)
     values: dict[str, object] = {
         "cluster": str(machine),
         "world_size": min(example.world_size, machine_cluster.num_gpus),
@@ -331,7 +336,8 @@ def format_machine_files(
     from simshuffle.extensions.interop.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY
     from simshuffle.spec.units import Dimension, readable
 
-    stem, hcas = Path(file).stem, fabric.hcas
+    stem = Path(file).stem
+    hcas = fabric.hcas
     num_gpus = hcas if gpus is None else gpus
     if num_gpus % hcas:
         rule = f"must be a multiple of the {hcas} adapter ports of a host"
@@ -364,4 +370,4 @@ def format_machine_files(
         **links_of(accelerator_key),
     }
     gpus_note = "given" if gpus is not None else "estimate: one for each adapter port"
-    return {**files, file: machine_text + HOST_SECTIONS.format(**values, given=gpus_note)}
+    return {**files, file: machine_text + HOST_SECTIONS.format(**values, gpus_note=gpus_note)}

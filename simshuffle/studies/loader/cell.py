@@ -58,11 +58,11 @@ class LoaderCell(PlainCell):
     def key(self) -> Any:
         """Return what decides the outcome: label, shape, and the order or its file's digest."""
         order = self.order
-        order_key: Any = (
-            [order.digest, order.unit, order.block]
-            if isinstance(order, FileOrder)
-            else order.model_dump(mode="json")
-        )
+        order_key: Any
+        if isinstance(order, FileOrder):
+            order_key = [order.digest, order.unit, order.block]
+        else:
+            order_key = order.model_dump(mode="json")
         return [self.label, self.shape.model_dump(mode="json"), order_key]
 
     @property
@@ -83,10 +83,8 @@ class LoaderCell(PlainCell):
         epoch_numbers = range(shape.epochs)
         try:
             if isinstance(order, FileOrder):
-                orders, position_of_sample = (
-                    order_file.read_order(order.path).epochs,
-                    np.arange(shape.samples),
-                )
+                orders = order_file.read_order(order.path).epochs
+                position_of_sample = np.arange(shape.samples)
             else:
                 orders = [order.epoch(data, readers, shape.seed, epoch) for epoch in epoch_numbers]
                 position_of_sample = order.places(data, shape.seed)
@@ -95,15 +93,16 @@ class LoaderCell(PlainCell):
             problem = "; ".join(str(problem) for problem in error.problems)
             loader = {**empty, **label_columns, "problem": problem}
             return Outcome({"loaders": [loader], "epochs": [], "windows": []})
-        rows_of_epochs = epoch_rows(
-            orders, shape, divide_into_pieces(data, order.unit, order.block, position_of_sample)
-        )
+
+        pieces = divide_into_pieces(data, order.unit, order.block, position_of_sample)
+        rows_of_epochs = epoch_rows(orders, shape, pieces)
         shard_of_sample = data.shard_of(position_of_sample)
         window_means = [
             mean_in_windows(shards_per_iteration(epoch_order, shard_of_sample, readers), WINDOWS)
             for epoch_order in orders
         ]
         shards = np.mean(window_means, axis=0)
+
         loader = {**label_columns, **summarize_order(orders, shape, rows_of_epochs, shards)}
         windows = [
             {"loader": self.label, "window": window, "shards": float(mean)}
@@ -127,25 +126,25 @@ def epoch_rows(
         shape: the data set, and who reads it.
         pieces: what is fetched at once.
     """
-    readers, rows = shape.readers, []
+    readers = shape.readers
+    rows = []
+    fetches_of_epochs = count_fetches(orders, readers, pieces, shape.cache_nbytes)
     previous_order: EpochOrder | None = None
-    for epoch, (order, fetches) in enumerate(
-        zip(orders, count_fetches(orders, readers, pieces, shape.cache_nbytes), strict=True)
-    ):
+    for epoch, (order, fetches) in enumerate(zip(orders, fetches_of_epochs, strict=True)):
         coverage = count_coverage(order, shape.samples, readers)
+        labels = order.sample * shape.classes // shape.samples
         row = {
             "epoch": epoch,
             **asdict(fetches),
             **asdict(coverage),
-            "divergence": label_divergence(
-                order.sample * shape.classes // shape.samples, order.rank
-            ),
+            "divergence": label_divergence(labels, order.rank),
             **dict.fromkeys(COLUMNS_OF_PAIRS, math.nan),
         }
         if previous_order is not None:
-            batches_of_rows = batch_of_rows(previous_order, readers), batch_of_rows(order, readers)
+            previous_batches = batch_of_rows(previous_order, readers)
+            batches = batch_of_rows(order, readers)
             row["batch_companions"] = companion_share(
-                previous_order, batches_of_rows[0], order, batches_of_rows[1]
+                previous_order, previous_batches, order, batches
             )
             row["rank_companions"] = companion_share(
                 previous_order, previous_order.rank, order, order.rank

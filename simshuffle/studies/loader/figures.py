@@ -53,23 +53,20 @@ def loader_chart(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
     y = drawn_loaders["rank_companions"].clip(lower=min_y)
     rows = drawn_loaders.assign(x=x, y=y, tip=names)
     max_x = max(2.0, 1.6 * float(x.max() if len(x) else 0.0))
-    x_limits, y_limits = (MIN_DATA_SHARE / 1.5, max_x), (min_y, 2.0)
+    x_limits = (MIN_DATA_SHARE / 1.5, max_x)
+    y_limits = (min_y, 2.0)
     labels = _label_points(rows, x_limits, y_limits)
     marks = [
         rule("random", y=max(random_share, min_y)),
         *(Mark("point", rows[rows["unit"] == unit], look="unit") for unit in list(LOOKS)[:3]),
         Mark("label", labels),
     ]
-    title = "bytes fetched in the last epoch / data set"
+    x_ticks = {**ticks(_powers_of_ten(MIN_DATA_SHARE, max_x)), MIN_DATA_SHARE: "0"}
+    y_ticks = ticks(_powers_of_ten(*y_limits), plain)
     panel = Panel(
         marks,
-        Axis(
-            title,
-            True,
-            *x_limits,
-            {**ticks(_powers_of_ten(MIN_DATA_SHARE, max_x)), MIN_DATA_SHARE: "0"},
-        ),
-        Axis("pairs on one rank again", True, *y_limits, ticks(_powers_of_ten(*y_limits), plain)),
+        Axis("bytes fetched in the last epoch / data set", True, *x_limits, x_ticks),
+        Axis("pairs on one rank again", True, *y_limits, y_ticks),
     )
     description = "How well loaders mix, against the bytes that they fetch."
     return Chart([panel], 2.2, LOOKS, description, names=names)
@@ -92,10 +89,10 @@ def _label_points(
         x_limits: ends of the axis.
         y_limits: ends of the axis.
     """
-    x, y = np.log(rows["x"] / x_limits[0]), np.log(rows["y"] / y_limits[0])
-    positions = np.stack(
-        [x / np.log(x_limits[1] / x_limits[0]), y / np.log(y_limits[1] / y_limits[0])], axis=1
-    )
+    # (points, 2) position in the panel: log(x / low) / log(high / low), from 0 to 1
+    x = np.log(rows["x"] / x_limits[0]) / np.log(x_limits[1] / x_limits[0])
+    y = np.log(rows["y"] / y_limits[0]) / np.log(y_limits[1] / y_limits[0])
+    positions = np.stack([x, y], axis=1)
     is_near = np.abs(positions[:, None] - positions).max(axis=2) < MIN_LABEL_DISTANCE
     texts = [""] * len(rows)
     for group in map(sorted, nx.connected_components(nx.from_numpy_array(is_near))):
@@ -108,7 +105,8 @@ def _label_points(
 COLOURS = ("#CCBB44", "#4477AA", "#228833", "#AA3377", "#66CCEE", "#EE6677")
 MARKERS: tuple[Marker, ...] = ("v", "o", "^", "s", "D", "P")
 NEED_LOOK = "what the loops need"
-ANSWER_LOOK, SCENARIO_LOOK = "smallest that wastes nothing", "the scenario's own"
+ANSWER_LOOK = "smallest that wastes nothing"
+SCENARIO_LOOK = "the scenario's own"
 
 
 def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
@@ -122,15 +120,12 @@ def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
         y=settings["samples_per_s"],
         # what a line is called: batches ahead for each worker, and threads
         look=(settings["prefetch"] / settings["workers"]).map("{:.3g} ahead for a worker".format)
-        + settings["threads"].map(lambda index: f", {index} threads" if index > 1 else ""),
+        + settings["threads"].map(lambda threads: f", {threads} threads" if threads > 1 else ""),
     )
     rows["tip"] = rows["look"] + ", " + rows["binds"].where(rows["binds"] != LOOP, "no stall")
-    rows_with_equal_prefetch = rows[rows["prefetch"] % rows["workers"] == 0]
-    names = list(
-        dict.fromkeys(
-            rows_with_equal_prefetch.sort_values(["threads", "prefetch", "workers"])["look"]
-        )
-    )
+    line_rows = rows[rows["prefetch"] % rows["workers"] == 0]  # as many ahead for each worker
+    line_rows = line_rows.sort_values(["threads", "prefetch", "workers"])
+    names = list(dict.fromkeys(line_rows["look"]))
     looks = {
         name: Look(name, COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], size=3.0)
         for index, name in enumerate(names)
@@ -141,10 +136,11 @@ def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
     panels = []
     for run, run_rows in rows.groupby("run", sort=False):
         answer = answers[answers["run"] == run].iloc[0]
-        answer_rows = run_rows.merge(
-            answer[["workers", "threads", "prefetch"]].to_frame().T.astype(int)
-        )
+        setting = answer[["workers", "threads", "prefetch"]].to_frame().T.astype(int)
+        answer_rows = run_rows.merge(setting)
         lines = run_rows[run_rows["look"].isin(names)].sort_values("workers")
+        worker_ticks = spaced_ticks(run_rows["x"].unique().tolist(), True)
+        max_rate = float(max(run_rows["y"].max(), answer["needed_per_s"]))
         panels.append(
             Panel(
                 [
@@ -154,12 +150,8 @@ def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
                     Mark("point", run_rows[run_rows["own"]].assign(look=SCENARIO_LOOK)),
                     Mark("point", answer_rows.assign(look=ANSWER_LOOK)),
                 ],
-                Axis(
-                    "workers of a rank",
-                    True,
-                    ticks=spaced_ticks(run_rows["x"].unique().tolist(), True),
-                ),
-                Axis(low=0.0, high=1.1 * float(max(run_rows["y"].max(), answer["needed_per_s"]))),
+                Axis("workers of a rank", True, ticks=worker_ticks),
+                Axis(low=0.0, high=1.1 * max_rate),
                 title=str(run),
             )
         )

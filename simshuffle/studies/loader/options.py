@@ -10,8 +10,8 @@ from simshuffle.job.scenario.options import Set, scenario_names
 from simshuffle.study.options import Argument, CellOptions, Option, words
 
 
-def number(word: str) -> int | str:
-    """Return ``word`` as a whole number, or as it is if it is none."""
+def parse_number(word: str) -> int | str:
+    """Return the whole number that a word is; other words are returned unchanged."""
     return int(word) if word.isdecimal() else word
 
 
@@ -50,7 +50,7 @@ class LoaderOptions(CellOptions):
         Option(
             "STEP|middle",
             "Break an epoch off after so many iterations, and go on from the loaders' states.",
-            read=number,
+            read=parse_number,
             complete=words("middle"),
         ),
     ] = None
@@ -128,7 +128,7 @@ class LoaderOptions(CellOptions):
             "N[:N]",
             "Workers of a rank, with --resume-at before and after. Default: 2; as in a file; with"
             " --tune all.",
-            read=number,
+            read=parse_number,
             low=1,
         ),
     ] = None
@@ -137,7 +137,7 @@ class LoaderOptions(CellOptions):
         Option(
             "N[:N]",
             "Samples of a rank's batch, with --resume-at before and after. Default: 16.",
-            read=number,
+            read=parse_number,
             low=1,
         ),
     ] = None

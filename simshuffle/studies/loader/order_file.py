@@ -53,14 +53,11 @@ def read_order(path: Path) -> RecordedOrder:
     """
     table = _read_table(path)
     if missing_columns := [name for name in COLUMNS if name not in table]:
-        rule, present_columns = (
-            f"must have the columns {', '.join(COLUMNS)}",
-            ", ".join(table.columns),
-        )
-        remedy = (
-            f"Add {' and '.join(missing_columns)}; docs/loaders.md shows how to record an order."
-        )
-        refuse("", rule, present_columns or "none", remedy, str(path))
+        rule = f"must have the columns {', '.join(COLUMNS)}"
+        present_columns = ", ".join(table.columns) or "none"
+        remedy = f"Add {' and '.join(missing_columns)};"
+        remedy += " docs/loaders.md shows how to record an order."
+        refuse("", rule, present_columns, remedy, str(path))
     if table.empty:
         rule, remedy = "must have a row for each sample that was handed out", "Record an epoch."
         refuse("", rule, "no rows", remedy, str(path))
@@ -70,11 +67,12 @@ def read_order(path: Path) -> RecordedOrder:
     columns = {name: table[name].to_numpy(np.int64) for name in COLUMNS}
     if problem := next(_find_gaps(columns), None):
         raise InputError(problem, str(path))
+
     rows_by_epoch = np.argsort(columns["epoch"], kind="stable")
     ends = np.cumsum(np.bincount(columns["epoch"]))[:-1]
-    rows = np.split(rows_by_epoch, ends)
     epochs = [
-        EpochOrder(*(columns[name][epoch_rows] for name in COLUMNS[1:])) for epoch_rows in rows
+        EpochOrder(*(columns[name][epoch_rows] for name in COLUMNS[1:]))
+        for epoch_rows in np.split(rows_by_epoch, ends)
     ]
     count_of = {name: int(columns[name].max()) + 1 for name in COLUMNS}
     return RecordedOrder(epochs, count_of["rank"], count_of["worker"], count_of["sample"])
@@ -120,8 +118,12 @@ def _find_invalid_value(values: pd.Series[Any], name: str) -> Iterator[Problem]:
 
 def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
     """Yield problems in the numbers of epochs, ranks and positions; only the first one counts."""
-    epoch, rank, rows = columns["epoch"], columns["rank"], np.arange(len(columns["epoch"]))
-    rows_of_epoch, num_ranks = np.bincount(epoch), int(columns["rank"].max()) + 1
+    epoch = columns["epoch"]
+    rank = columns["rank"]
+    rows = np.arange(len(epoch))
+    rows_of_epoch = np.bincount(epoch)
+    num_epochs = len(rows_of_epoch)
+    num_ranks = int(rank.max()) + 1
 
     def first_row(wanted_epoch: int) -> str:
         """Return the path of the first row of an epoch, counted from 1."""
@@ -134,22 +136,22 @@ def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
         yield Problem(f"{first_row(next_epoch)}: epoch", rule, str(next_epoch), "Number them so.")
     rule_start = "every rank must hand out samples in every epoch:"
     remedy = "Number ranks from 0 on, record all of them, or leave that epoch out."
-    if (
-        len(rows_of_epoch) * num_ranks > 4 * len(rows) + 2**20
-    ):  # most have none, and memory is short
-        yield Problem(
-            "rank", f"{rule_start} there are {num_ranks} ranks", f"{len(rows)} rows", remedy
-        )
-    rows_of_epoch_and_rank = np.bincount(
-        epoch * num_ranks + rank, minlength=len(rows_of_epoch) * num_ranks
-    )
+    # most ranks have no rows then, and memory is short
+    if num_epochs * num_ranks > 4 * len(rows) + 2**20:
+        rule = f"{rule_start} there are {num_ranks} ranks"
+        yield Problem("rank", rule, f"{len(rows)} rows", remedy)
+    # (epochs x ranks,) rows at epoch * ranks + rank
+    rows_of_epoch_and_rank = np.bincount(epoch * num_ranks + rank, minlength=num_epochs * num_ranks)
     if not rows_of_epoch_and_rank.all():
         bad_epoch, missing = divmod(int((rows_of_epoch_and_rank == 0).argmax()), num_ranks)
         rule = f"{rule_start} epoch {bad_epoch} has none of rank {missing}"
         yield Problem(f"{first_row(bad_epoch)}: rank", rule, "", remedy)
+
+    # rows sorted by epoch, rank, worker, position; owners are (3, rows) epoch, rank and worker
     order = np.lexsort(tuple(columns[name] for name in ("position", "worker", "rank", "epoch")))
     owners = np.stack([columns[name][order] for name in ("epoch", "rank", "worker")])
-    position, is_first = columns["position"][order], np.ones(len(rows), np.bool_)
+    position = columns["position"][order]
+    is_first = np.ones(len(rows), np.bool_)
     is_first[1:] = (owners[:, 1:] != owners[:, :-1]).any(axis=0)
     expected_position = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
     if (is_wrong := position != expected_position).any():
@@ -157,15 +159,12 @@ def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
         bad_epoch, bad_rank, worker = owners[:, index]
         fault = "is there twice" if position[index] < expected_position[index] else "follows a gap"
         subject = f"positions of worker {worker} of rank {bad_rank} in epoch {bad_epoch}"
-        rule, remedy = (
-            f"{subject} must be 0, 1, 2 and so on: this one {fault}",
-            "Number them from 0.",
-        )
-        yield Problem(f"row {order[index] + 1}: position", rule, str(position[index]), remedy)
+        rule = f"{subject} must be 0, 1, 2 and so on: this one {fault}"
+        path = f"row {order[index] + 1}: position"
+        yield Problem(path, rule, str(position[index]), "Number them from 0.")
     if (is_wrong := rows_of_epoch != rows_of_epoch[0]).any():
         short_epoch = int(is_wrong.argmax())
         rule = f"every epoch must have as many rows as epoch 0, {rows_of_epoch[0]}"
         remedy = "Record every epoch to its end, or leave that one out."
-        yield Problem(
-            f"{first_row(short_epoch)}: epoch", rule, f"{rows_of_epoch[short_epoch]} rows", remedy
-        )
+        value = f"{rows_of_epoch[short_epoch]} rows"
+        yield Problem(f"{first_row(short_epoch)}: epoch", rule, value, remedy)

@@ -113,26 +113,25 @@ def request_of_file(path: Path, name: str, options: LoaderOptions) -> Request[li
     unit = next((known_unit for known_unit in UNITS if known_unit == options.unit), None)
     if unit is None:
         rule = f"must be {' or '.join(UNITS)}"
-        refuse(
-            "--unit",
-            rule,
-            repr(options.unit),
-            suggest_nearest(options.unit, list(UNITS)),
-            COMMAND_LINE,
-        )
+        remedy = suggest_nearest(options.unit, list(UNITS))
+        refuse("--unit", rule, repr(options.unit), remedy, COMMAND_LINE)
     recorded = order_file.read_order(path)
     _check_fit(path, recorded, options)
     nodes = options.nodes or 1
-    gpus, epochs = recorded.ranks // nodes, len(recorded.epochs)
-    reader_values = {"workers": recorded.workers, "epochs": epochs, "batch_size": BATCH_SIZE}
-    filled_options = fill_options(options, nodes=nodes, gpus=gpus, **reader_values)
+    filled_options = fill_options(
+        options,
+        nodes=nodes,
+        gpus=recorded.ranks // nodes,
+        workers=recorded.workers,
+        epochs=len(recorded.epochs),
+        batch_size=BATCH_SIZE,
+    )
     shape = shape_of(filled_options, recorded.samples)
     file_digest = order_file.digest(path)
     cell = LoaderCell(name, shape, FileOrder(path, file_digest, unit, options.block))
     input_name = f"{file_digest}{path.suffix}"
-    return Request(
-        name, [cell], {}, _stored_options(options, [name], input_name), {input_name: path}
-    )
+    stored_options = _stored_options(options, [name], input_name)
+    return Request(name, [cell], {}, stored_options, {input_name: path})
 
 
 def repeat(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
@@ -141,9 +140,8 @@ def repeat(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
     options = LoaderOptions(**stored_request["shape"])
     if stored_request["order_file"] is None:
         return request(replace(options, order=tuple(stored_request["orders"])))
-    return request_of_file(
-        folder / INPUTS / stored_request["order_file"], stored_request["orders"][0], options
-    )
+    path = folder / INPUTS / stored_request["order_file"]
+    return request_of_file(path, stored_request["orders"][0], options)
 
 
 def _check_fit(path: Path, recorded: order_file.RecordedOrder, options: LoaderOptions) -> None:
@@ -182,8 +180,10 @@ def default_orders(shape: DataSetShape) -> dict[str, Order]:
     those of the library by default, but hold at most a quarter of what a worker, a rank, a node or
     all together read in an epoch. So a small set shows what they do on a large one.
     """
-    size, readers = shape.samples, shape.readers
-    num_ranks, shard_samples = readers.world_size, min(shape.samples_per_shard, size)
+    size = shape.samples
+    readers = shape.readers
+    num_ranks = readers.world_size
+    shard_samples = min(shape.samples_per_shard, size)
 
     def quarter(streams: int, max_samples: int) -> int:
         """Return a quarter of the samples of a stream, from 2 to ``max_samples``."""
@@ -196,9 +196,8 @@ def default_orders(shape: DataSetShape) -> dict[str, Order]:
     worker_values = {"buffer_size": quarter(num_ranks * readers.workers, 1000)}
     rank_values = {"buffer_size": quarter(num_ranks, 1000)}
     levanter_values = {"io_block_size": min(block_size, 256), "era_length": quarter(1, 1024)}
-    levanter_values["window_blocks"] = max(
-        min(size // (4 * levanter_values["io_block_size"]), 512), 1
-    )
+    quarter_in_blocks = size // (4 * levanter_values["io_block_size"])
+    levanter_values["window_blocks"] = max(min(quarter_in_blocks, 512), 1)
     mosaicml = {"naive": {}, "py1s": {}, "py2s": {}, "py1b": node_values, "py1br": node_values}
     mosaicml["py1e"] = node_values
     values_of_order: dict[str, dict[str, Any]] = {

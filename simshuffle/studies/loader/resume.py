@@ -110,19 +110,16 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
         scenario = choose_reading_run(scenario_of(options.scenario, options.set))
         options = replace(options, scenario=scenario, set={})
     shape, readers_after = _choose_readers(options)
+    if scenario is None:
+        storage_costs = [costs_of_store(store) for _ in readers_after]
+    else:
+        storage_costs = [costs_of_scenario(scenario, readers.nodes) for readers in readers_after]
     epoch = options.epoch or 0
     stored_request = {
         "loaders": [*named_laws],
         "shape": shape.model_dump(mode="json"),
         "afters": [asdict(readers) for readers in readers_after],
-        "storages": [
-            asdict(
-                costs_of_store(store)
-                if scenario is None
-                else costs_of_scenario(scenario, readers.nodes)
-            )
-            for readers in readers_after
-        ],
+        "storages": [asdict(costs) for costs in storage_costs],
         "epoch": epoch,
         "step": _parse_step(options.resume_at, shape),
     }
@@ -134,7 +131,8 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
 
 def _make_request(stored_request: Mapping[str, Any]) -> Request[Sequence[ResumeCell]]:
     """Return the request that ``meta.json`` stores: a cell for each change and loader."""
-    shape, law_kinds = DataSetShape.model_validate(stored_request["shape"]), kinds_of(AnyResume)
+    shape = DataSetShape.model_validate(stored_request["shape"])
+    law_kinds = kinds_of(AnyResume)
     law_of_text = {
         name: record_of("--loader", name, law_kinds) for name in stored_request["loaders"]
     }
@@ -149,19 +147,19 @@ def _make_request(stored_request: Mapping[str, Any]) -> Request[Sequence[ResumeC
             stored_request["afters"], stored_request["storages"], strict=True
         )
     ]
-    epoch, step = stored_request["epoch"], stored_request["step"]
     cells = [
         ResumeCell(
-            f"{name}, {describe_change(shape.readers, readers)}",
-            name,
-            law,
-            shape,
-            readers,
-            *crash_values,
+            label=f"{name}, {describe_change(shape.readers, readers)}",
+            loader=name,
+            law=law,
+            shape=shape,
+            new_readers=readers,
+            epoch=stored_request["epoch"],
+            step=stored_request["step"],
+            storage=storage,
         )
         for readers, storage in changes
         for name, law in (named_laws or default_laws(shape)).items()
-        for crash_values in [(epoch, step, storage)]
     ]
     return Request("resume", cells, {}, {"asked": dict(stored_request)})
 
@@ -206,10 +204,8 @@ def _choose_readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]
     Raises:
         InputError: an option is invalid, or there are more ranks than samples.
     """
-    workers, batches = (
-        _parse_pair(flag, option)
-        for flag, option in (("--workers", options.workers), ("--batch-size", options.batch_size))
-    )
+    workers = _parse_pair("--workers", options.workers)
+    batches = _parse_pair("--batch-size", options.batch_size)
     values: dict[str, Any] = {"workers": workers[0], "batch_size": batches[0], "order": ()}
     if options.from_ is not None:
         values["nodes"], values["gpus"] = _parse_ranks("--from", options.from_)
@@ -218,9 +214,8 @@ def _choose_readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]
     ranks = [_parse_ranks("--to", text) for text in options.to] or [(shape.nodes, shape.gpus)]
     if filled.cache is None:  # room for what a node reads, however few there are
         min_nodes = min(shape.nodes, *(nodes for nodes, _ in ranks))
-        cache_nbytes = shape_of(
-            fill_options(replace(filled, nodes=min_nodes), **READERS)
-        ).cache_nbytes
+        fewest_nodes = fill_options(replace(filled, nodes=min_nodes), **READERS)
+        cache_nbytes = shape_of(fewest_nodes).cache_nbytes
         shape = shape.model_copy(update={"cache_nbytes": cache_nbytes})
     workers_and_batch = workers[1] or shape.workers, batches[1] or shape.batch_size
     readers_after = [

@@ -79,19 +79,17 @@ class ResumeCell(PlainCell):
         """
         law, shape, data, epoch = self.law, self.shape, self.shape.data, self.epoch
         readers, seed = shape.readers, shape.seed
-        earlier_epochs = [
-            law.epoch(data, readers, seed, earlier_number) for earlier_number in range(epoch)
-        ]
+        earlier_epochs = [law.epoch(data, readers, seed, number) for number in range(epoch)]
         unbroken_epoch = law.epoch(data, readers, seed, epoch)
         crash = Crash(readers, self.new_readers, epoch, self._choose_step(unbroken_epoch))
         resumed = law.resume(data, crash, seed)
         if isinstance(resumed, Refusal):
             return make_row(*name_columns, REFUSES, shape.samples, reason=resumed.message)
-        rows_before, rows_after = unbroken_epoch.first_steps(crash.step), resumed.remaining
+
+        rows_before = unbroken_epoch.first_steps(crash.step)
+        rows_after = resumed.remaining
         later_numbers = range(epoch + 1, max(shape.epochs, epoch + 2))
-        later_epochs = [
-            law.later_epoch(data, crash, seed, later_number) for later_number in later_numbers
-        ]
+        later_epochs = [law.later_epoch(data, crash, seed, number) for number in later_numbers]
         other_epochs = [*earlier_epochs, *later_epochs[: shape.epochs - epoch - 1]]
         expected_next_epoch = law.epoch(data, readers, seed, epoch + 1)
         reread = self._count_reread([*earlier_epochs[-1:], unbroken_epoch], crash.step, resumed)
@@ -129,11 +127,8 @@ class ResumeCell(PlainCell):
         step = min_batches // 2 if self.step is None else self.step
         if not 0 < step < min_batches:
             rule = f"must be from 1 to {min_batches - 1}, for a rank has {min_batches} batches"
-            requested_step, remedy = (
-                str(self.step or "middle"),
-                "Give another --resume-at, or more samples.",
-            )
-            refuse("--resume-at", rule, requested_step, remedy, self.loader)
+            remedy = "Give another --resume-at, or more samples."
+            refuse("--resume-at", rule, str(self.step or "middle"), remedy, self.loader)
         return step
 
     def _count_reread(self, epochs: list[Batches], step: int, resumed: ResumedEpoch) -> Reread:
@@ -142,7 +137,8 @@ class ResumeCell(PlainCell):
         Hosts with cold caches read what is thrown away and what remains. From that is taken what
         the warm caches would still have missed, had the epoch gone on; caches hold what the shape
         says. Nothing is less than 0: a loader that loses samples reads less, and nothing again.
-        For the first batch, all that is thrown away before it is read, too.
+        Until a rank has its first batch, it reads at least the pieces of which that batch has a
+        sample, and what is thrown away before it.
 
         Args:
             epochs: the epoch before the broken one, if there is one, and the broken epoch.
@@ -152,41 +148,41 @@ class ResumeCell(PlainCell):
         law, shape, new_readers = self.law, self.shape, self.new_readers
         data = shape.data
         position_of_sample = law.order.places(data, shape.seed)
-        pieces, shard_of_sample = (
-            divide_into_pieces(data, law.unit, law.order.block, position_of_sample),
-            data.shard_of(position_of_sample),
-        )
+        pieces = divide_into_pieces(data, law.unit, law.order.block, position_of_sample)
+        shard_of_sample = data.shard_of(position_of_sample)
+
+        # what the warm caches would have missed of the rest of the epoch
         warm_caches = Caches(shape.readers, pieces, shape.cache_nbytes)
         for epoch in epochs:
             rows_in_time = epoch.sort_by_time()
             is_fetched = _fetches_of_rows(warm_caches, rows_in_time, shape.readers)
-        fetched_unbroken = rows_in_time.select(
-            np.flatnonzero(is_fetched & (rows_in_time.step >= step))
+        is_missed = is_fetched & (rows_in_time.step >= step)
+        unbroken_reads = _sum_reads(
+            rows_in_time.select(np.flatnonzero(is_missed)), pieces, shard_of_sample
         )
+
+        # what cold caches fetch of the skipped and the remaining rows
         rows = resumed.skipped.append(resumed.remaining)
         remaining_rows = rows.sort_by_time()
-        fetched_rows = remaining_rows.select(
-            np.flatnonzero(
-                _fetches_of_rows(
-                    Caches(new_readers, pieces, shape.cache_nbytes), remaining_rows, new_readers
-                )
-            )
-        )
-        extra_reads = _sum_reads(fetched_rows, pieces, shard_of_sample) - _sum_reads(
-            fetched_unbroken, pieces, shard_of_sample
-        )
+        cold_caches = Caches(new_readers, pieces, shape.cache_nbytes)
+        is_fetched = _fetches_of_rows(cold_caches, remaining_rows, new_readers)
+        fetched_rows = remaining_rows.select(np.flatnonzero(is_fetched))
+        extra_reads = _sum_reads(fetched_rows, pieces, shard_of_sample) - unbroken_reads
         files, requests, nbytes = np.maximum(extra_reads, 0).tolist()
+
         steps_to_first_batch = resumed.skipped.steps + 1
-        first_rows = rows.first_steps(steps_to_first_batch)
+        first_batch_s = self._seconds_to_first_batch(
+            fetched_rows.first_steps(steps_to_first_batch),
+            rows.first_steps(steps_to_first_batch),
+            pieces,
+        )
         return Reread(
-            len(resumed.skipped.sample),
-            files,
-            requests,
-            nbytes,
-            self.storage.least_seconds_evenly(requests, nbytes, new_readers),
-            self._seconds_to_first_batch(
-                fetched_rows.first_steps(steps_to_first_batch), first_rows, pieces
-            ),
+            skipped=len(resumed.skipped.sample),
+            files=files,
+            requests=requests,
+            nbytes=nbytes,
+            read_s=self.storage.least_seconds_evenly(requests, nbytes, new_readers),
+            first_batch_s=first_batch_s,
         )
 
     def _seconds_to_first_batch(
@@ -223,7 +219,5 @@ def _sum_reads(rows: Batches, pieces: Pieces, shard_of_sample: Ints64) -> Ints64
         shard_of_sample: (N,) shard of each sample.
     """
     nbytes_of_fetch = pieces.nbytes[pieces.piece_of_sample[rows.sample]]
-    return np.array(
-        [len(np.unique(shard_of_sample[rows.sample])), len(nbytes_of_fetch), nbytes_of_fetch.sum()],
-        np.int64,
-    )
+    num_shards = len(np.unique(shard_of_sample[rows.sample]))
+    return np.array([num_shards, len(nbytes_of_fetch), nbytes_of_fetch.sum()], np.int64)

@@ -80,10 +80,10 @@ class Reread:
 
     skipped: int  # samples that are read and thrown away
     files: int  # shards
-    requests: int
-    nbytes: int
-    read_s: float
-    first_batch_s: float
+    requests: int  # to the storage
+    nbytes: int  # bytes of these requests
+    read_s: float  # s that these requests take at least
+    first_batch_s: float  # s of reading, at least, until every rank has a batch
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,9 @@ def describe_row(row: Mapping[str, Any], num_samples: int, reason: str = "") -> 
         return f"It refuses to go on: {reason.rstrip('.')}."
     if outcome == HANGS:
         return "It hangs: no batch comes any more."
-    lost, twice, twice_unbroken = row["lost"], row["twice"], row["twice_whole"]
+    lost = row["lost"]
+    twice = row["twice"]
+    twice_unbroken = row["twice_whole"]
     losses = [f"{lost:,} of {num_samples:,} samples are lost"] * bool(lost)
     if twice > twice_unbroken:
         comparison = f", where {twice_unbroken:,} would" if twice_unbroken else ""

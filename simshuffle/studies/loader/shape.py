@@ -48,9 +48,8 @@ class DataSetShape(Spec):
     cache_nbytes: NumBytes | None  # what each node keeps; None for no limit, 0 for no cache
     epochs: Annotated[int, Field(ge=1, le=100_000)]  # that are looked at
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0  # of the orders
-    classes: BoundedSize = (
-        10  # labels; the samples stand sorted by label, and equally many have each
-    )
+    # labels; the samples stand sorted by label, and equally many have each
+    classes: BoundedSize = 10
 
     @property
     def readers(self) -> Readers:
@@ -77,19 +76,12 @@ class DataSetShape(Spec):
 
 def facts_of(shape: DataSetShape) -> dict[str, Any]:
     """Return what figures and texts say: the shape, and the shares that a random order gives."""
-    num_samples, ranks = shape.samples, shape.readers.world_size
+    num_samples = shape.samples
+    ranks = shape.readers.world_size
     pairs = max(num_samples - 1, 1)
-    shape_fields = {
-        "samples",
-        "nodes",
-        "workers",
-        "batch_size",
-        "epochs",
-        "cache_nbytes",
-        "classes",
-    }
+    fields = {"samples", "nodes", "workers", "batch_size", "epochs", "cache_nbytes", "classes"}
     return {
-        **shape.model_dump(include=shape_fields),
+        **shape.model_dump(include=fields),
         "shards": len(shape.data.samples),
         "nbytes": int(shape.data.nbytes.sum()),
         "ranks": ranks,
@@ -131,9 +123,8 @@ def shape_of(options: LoaderOptions, min_samples: int = 0) -> DataSetShape:
         rule = f"must be at least {min_samples}, for the file has a sample {min_samples - 1}"
         remedy = "Give the size of the data set that was recorded."
         refuse("--samples", rule, str(samples), remedy, COMMAND_LINE)
-    samples_per_shard = options.samples_per_shard or -(
-        -samples // (options.shards or min(SHARDS, samples))
-    )
+    shards = options.shards or min(SHARDS, samples)
+    samples_per_shard = options.samples_per_shard or -(-samples // shards)
     shard_nbytes = sample_nbytes * min(samples_per_shard, samples)
     if options.shard_size is not None:
         shard_nbytes = nbytes_of("--shard-size", options.shard_size)
@@ -207,11 +198,9 @@ def fill_from_scenario(options: LoaderOptions) -> LoaderOptions:
     strategy, dataset = workload.exchange, workload.dataset
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     if ranks * scenario.hosts != scenario.world_size:
-        rule, world_size = (
-            f"must be a multiple of {ranks}, to fill all hosts",
-            str(scenario.world_size),
-        )
-        refuse("world_size", rule, world_size, "Use --set world_size=.", scenario.name)
+        rule = f"must be a multiple of {ranks}, to fill all hosts"
+        remedy = "Use --set world_size=."
+        refuse("world_size", rule, str(scenario.world_size), remedy, scenario.name)
     scenario_values: dict[str, Any] = {
         "nodes": scenario.hosts,
         "gpus": ranks,

@@ -21,17 +21,14 @@ S3 = "s3"
 class StorageCosts:
     """Seconds that a request and a byte take wherever they may wait; 0 where they do not."""
 
-    name: str
+    name: str  # of the kind of storage, for people
     threads: int  # requests that a worker has in flight
-    # of a connection, which has one request at a time
-    request_s: float
-    byte_s: float
-    # of all hosts together
-    shared_request_s: float
-    shared_byte_s: float
-    # of a host
-    host_request_s: float
-    host_byte_s: float
+    request_s: float  # of a connection, which has one request at a time
+    byte_s: float  # of a connection
+    shared_request_s: float  # of all hosts together
+    shared_byte_s: float  # of all hosts together
+    host_request_s: float  # of a host
+    host_byte_s: float  # of a host
 
     def least_seconds(
         self, requests: Floats, nbytes: Floats, readers: Readers, workers: Ints64 | None = None
@@ -53,9 +50,9 @@ class StorageCosts:
         busy_workers = np.full(readers.world_size, readers.workers) if workers is None else workers
         connections = np.minimum(busy_workers * self.threads, np.maximum(requests, 1))
         seconds_of_rank = (requests * self.request_s + nbytes * self.byte_s) / connections
-        requests_of_host, nbytes_of_host = (
-            values.reshape(readers.nodes, -1).sum(axis=1) for values in (requests, nbytes)
-        )
+        # (nodes,) sums over the ranks of each node
+        requests_of_host = requests.reshape(readers.nodes, -1).sum(axis=1)
+        nbytes_of_host = nbytes.reshape(readers.nodes, -1).sum(axis=1)
         limits = (
             seconds_of_rank.max(),
             requests.sum() * self.shared_request_s,
@@ -83,18 +80,15 @@ def parse_store(text: str) -> ObjectStore:
 def costs_of_store(store: ObjectStore, threads: int = 1) -> StorageCosts:
     """Return the costs of an object store, to which every worker has ``threads`` connections."""
     shared_bandwidth, host_bandwidth = store.bandwidths
-    byte_s = 1 / store.connection_bandwidth
-    shared_request_s = 1 / store.answer_rate
-    request_s = store.waiting_seconds
     return StorageCosts(
-        "object store",
-        threads,
-        request_s,
-        byte_s,
-        shared_request_s,
-        1 / shared_bandwidth,
-        0.0,
-        1 / host_bandwidth,
+        name="object store",
+        threads=threads,
+        request_s=store.waiting_seconds,
+        byte_s=1 / store.connection_bandwidth,
+        shared_request_s=1 / store.answer_rate,
+        shared_byte_s=1 / shared_bandwidth,
+        host_request_s=0.0,
+        host_byte_s=1 / host_bandwidth,
     )
 
 
@@ -113,9 +107,15 @@ def costs_of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
     if source == "ssd":
         ssd = cluster.ssd
         in_flight = cluster.host.gpus * workload.loader.reads_in_flight
-        host_request_s = 0.0 if ssd.iops is None else 1 / ssd.iops(in_flight)
         return StorageCosts(
-            "SSD", threads, ssd.latency, 0.0, 0.0, 0.0, host_request_s, 1 / ssd.read_bandwidth
+            name="SSD",
+            threads=threads,
+            request_s=ssd.latency,
+            byte_s=0.0,
+            shared_request_s=0.0,
+            shared_byte_s=0.0,
+            host_request_s=0.0 if ssd.iops is None else 1 / ssd.iops(in_flight),
+            host_byte_s=1 / ssd.read_bandwidth,
         )
     pfs = cluster.parallel_file_system
     client_bandwidth = pfs.client_bandwidth
@@ -124,13 +124,13 @@ def costs_of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
         1 / (cluster.host.hcas * cable_bytes_per_s),
         0.0 if client_bandwidth is None else 1 / client_bandwidth(hosts),
     )
-    shared_costs = 1 / pfs.free_open_rate, 1 / pfs.free_bandwidth
     return StorageCosts(
-        "file system",
-        threads,
-        pfs.latency,
-        threads / cable_bytes_per_s,
-        *shared_costs,
-        0.0,
-        host_byte_s,
+        name="file system",
+        threads=threads,
+        request_s=pfs.latency,
+        byte_s=threads / cable_bytes_per_s,
+        shared_request_s=1 / pfs.free_open_rate,
+        shared_byte_s=1 / pfs.free_bandwidth,
+        host_request_s=0.0,
+        host_byte_s=host_byte_s,
     )

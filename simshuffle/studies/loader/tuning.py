@@ -37,23 +37,25 @@ from simshuffle.study.study import Derived, Meta, Outcomes, Request, Study, Tabl
 
 DEFAULT_PREFETCH_FACTORS = (1, 2, 4)
 """Batches ahead for each worker, by default."""
-DRAWN_BATCHES, MAX_DRAWN_RANKS = 640, 512
-"""Batches of a rank that are drawn, and ranks: the first ones stand for all."""
+DRAWN_BATCHES = 640
+"""Batches of a rank that are drawn."""
+MAX_DRAWN_RANKS = 512
+"""Ranks whose batches are drawn: the first ones stand for all."""
 WARM_UP_PARTS = 4
 """The first of so many parts of the batches is not looked at: loaders begin with nothing ahead."""
 MAX_WORKERS = 256
-"""That are tried unless more are asked for."""
+"""Workers of a rank that are compared, at most, unless more are requested."""
 MIN_STALL_SHARE = 0.05
 """A wait longer than this share of a step is a stall."""
 WORKER_TOLERANCE = 1e-9
-"""Of a worker too little to count one more."""
+"""Share of a worker that is too small to count as one more."""
 TUNING_OPTIONS = ("scenario", "set", "tune", "workers", "prefetch_factor", "threads")
 """Options that say what is tuned."""
 
 
 SettingAxes = Mapping[str, Sequence[int]]
-"""What is tried: 'workers' of a rank, 'factors', batches ahead for each of them, and 'threads' of a
-worker; where nothing is named, what follows from the scenario."""
+"""Settings to compare: 'workers' of a rank, 'factors' (batches ahead for each worker), 'threads' of
+a worker. Where a list is empty, the numbers follow from the scenario."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class TuningCell(PlainCell):
 
     label: str  # name of the run
     document: Mapping[str, Any]  # its scenario, without sweep, as plain values
-    axes: SettingAxes  # what is tried
+    axes: SettingAxes  # the settings that are compared
     cost = 2.0
 
     @property
@@ -102,12 +104,10 @@ def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
     all_threads = axes["threads"] or (scenario_loader.threads,)
     workers = set(axes["workers"])
     for threads in () if workers else all_threads:
-        demand = loader_demand(
-            replace_loader(scenario, Loader(workers=1, prefetch=2, threads=threads))
-        )
-        knee = math.ceil(
-            demand.isolated_seconds / max(demand.step, demand.binding[1]) - WORKER_TOLERANCE
-        )
+        one_worker = Loader(workers=1, prefetch=2, threads=threads)
+        demand = loader_demand(replace_loader(scenario, one_worker))
+        useful_workers = demand.isolated_seconds / max(demand.step, demand.binding[1])
+        knee = math.ceil(useful_workers - WORKER_TOLERANCE)
         knee = min(max(knee, 1), MAX_WORKERS)
         workers |= {knee, knee + 1, *(1 << power for power in range((knee - 1).bit_length()))}
     workers_threads_prefetch = {
@@ -116,12 +116,9 @@ def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
         for threads in all_threads
         for factor in axes["factors"] or DEFAULT_PREFETCH_FACTORS
     }
-    if scenario_loader.threads in all_threads and scenario_loader.workers in (
-        axes["workers"] or (scenario_loader.workers,)
-    ):
-        workers_threads_prefetch.add(
-            (scenario_loader.workers, scenario_loader.threads, scenario_loader.prefetch)
-        )
+    own_workers, own_threads = scenario_loader.workers, scenario_loader.threads
+    if own_threads in all_threads and own_workers in (axes["workers"] or (own_workers,)):
+        workers_threads_prefetch.add((own_workers, own_threads, scenario_loader.prefetch))
     return [
         Loader(workers=num_workers, threads=threads, prefetch=prefetch)
         for num_workers, threads, prefetch in sorted(workers_threads_prefetch)
@@ -131,19 +128,18 @@ def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
 def make_row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
     """Return the row of a setting in `settings`, without the run."""
     workload, cluster = scenario.workload, scenario.cluster
-    compared_scenario, scenario_loader = replace_loader(scenario, loader), workload.loader
-    demand, samples_per_step = (
-        loader_demand(compared_scenario),
-        workload.local_batch_size * scenario.world_size,
-    )
-    wait_s = wait_seconds(
-        draw_load_seconds(compared_scenario, demand), demand.step, loader.workers, loader.prefetch
-    )
-    steady_wait_s = (
-        wait_s[len(wait_s) // WARM_UP_PARTS :] if len(wait_s) > WARM_UP_PARTS else wait_s[1:]
-    )
+    compared_scenario = replace_loader(scenario, loader)
+    demand = loader_demand(compared_scenario)
+    samples_per_step = workload.local_batch_size * scenario.world_size
+
+    # s that the loops wait before each batch; loaders begin with nothing ahead
+    load_s = draw_load_seconds(compared_scenario, demand)
+    wait_s = wait_seconds(load_s, demand.step, loader.workers, loader.prefetch)
+    num_warm_up = len(wait_s) // WARM_UP_PARTS if len(wait_s) > WARM_UP_PARTS else 1
+    steady_wait_s = wait_s[num_warm_up:]
     mean_wait_s = float(steady_wait_s.mean()) if len(steady_wait_s) else 0.0
     num_stalls = int((steady_wait_s > MIN_STALL_SHARE * demand.step).sum())
+
     nbytes_per_sample = (loader.prefetch + 1) * workload.model.input_size
     nbytes_per_sample += min(loader.workers, loader.prefetch) * workload.dataset.stored.mean
     ranks = cluster.ranks_per_host(scenario.world_size)
@@ -151,7 +147,7 @@ def make_row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
     setting = {name: getattr(loader, name) for name in SETTING_COLUMNS}
     return {
         **setting,
-        "own": setting == {name: getattr(scenario_loader, name) for name in SETTING_COLUMNS},
+        "own": setting == {name: getattr(workload.loader, name) for name in SETTING_COLUMNS},
         "needed_per_s": samples_per_step / demand.step,
         "samples_per_s": samples_per_step / (demand.step + mean_wait_s),
         "waiting": mean_wait_s / (demand.step + mean_wait_s),
@@ -207,10 +203,9 @@ def draw_load_seconds(scenario: Scenario, demand: LoaderDemand) -> Floats:
     size_factors = lognormal_factor(rng, spread, shape)
     host_of = scenario.cluster.host_of(scenario.world_size)[:ranks]
     host_factors = lognormal_factor(rng, workload.jitter.host_decode, (int(host_of.max()) + 1,))
-    return demand.load(
-        read_factors if has_counted_reads else read_factors * size_factors,
-        size_factors * host_factors[host_of],
-    )
+    if not has_counted_reads:
+        read_factors = read_factors * size_factors
+    return demand.load(read_factors, size_factors * host_factors[host_of])
 
 
 def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:

@@ -209,22 +209,16 @@ def _encode_node(node: ChakraNode) -> bytes:
         )
     if duration_us:
         fields.append(_encode_number_field(schema.DURATION, duration_us))
-    fields += [
-        _encode_bytes_field(
-            schema.ATTR,
-            _encode_bytes_field(schema.KEY, key.encode())
-            + _encode_number_field(_TYPES[key], value),
-        )
-        for key, value in node.attributes.items()
-    ]
+    for key, value in node.attributes.items():
+        attribute = _encode_bytes_field(schema.KEY, key.encode())
+        attribute += _encode_number_field(_TYPES[key], value)
+        fields.append(_encode_bytes_field(schema.ATTR, attribute))
     if node.storage:
-        operation = _encode_number_field(schema.OP, node.storage.op) + _encode_number_field(
-            schema.SIZE, node.storage.nbytes
-        )
-        info = _encode_number_field(schema.LEVEL, schema.FILE_SYSTEM) + _encode_bytes_field(
-            schema.FS, operation
-        )
-        fields.append(_encode_bytes_field(schema.INFO, info))
+        operation = _encode_number_field(schema.OP, node.storage.op)
+        operation += _encode_number_field(schema.SIZE, node.storage.nbytes)
+        storage_fields = _encode_number_field(schema.LEVEL, schema.FILE_SYSTEM)
+        storage_fields += _encode_bytes_field(schema.FS, operation)
+        fields.append(_encode_bytes_field(schema.INFO, storage_fields))
     return b"".join(fields)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,15 @@ HEAD = """\
 // other cost of the processor for sending it (o = g = O = 0).
 num_ranks {ranks}
 """
+
+
+class _StepNumbers(NamedTuple):
+    """Whole numbers of one step, for every rank."""
+
+    target: list[int]  # (M,) rank that the message goes to; its own if nothing is sent
+    source: list[int]  # (M,) rank that the message comes from; its own if nothing comes
+    nbytes: list[int]  # (M,) bytes of the message, at least 1
+    work_ns: list[int]  # (M,) ns of work before the message is sent
 
 
 def write(program: Program, path: Path, tell: Tell) -> list[str]:
@@ -48,13 +58,12 @@ def schedules(program: Program) -> Iterator[str]:
         latency=round(1e9 * program.latency_s),
         ranks=program.world_size,
     )
-    # of each step: whom a rank sends to and receives from, bytes, and ns of work before it sends
     steps = [
-        (
-            step.target.tolist(),
-            step.source.tolist(),
-            np.maximum(np.rint(step.nbytes), 1).astype(np.int64).tolist(),
-            np.rint(1e9 * step.before_s).astype(np.int64).tolist(),
+        _StepNumbers(
+            target=step.target.tolist(),
+            source=step.source.tolist(),
+            nbytes=np.maximum(np.rint(step.nbytes), 1).astype(np.int64).tolist(),
+            work_ns=np.rint(1e9 * step.before_s).astype(np.int64).tolist(),
         )
         for step in program.steps
     ]
@@ -65,7 +74,7 @@ def schedules(program: Program) -> Iterator[str]:
 
 
 def _statements(
-    program: Program, steps: Sequence[tuple[list[int], ...]], store_ns: int, rank: int
+    program: Program, steps: Sequence[_StepNumbers], store_ns: int, rank: int
 ) -> Iterator[str]:
     """Yield the statements of a rank.
 
@@ -108,7 +117,8 @@ def _barrier_statements(
         barrier_index: index of the barrier, from 0.
         waits: what the rank waits for before it enters the barrier, such as 'requires w0'.
     """
-    ranks, rounds = program.world_size, (program.world_size - 1).bit_length()
+    ranks = program.world_size
+    rounds = (ranks - 1).bit_length()
     for round_index in range(rounds):
         tag = len(program.steps) + barrier_index * rounds + round_index
         name = f"b{barrier_index}s{round_index}"

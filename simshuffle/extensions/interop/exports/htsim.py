@@ -28,8 +28,10 @@ from simshuffle.job.plan.wiring import names_of, wiring
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.units import Dimension, readable
 
-MATRIX, NETWORK = "exchange.cm", "network.topo"
-"""Names of the files."""
+MATRIX = "exchange.cm"
+"""Name of the file of the connection matrix."""
+NETWORK = "network.topo"
+"""Name of the file of the network."""
 MAX_NBYTES = 2**31 - 1
 """Bytes of a connection at most: its size is an int."""
 
@@ -38,9 +40,8 @@ MAX_NBYTES = 2**31 - 1
 class Connection:
     """A message between two hosts, as a connection of htsim."""
 
-    # source, target: numbers of hosts
-    source: int
-    target: int
+    source: int  # number of the sending host
+    target: int  # number of the receiving host
     ready_s: float  # s after the sum of the gradients at which it can be sent
     nbytes: int  # its size
     waits_for: int = 0  # the trigger that starts it, from 1; 0 for its start
@@ -63,19 +64,18 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
     if cluster.faults:
         topology_text, obstacle = "", "it has faults"
     host_of_rank = host_numbers(program) if topology_text else program.resources.host_of
-    connections_written, num_inside = connections(program, host_of_rank)
-    if not connections_written:
+    messages, num_inside = connections(program, host_of_rank)
+    if not messages:
         rule, remedy = "must have messages that cross a cable", "Use more hosts."
         refuse("--to htsim", rule, f"{num_inside} inside", remedy, "export")
     path.mkdir()
     num_hosts = cluster.topology.num_hosts if topology_text else int(host_of_rank.max()) + 1
-    (path / MATRIX).write_text(matrix(program, num_hosts, connections_written), encoding="utf-8")
-    num_waiting = sum(1 for message in connections_written if message.waits_for)
+    (path / MATRIX).write_text(matrix(program, num_hosts, messages), encoding="utf-8")
+    num_waiting = sum(1 for message in messages if message.waits_for)
+    left_out = f"; left out: {num_inside} that cross no cable" if num_inside else ""
     lines = [
-        f"Iteration {program.iteration} of epoch {program.epoch}:"
-        f" {len(connections_written)} messages,"
-        f" {num_waiting} of them after another one of the same ranks"
-        f"{f'; left out: {num_inside} that cross no cable' if num_inside else ''}."
+        f"Iteration {program.iteration} of epoch {program.epoch}: {len(messages)} messages,"
+        f" {num_waiting} of them after another one of the same ranks{left_out}."
     ]
     usage = f"htsim takes it as -tm {path.name}/{MATRIX}"
     if obstacle:
@@ -88,9 +88,8 @@ def host_numbers(program: Program) -> Ints:
     """Return (M,) the number in the network of each rank's host."""
     host_names = names_of(wiring(program.resources.cluster).fabric, "host")
     index_of_host = {name: index for index, name in enumerate(host_names)}
-    return np.array([index_of_host[name] for name in program.resources.hosts])[
-        program.resources.host_of
-    ]
+    numbers = np.array([index_of_host[name] for name in program.resources.hosts])
+    return numbers[program.resources.host_of]
 
 
 def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection], int]:
@@ -104,7 +103,8 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
         InputError: a message is too large for htsim.
     """
     messages: list[Connection] = []
-    num_inside = num_triggers = 0
+    num_inside = 0
+    num_triggers = 0
     links = program.resources.links
     # of each pair of ranks its last message, and when that arrives if the network is empty
     last_of_pair: dict[tuple[int, int], tuple[Connection, float]] = {}
@@ -114,22 +114,26 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
         num_inside += int((sends & ~crosses_cable).sum())
         seconds = _isolated_seconds(program, step)
         for rank in np.flatnonzero(crosses_cable).tolist():
-            pair = rank, int(step.target[rank])
+            target = int(step.target[rank])
             nbytes = round(float(step.nbytes[rank]))
             if nbytes > MAX_NBYTES:
-                rule = (
-                    f"messages must be at most {readable(MAX_NBYTES, Dimension.NBYTES)} for htsim"
-                )
+                limit = readable(MAX_NBYTES, Dimension.NBYTES)
+                rule = f"messages must be at most {limit} for htsim"
                 remedy = "Set samples_per_message of the exchange to less."
                 refuse("--to htsim", rule, readable(nbytes, Dimension.NBYTES), remedy, "export")
             message = Connection(
-                int(host_of_rank[rank]), int(host_of_rank[pair[1]]), float(ready_s[rank]), nbytes
+                source=int(host_of_rank[rank]),
+                target=int(host_of_rank[target]),
+                ready_s=float(ready_s[rank]),
+                nbytes=nbytes,
             )
-            last_message, arrival_s = last_of_pair.get(pair, (None, 0.0))
+            last_message, arrival_s = last_of_pair.get((rank, target), (None, 0.0))
             if program.serial_pairs and last_message is not None and arrival_s > message.ready_s:
                 num_triggers += 1
-                message.waits_for = last_message.releases = num_triggers
-            last_of_pair[pair] = message, max(message.ready_s, arrival_s) + seconds[rank]
+                message.waits_for = num_triggers
+                last_message.releases = num_triggers
+            start_s = max(message.ready_s, arrival_s)
+            last_of_pair[rank, target] = (message, start_s + seconds[rank])
             messages.append(message)
     return messages, num_inside
 
@@ -148,9 +152,9 @@ def ready_seconds(program: Program) -> list[Floats]:
 
 def _isolated_seconds(program: Program, step: ProgramStep) -> Floats:
     """Return (M,) s of each message on its route if nothing else is there."""
-    capacity = np.where(step.route >= 0, program.resources.links.capacity[step.route], np.inf).min(
-        axis=1
-    )
+    # (M, width) bytes/s of the links of each route, of which the smallest counts
+    capacity = np.where(step.route >= 0, program.resources.links.capacity[step.route], np.inf)
+    capacity = capacity.min(axis=1)
     return np.asarray(step.nbytes / np.minimum(capacity, program.stream_bandwidth))
 
 

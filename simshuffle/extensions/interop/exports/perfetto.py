@@ -42,18 +42,16 @@ def write(
         rule, remedy = "must be chosen or none", "Write one of them, or leave it out."
         refuse("--messages", rule, repr(messages), remedy, "command line")
     reads_tables = messages == "none" and source.result is not None
-    traced_epochs = (
-        read_stored(source)
-        if reads_tables
-        else simulate_again(source, lambda share: tell(SIMULATION_SHARE * share))
-    )
-    epochs = list(traced_epochs)
+    if reads_tables:
+        epochs = list(read_stored(source))
+    else:
+        epochs = list(simulate_again(source, lambda share: tell(SIMULATION_SHARE * share)))
     shown_ranks = choose_ranks(rank_requests, [epoch.phases for epoch in epochs])
     with open_trace_file(path) as file:
         writer = TraceWriter(file, source, shown_ranks, epochs[0].begin)
         for count, epoch in enumerate(epochs, 1):
-            last = count == len(epochs) or epochs[count].begin > epoch.end
-            writer.write_epoch(epoch, messages=messages != "none", is_last=last)
+            is_last = count == len(epochs) or epochs[count].begin > epoch.end
+            writer.write_epoch(epoch, messages=messages != "none", is_last=is_last)
             tell(SIMULATION_SHARE + (1 - SIMULATION_SHARE) * count / len(epochs))
         facts = {
             "simshuffle": __version__,

@@ -1,4 +1,4 @@
-"""What every rank does in the exchange of one iteration, as plain arrays.
+"""Make the program of one iteration's exchange: plain arrays of what every rank does.
 
 Formats that describe messages are written from it. The code that the simulator runs makes it: the
 plan of the epoch, its costs, its messages.
@@ -24,12 +24,12 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 
 Tell = Callable[[float], None]
-"""Told of the share of an export that is done, from 0 to 1."""
+"""Receives the share of an export that is done, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class ProgramStep:
-    """One message of every rank.
+    """A step of the exchange, in which every rank sends at most one message.
 
     A rank ends a step when its work has ended; it does not wait for the message.
     """
@@ -74,9 +74,8 @@ class Gradients:
 
     nbytes: float  # bytes of the gradients that are summed; 0 for one rank
     algorithm: str  # kind of the allreduce: 'ring', ...
-    # forward_s, backward_s: (M,) s of the accelerator in this iteration
-    forward_s: Floats
-    backward_s: Floats
+    forward_s: Floats  # (M,) s of the forward pass in this iteration
+    backward_s: Floats  # (M,) s of the backward pass in this iteration
     update_s: float  # s of the optimiser
 
 
@@ -90,9 +89,8 @@ class Program:
     """
 
     name: str  # label of the scenario
-    # epoch, iteration: which one it is, both from 1
-    epoch: int
-    iteration: int
+    epoch: int  # number of the epoch, from 1
+    iteration: int  # number of the iteration, from 1
     world_size: int  # M
     resources: Resources  # hosts of the ranks, and the links that `ProgramStep.route` crosses
     steps: list[ProgramStep]  # what each rank sends, in order, at least one
@@ -120,7 +118,7 @@ class Program:
 
     @property
     def barrier_before(self) -> list[bool]:
-        """For each step, True if all ranks meet before it."""
+        """(steps,) True where all ranks meet before the step."""
         num_barriers = {"message": len(self.steps), "iteration": 1, "none": 0}[self.barriers]
         return [index < num_barriers for index in range(len(self.steps))]
 
@@ -154,13 +152,12 @@ def make_program(scenario: Scenario, epoch: int, iteration: int | None = None) -
         refuse("workload.exchange", rule, exchange_kind, remedy, scenario.name)
     nbytes = sample_nbytes(scenario)
     plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
-    sent_from_cache = plan.sent_from_cache
     costs = exchange_costs(
         plan.exchange,
         schedule,
         workload.dataset,
         nbytes=nbytes,
-        cached=sent_from_cache,
+        cached=plan.sent_from_cache,
         iterations=plan.iterations,
     )
     iteration = _choose_iteration(scenario, plan, iteration)
@@ -168,11 +165,10 @@ def make_program(scenario: Scenario, epoch: int, iteration: int | None = None) -
     messages = messages_of(costs, iteration - 1, resources, workload.loader.reads_in_flight)
     received_nbytes = costs.received[iteration - 1]
     in_memory = workload.source == "memory"
-    write_s = (
-        received_nbytes / cluster.memory.bandwidth
-        if in_memory
-        else cluster.ssd.write_seconds(received_nbytes)
-    )
+    if in_memory:
+        write_s = received_nbytes / cluster.memory.bandwidth
+    else:
+        write_s = cluster.ssd.write_seconds(received_nbytes)
     return Program(
         name=scenario.label(),
         epoch=epoch,

@@ -21,6 +21,7 @@ from simshuffle.extensions.interop.exports.program import Program, Tell
 from simshuffle.spec.arrays import Ints, Ints32
 
 Routes = dict[tuple[int, int], list[int]]
+"""Links of the route between two ranks, by sender and receiver."""
 
 WIDTH = 112
 """Characters of a line of exchange.txt, with its end: the WIDTH of exchange.c."""
@@ -66,9 +67,9 @@ Made with SimGrid 3.32.
 def write(program: Program, path: Path, tell: Tell) -> list[str]:
     """Write the exchange of an iteration to a new folder ``path``, and return lines about it."""
     routes, num_rerouted = routes_of(program)
+    crossed_links = sorted({link for route in routes.values() for link in route})
     tell(0.5)
     path.mkdir()
-    crossed_links = sorted({link for route in routes.values() for link in route})
     _write(path / "platform.xml", _platform_lines(program, routes, crossed_links))
     tell(0.8)
     _write(path / "hostfile", (f"rank-{rank}\n" for rank in range(program.world_size)))
@@ -107,22 +108,25 @@ def routes_of(program: Program) -> tuple[Routes, int]:
     SimGrid has one route for each pair. The second value is the number of messages whose route
     differs from the first of their pair.
     """
-    ranks, resources = np.arange(program.world_size), program.resources.with_fresh_routes()
+    ranks = np.arange(program.world_size)
+    resources = program.resources.with_fresh_routes()
     routes: Routes = {}
     num_rerouted = 0
 
     def add_routes(targets: Ints, links: Ints32, senders: Ints) -> int:
-        different = 0
+        """Add the routes of senders to their targets, and return how many pairs have another."""
+        num_different = 0
         for rank in senders.tolist():
             route = [link for link in links[rank].tolist() if link >= 0]
-            different += routes.setdefault((rank, int(targets[rank])), route) != route
-        return different
+            num_different += routes.setdefault((rank, int(targets[rank])), route) != route
+        return num_different
 
     for step in program.steps:
         num_rerouted += add_routes(step.target, step.route, np.flatnonzero(step.sends))
     for round_index in range((program.world_size - 1).bit_length()):
-        target = (ranks + (1 << round_index)) % program.world_size
-        add_routes(target, resources.message(ranks, target)[0], ranks)
+        targets = (ranks + (1 << round_index)) % program.world_size
+        links, _ = resources.message(ranks, targets)
+        add_routes(targets, links, ranks)
     return routes, num_rerouted
 
 
@@ -135,9 +139,8 @@ def _platform_lines(program: Program, routes: Routes, crossed_links: list[int]) 
     for rank in range(program.world_size):
         yield f'<host id="rank-{rank}" speed="1Gf"/>\n'
     # SimGrid knows no link without a limit
-    stream_bandwidth = min(
-        program.stream_bandwidth, 1e3 * float(links.capacity[crossed_links].max())
-    )
+    max_capacity = float(links.capacity[crossed_links].max())
+    stream_bandwidth = min(program.stream_bandwidth, 1e3 * max_capacity)
     yield f'<link id="message passing" bandwidth="{stream_bandwidth!r}Bps"'
     yield f' latency="{program.latency_s!r}s" sharing_policy="FATPIPE"/>\n'
     names = {link: quoteattr(links.names[link]) for link in crossed_links}
@@ -158,19 +161,21 @@ def _exchange_lines(program: Program) -> Iterator[str]:
     yield _format_line(
         program.world_size, len(program.steps), num_barriers, int(program.barrier_after)
     )
-    columns = []
+    # of each step (M,) target, source, bytes sent and received, s of work, s of cables
+    columns_of_steps = []
     for step in program.steps:
-        nbytes = np.where(step.sends, np.maximum(np.rint(step.nbytes), 1), 0).astype(np.int64)
+        sent_nbytes = np.where(step.sends, np.maximum(np.rint(step.nbytes), 1), 0).astype(np.int64)
+        received_nbytes = sent_nbytes[step.source]
         latency_s = np.where(step.sends, step.latency_s - program.latency_s, 0.0)
-        source = step.source
-        received = nbytes[source]
-        columns.append(
-            [c.tolist() for c in (step.target, source, nbytes, received, step.before_s, latency_s)]
-        )
-    for rank, store in enumerate(program.store_s.tolist()):
-        for column in columns:
-            yield _format_line(*(values[rank] for values in column))
-        yield _format_line(store)
+        columns = (
+            step.target, step.source, sent_nbytes, received_nbytes, step.before_s, latency_s,
+        )  # fmt: skip
+        columns_of_steps.append([column.tolist() for column in columns])
+
+    for rank, store_s in enumerate(program.store_s.tolist()):
+        for columns_of_step in columns_of_steps:
+            yield _format_line(*(column[rank] for column in columns_of_step))
+        yield _format_line(store_s)
 
 
 def _format_line(*values: float) -> str:

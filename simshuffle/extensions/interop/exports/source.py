@@ -30,9 +30,9 @@ class ExportedRun:
     reference: str  # the result folder or scenario, as it was given
     scenario: Scenario  # of the run, without sweep
     run: str  # its name; of several seeds, with the seed
-    runs: tuple[str, ...]  # the names of all
-    epochs: tuple[int, ...] = (1,)  # those wanted, from 1, in their order; at least one
-    # the one wanted, from 1; None for the first after which anything is sent
+    runs: tuple[str, ...]  # the names of all runs of the scenario
+    epochs: tuple[int, ...] = (1,)  # the requested epochs, from 1, ascending; at least one
+    # the requested iteration, from 1; None for the first after which anything is sent
     iteration: int | None = None
     result: Result | None = None  # None for a scenario
     table_run: str = ""  # the name of the run in the tables of the result
@@ -91,10 +91,10 @@ def read_source(
         )
         chosen_name = next(exchanging, chosen_name)
     if chosen_name not in runs:
-        remaining_text = f" and {len(runs) - MAX_LISTED_RUNS} more" * (len(runs) > MAX_LISTED_RUNS)
-        remedy = (
-            f"{suggest_nearest(chosen_name, list(runs)[:MAX_LISTED_RUNS])[:-1]}{remaining_text}."
-        )
+        num_unlisted = len(runs) - MAX_LISTED_RUNS
+        unlisted = f" and {num_unlisted} more" if num_unlisted > 0 else ""
+        suggestion = suggest_nearest(chosen_name, list(runs)[:MAX_LISTED_RUNS]).removesuffix(".")
+        remedy = f"{suggestion}{unlisted}."
         refuse("--run", "must be the name of a run", repr(chosen_name), remedy, reference)
     table_run, scenario = runs[chosen_name]
     epoch_numbers = _parse_epochs("1" if epochs is None else epochs, scenario, reference)
@@ -103,7 +103,14 @@ def read_source(
         rule = f"must be an iteration of epoch {epoch_numbers[0]}, from 1 to {num_iterations}"
         refuse("--iteration", rule, str(iteration), "Name one of them.", reference)
     return ExportedRun(
-        reference, scenario, chosen_name, tuple(runs), epoch_numbers, iteration, result, table_run
+        reference=reference,
+        scenario=scenario,
+        run=chosen_name,
+        runs=tuple(runs),
+        epochs=epoch_numbers,
+        iteration=iteration,
+        result=result,
+        table_run=table_run,
     )
 
 

@@ -25,7 +25,7 @@ from simshuffle.spec.arrays import Floats, Ints64
 GZIP_LEVEL = 4
 """Of gzip: higher ones take longer, and make it little smaller."""
 EVENTS_PER_PIECE = 1 << 15
-"""Events in a piece."""
+"""Events that are written at once."""
 
 
 def nanoseconds(seconds: ArrayLike) -> Ints64:
@@ -100,10 +100,9 @@ class TraceFile:
             args: (n,) JSON objects.
         """
         count = len(begin)
-        pids, tids = (np.broadcast_to(numbers, count).tolist() for numbers in (pid, tid))
         rows = zip(
-            pids,
-            tids,
+            np.broadcast_to(pid, count).tolist(),
+            np.broadcast_to(tid, count).tolist(),
             (begin / 1e3).tolist(),
             ((end - begin) / 1e3).tolist(),
             names,
@@ -130,14 +129,19 @@ class TraceFile:
         count = len(ids)
         name_json = json.dumps(name)
         for phase, (pid, tid, moments) in zip(('"s"', '"f","bp":"e"'), ends, strict=True):
-            pids, tids = (np.broadcast_to(numbers, count).tolist() for numbers in (pid, tid))
             format_event = (
                 '{"ph":%s,"id":%d,"pid":%d,"tid":%d,"ts":%.3f,"name":%s,"cat":"message"}'
             ).__mod__
-            columns = repeat(phase, count), ids.tolist(), pids, tids, (moments / 1e3).tolist()
-            self._write(
-                map(format_event, zip(*columns, repeat(name_json, count), strict=True)), count
+            rows = zip(
+                repeat(phase, count),
+                ids.tolist(),
+                np.broadcast_to(pid, count).tolist(),
+                np.broadcast_to(tid, count).tolist(),
+                (moments / 1e3).tolist(),
+                repeat(name_json, count),
+                strict=True,
             )
+            self._write(map(format_event, rows), count)
 
     def add_counter(
         self, pid: int, name: str, moments: Ints64, series: Mapping[str, Floats]
@@ -185,12 +189,12 @@ def assign_lanes(begin: Ints64, end: Ints64) -> Ints64:
     """Return (n,) the lane of each slice, from 0: the first that is free when the slice begins.
 
     Args:
-        begin: (n,) begin of each slice.
-        end: (n,) end of each slice.
+        begin: (n,) ns at which each slice begins.
+        end: (n,) ns at which each slice ends.
     """
     lane_of_slice = np.zeros(len(begin), np.int64)
     free_lanes: list[int] = []
-    busy_lanes: list[tuple[int, int]] = []
+    busy_lanes: list[tuple[int, int]] = []  # end of the slice, and its lane
     num_lanes = 0
     for index in np.lexsort((end, begin)).tolist():
         moment = int(begin[index])
@@ -199,7 +203,8 @@ def assign_lanes(begin: Ints64, end: Ints64) -> Ints64:
         if free_lanes:
             lane = heapq.heappop(free_lanes)
         else:
-            lane, num_lanes = num_lanes, num_lanes + 1
+            lane = num_lanes
+            num_lanes += 1
         lane_of_slice[index] = lane
         heapq.heappush(busy_lanes, (int(end[index]), lane))
     return lane_of_slice
@@ -212,7 +217,7 @@ def write_counters(
     cluster: int,
     processes: Mapping[int, int],
     *,
-    last: bool,
+    is_last: bool,
 ) -> None:
     """Write the counters of an epoch: link tiers, the file system, and hosts of some ranks.
 
@@ -225,26 +230,22 @@ def write_counters(
         offset: ns at which the epoch begins in the file.
         cluster: the process of tiers and file system.
         processes: the process of each rank whose host is shown.
-        last: True if no other epoch begins where this one ends.
+        is_last: True if no other epoch begins where this one ends.
     """
-    utilisation, resources = record.utilisation(), record.resources
-    moments = offset + nanoseconds(record.sampled_at if last else record.sampled_at[:-1])
-    table = resources.links
+    utilisation = record.utilisation()  # (moments - 1, links) share of the capacity in use
+    resources = record.resources
+    links = resources.links
+    moments = offset + nanoseconds(record.sampled_at if is_last else record.sampled_at[:-1])
 
     def add_counter(pid: int, name: str, series: Mapping[str, Floats]) -> None:
-        file.add_counter(
-            pid,
-            name,
-            moments,
-            {
-                key: np.append(tier_series, 0.0)[: len(moments)]
-                for key, tier_series in series.items()
-            },
-        )
+        """Add a counter that is 0 at the end of the epoch."""
+        extended = {key: np.append(values, 0.0) for key, values in series.items()}
+        cut = {key: values[: len(moments)] for key, values in extended.items()}
+        file.add_counter(pid, name, moments, cut)
 
     is_used = record.work[-1] > 0
-    tiers = np.array(table.tiers, object)
-    for tier in dict.fromkeys(table.tiers):
+    tiers = np.array(links.tiers, object)
+    for tier in dict.fromkeys(links.tiers):
         tier_links = np.flatnonzero((tiers == tier) & is_used)
         if len(tier_links) and not tier.startswith(("pfs.", "object_store.")):
             share = 100.0 * utilisation[:, tier_links]
@@ -261,20 +262,21 @@ def write_counters(
         ]
     for link, name, unit, size in shared:
         if is_used[link]:
-            add_counter(cluster, name, {unit: utilisation[:, link] * table.capacity[link] / size})
-    cables = np.flatnonzero(table.cable)
+            add_counter(cluster, name, {unit: utilisation[:, link] * links.capacity[link] / size})
+    cables = np.flatnonzero(links.cable)
     # 'a>b', and '#0' behind it where there are several
     cable_ends = [
-        table.names[link].partition("#")[0].partition(">")[::2] for link in cables.tolist()
+        links.names[link].partition("#")[0].partition(">")[::2] for link in cables.tolist()
     ]
-    hosts_of_direction = np.array(cable_ends, object).reshape(-1, 2).T
+    # (2, cables) names of the nodes from which and to which each link leads
+    nodes_of_direction = np.array(cable_ends, object).reshape(-1, 2).T
     for rank, pid in processes.items():
         host = int(resources.host_of[rank])
         for name, device in (("SSD", resources.ssd), ("cores", resources.cores)):
             if is_used[device[host]]:
                 add_counter(pid, f"{name} use", {"%": 100.0 * utilisation[:, device[host]]})
-        for name, host_names in zip(("out", "in"), hosts_of_direction, strict=True):
-            tier_links = cables[host_names == resources.hosts[host]]
-            if is_used[tier_links].any():
-                rate = utilisation[:, tier_links] @ table.capacity[tier_links]
-                add_counter(pid, f"HCAs {name}", {"GB/s": rate / 1e9})
+        for direction, nodes in zip(("out", "in"), nodes_of_direction, strict=True):
+            host_links = cables[nodes == resources.hosts[host]]
+            if is_used[host_links].any():
+                rate = utilisation[:, host_links] @ links.capacity[host_links]
+                add_counter(pid, f"HCAs {direction}", {"GB/s": rate / 1e9})

@@ -152,7 +152,7 @@ class TraceWriter:
         if len(self._shown_ranks) <= MAX_RANKS_WITH_HOSTS:
             processes = {rank: self._first_rank_process + rank for rank in self._shown_ranks}
         write_counters(
-            self._file, epoch.record, offset, self.cluster_process, processes, last=is_last
+            self._file, epoch.record, offset, self.cluster_process, processes, is_last=is_last
         )
 
     # -------------------------------------------------------------------------------- what ranks do

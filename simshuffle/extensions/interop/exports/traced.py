@@ -74,7 +74,8 @@ def simulate_again(source: ExportedRun, tell: Callable[[float], None]) -> Iterat
         InputError: the simulation differs from what is stored.
         SimshuffleError: the scenario cannot be simulated.
     """
-    scenario, last_epoch = source.scenario, source.epochs[-1]
+    scenario = source.scenario
+    last_epoch = source.epochs[-1]
     needs_all_epochs = scenario.time_tolerance > 0 or scenario.workload.loader.across_epochs
     first_epoch = 1 if needs_all_epochs else source.epoch
     recorder = Recorder(_approximate_seconds(source))
@@ -89,11 +90,9 @@ def simulate_again(source: ExportedRun, tell: Callable[[float], None]) -> Iterat
     for timeline in epochs:
         epoch = int(timeline.sources["epoch"].iloc[0])
         if epoch in source.epochs:
-            comparison = (
-                ""
-                if source.result is None
-                else _compare_with_stored(source, timeline.phases, epoch)
-            )
+            comparison = ""
+            if source.result is not None:
+                comparison = _compare_with_stored(source, timeline.phases, epoch)
             window = timeline.sources.to_dict("records")[0]
             yield TracedEpoch(epoch, timeline.phases, window, recorder.record, comparison)
         if epoch == last_epoch:
@@ -146,40 +145,21 @@ def _compare_with_stored(source: ExportedRun, phases: pd.DataFrame, epoch: int) 
     epoch_seconds = float(phases["end_s"].max()) - begin
     stored_rows = source.stored_rows("timeline", epoch)
     if stored_rows.empty:
+        stored_rows = source.stored_rows("iterations", epoch)
         simulated_rows = iteration_means(phases, seconds_by_rank(phases))
-        stored_rows, columns, stored_shift_s = (
-            source.stored_rows("iterations", epoch),
-            ["mean_s", "least_s"],
-            0.0,
-        )
         keys = ["iteration", "phase"]
+        columns = ["mean_s", "least_s"]
+        stored_shift_s = 0.0
     else:
         simulated_rows = phases[phases["rank"].isin(stored_rows["rank"].unique())]
-        columns, keys = ["start_s", "end_s"], ROW_KEYS
+        keys = ROW_KEYS
+        columns = ["start_s", "end_s"]
         # the sample of ranks begins with the epoch, as all ranks do
         stored_shift_s = float(stored_rows["start_s"].min()) - begin
-    simulated_rows, stored_rows = _sort_rows(simulated_rows, keys), _sort_rows(stored_rows, keys)
-    has_same_rows = len(simulated_rows) == len(stored_rows) and all(
-        (
-            simulated_rows[key].astype(str).to_numpy() == stored_rows[key].astype(str).to_numpy()
-        ).all()
-        for key in keys
-        if not key.endswith("_s")
-    )
-    difference = (
-        max(
-            float(
-                np.abs(
-                    simulated_rows[column].to_numpy()
-                    + stored_shift_s
-                    - stored_rows[column].to_numpy()
-                ).max()
-            )
-            for column in columns
-        )
-        if has_same_rows
-        else float("inf")
-    )
+
+    simulated_rows = _sort_rows(simulated_rows, keys)
+    stored_rows = _sort_rows(stored_rows, keys)
+    difference = _largest_difference(simulated_rows, stored_rows, keys, columns, stored_shift_s)
     if difference > MAX_RELATIVE_DIFFERENCE * epoch_seconds:
         assert source.result is not None  # noqa: S101 - else nothing is stored
         version = source.result.meta.get("versions", {}).get("simshuffle", "another version")
@@ -189,6 +169,36 @@ def _compare_with_stored(source: ExportedRun, phases: pd.DataFrame, epoch: int) 
     accuracy = "to the last bit" if difference == 0 else f"within {difference:.0e} s"
     subject = "the timeline" if "rank" in keys else "means over ranks"
     return f"simulated again, {subject} as stored {accuracy}"
+
+
+def _largest_difference(
+    simulated_rows: pd.DataFrame,
+    stored_rows: pd.DataFrame,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    stored_shift_s: float,
+) -> float:
+    """Return the largest difference in s of sorted rows; infinity if their keys differ.
+
+    Args:
+        simulated_rows: rows that were simulated.
+        stored_rows: rows of the result.
+        keys: columns that identify a row; moments among them, which end in _s, may differ.
+        columns: columns in s that are compared.
+        stored_shift_s: s that are added to what was simulated.
+    """
+    if len(simulated_rows) != len(stored_rows):
+        return float("inf")
+    for key in keys:
+        simulated_key = simulated_rows[key].astype(str).to_numpy()
+        stored_key = stored_rows[key].astype(str).to_numpy()
+        if not key.endswith("_s") and not (simulated_key == stored_key).all():
+            return float("inf")
+    differences = [
+        simulated_rows[column].to_numpy() + stored_shift_s - stored_rows[column].to_numpy()
+        for column in columns
+    ]
+    return max(float(np.abs(values).max()) for values in differences)
 
 
 def _sort_rows(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -212,13 +222,12 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
     for part in parts:
         if part in RANK_WORDS:
             continue
-        ends = parse_spans(part)
-        if ends is None:
+        spans = parse_spans(part)
+        if spans is None:
+            rule = "must be ranks, or words for them"
             remedy = suggest_nearest(part, [*RANK_WORDS, "0", "4-7"])
-            refuse(
-                "--ranks", "must be ranks, or words for them", repr(part), remedy, "command line"
-            )
-        low, high = ends[0]
+            refuse("--ranks", rule, repr(part), remedy, "command line")
+        low, high = spans[0]
         if not low <= high < world_size:
             rule = f"must be ranks from 0 to {world_size - 1}"
             refuse("--ranks", rule, part, "Name one of them.", "command line")
@@ -240,8 +249,10 @@ def choose_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[i
     seconds = sum(seconds_by_rank(table).sum(axis=0) for table in tables)
     ranks_present = np.unique(tables[0]["rank"].to_numpy())
     is_own_work = [name in EXCLUSIVE and not name.startswith("wait_") for name in PHASES]
+    # (ranks present,) s of each rank's own work, over all its phases but waits
     busy = np.asarray(seconds)[:, is_own_work].sum(axis=1)[ranks_present]
-    slowest, fastest = int(ranks_present[busy.argmax()]), int(ranks_present[busy.argmin()])
+    slowest = int(ranks_present[busy.argmax()])
+    fastest = int(ranks_present[busy.argmin()])
     known_ranks = ranks_present.tolist()
     has_all_ranks = len(known_ranks) == known_ranks[-1] + 1
     ranks_of_word: dict[str, Iterable[int]] = {
@@ -252,9 +263,9 @@ def choose_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[i
     }
     ranks: dict[int, None] = {}
     for part in parts:
-        ends = parse_spans(part) or ()
+        spans = parse_spans(part) or ()
         ranks |= dict.fromkeys(ranks_of_word.get(part, ()))
-        ranks |= dict.fromkeys(rank for low, high in ends for rank in range(low, high + 1))
+        ranks |= dict.fromkeys(rank for low, high in spans for rank in range(low, high + 1))
     if missing := [str(rank) for rank in ranks if rank not in set(known_ranks)]:
         listed = ", ".join(map(str, known_ranks[:20]))
         listed += f" and {len(known_ranks) - 20} more" * (len(known_ranks) > 20)

@@ -33,9 +33,9 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
     positions = _positions_of_switches(fabric)
     switches, cabling = fabric.switches, fabric.cabling
     switch_of_end = fabric.switch_of_node[cabling.ends]
-    cables = np.flatnonzero(
-        (switch_of_end >= 0).all(axis=1) & switches.is_transit[switch_of_end].all(axis=1)
-    )
+    joins_switches = (switch_of_end >= 0).all(axis=1)
+    joins_transit_switches = switches.is_transit[switch_of_end].all(axis=1)
+    cables = np.flatnonzero(joins_switches & joins_transit_switches)
     # what the busier direction of a cable carries, in units of the slowest cable
     load_of_cable = loads.reshape(-1, 2).max(axis=1)[cables].astype(float)
     load_of_cable *= cabling.bandwidth.min() / cabling.bandwidth[cables]

@@ -10,10 +10,10 @@ from simshuffle.spec.fragment import FragmentEntry, fragment_text
 from simshuffle.spec.units import Dimension, readable
 
 NVLINK_BANDWIDTH = {60: 20e9, 70: 25e9, 80: 25e9, 86: 14.0625e9, 90: 25e9, 100: 50e9}
-"""Bytes/s of one NVLink in each direction, by the compute capability x 10 from which on: NVIDIA's
+"""Bytes/s of one NVLink in each direction, by the least compute capability x 10: NVIDIA's
 data sheets of P100, V100, A100, H100 and B200; that of GA102 as `nvidia-smi nvlink` says."""
 MAX_NVLINKS = 18
-"""Of a GPU: H100 and B200, data sheets."""
+"""NVLinks of a GPU, at most: H100 and B200, data sheets."""
 
 
 @dataclass(frozen=True)
@@ -65,26 +65,18 @@ class HostInventory:
             yield "hcas", len(self.ports), "all network ports"
         gpus_of_root_port = Counter(gpu.root_port for gpu in self.gpus)
         gpu_counts = sorted(set(gpus_of_root_port.values()))
-        yield (
-            "pcie_slots",
-            len(gpus_of_root_port),
-            f"PCIe root ports, of {_format_range(gpu_counts)} GPUs each",
-        )
+        note = f"PCIe root ports, of {_format_range(gpu_counts)} GPUs each"
+        yield "pcie_slots", len(gpus_of_root_port), note
         rates = sorted(gpu.pcie_bandwidth for gpu in self.gpus if gpu.pcie_bandwidth is not None)
         if rates:
             note = "the narrowest link to the processor, speed x width less the line code"
             yield "pcie_bandwidth", readable(rates[0], Dimension.BANDWIDTH), note
         slowest_gpu = min(self.gpus, key=lambda gpu: gpu.nvlinks * (gpu.nvlink_bandwidth or 0.0))
         if slowest_gpu.nvlinks and slowest_gpu.nvlink_bandwidth:
-            total = readable(
-                slowest_gpu.nvlinks * slowest_gpu.nvlink_bandwidth, Dimension.BANDWIDTH
-            )
+            total_bandwidth = slowest_gpu.nvlinks * slowest_gpu.nvlink_bandwidth
             link_text = readable(slowest_gpu.nvlink_bandwidth, Dimension.BANDWIDTH)
-            yield (
-                "nvlink_bandwidth",
-                total,
-                f"{slowest_gpu.nvlinks} NVLinks of {link_text}, data sheet",
-            )
+            note = f"{slowest_gpu.nvlinks} NVLinks of {link_text}, data sheet"
+            yield "nvlink_bandwidth", readable(total_bandwidth, Dimension.BANDWIDTH), note
 
     def summary_lines(self) -> list[str]:
         """Return a line for people on the NUMA domains, on each GPU, and for each warning."""

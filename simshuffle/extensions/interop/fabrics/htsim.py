@@ -13,7 +13,7 @@ from simshuffle.fabric.topology import FatTree, Topology
 from simshuffle.spec.units import Dimension, readable
 
 MAX_PORTS = (96, 64, 64)
-"""Of a switch of each tier; htsim ends where there are more."""
+"""Ports of a switch of each tier, at most; htsim ends where there are more."""
 
 
 def format_fat_tree(topology: Topology) -> tuple[str, str]:

@@ -76,15 +76,13 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
 class _FabricBuilder:
     """Builds a fabric from the records of a file."""
 
-    records: dict[
-        str, SubnetRecord
-    ]  # switches and adapters by their identities; matched at both ends
+    # switches and adapters by their identities; cables are complete at both ends
+    records: dict[str, SubnetRecord]
     source: str  # the file
-    supplement: FabricSupplement
-    # left_out, warnings: texts
-    left_out: list[str]
-    warnings: list[str] = field(default_factory=list)
-    # the place of every port of the file in the fabric
+    supplement: FabricSupplement  # what the file may not say
+    left_out: list[str]  # what takes no part, each as a text
+    warnings: list[str] = field(default_factory=list)  # what is unusual, each as a text
+    # node and port in the fabric, by identity and port in the file
     port_of_record: dict[tuple[str, int], NodePort] = field(default_factory=dict)
 
     def build(self) -> ImportedFabric:
@@ -104,25 +102,25 @@ class _FabricBuilder:
         port_of_ibsim_guid: dict[str, NodePort] = {}
         for key in adapter_keys:
             record = self.records[key]
-            for number, port in record.ports.items():
-                port_of_guid[port.guid] = port_of_lid[port.lid] = self.port_of_record[key, number]
+            for port_number, port in record.ports.items():
+                node_port = self.port_of_record[key, port_number]
+                port_of_guid[port.guid] = node_port
+                port_of_lid[port.lid] = node_port
                 if record.guid:  # ibsim gives ports GUIDs: that of the node plus their number
-                    port_of_ibsim_guid[f"{int(record.guid, 16) + number:x}"] = self.port_of_record[
-                        key, number
-                    ]
+                    ibsim_guid = f"{int(record.guid, 16) + port_number:x}"
+                    port_of_ibsim_guid[ibsim_guid] = node_port
         port_of_guid = port_of_ibsim_guid | port_of_guid
         port_of_guid.pop("", None)  # of files without GUIDs
         port_of_lid.pop(0, None)  # of files in which no subnet manager has set any
-        nodes, cables = [*endpoints, *switches], self._list_cables()
         return ImportedFabric(
-            self.source,
-            nodes,
-            cables,
-            len(adapter_keys),
-            port_of_guid,
-            port_of_lid,
-            self.left_out,
-            self.warnings,
+            source=self.source,
+            nodes=[*endpoints, *switches],
+            cables=self._list_cables(),
+            adapters=len(adapter_keys),
+            ports=port_of_guid,
+            lids=port_of_lid,
+            left_out=self.left_out,
+            warnings=self.warnings,
         )
 
     def _list_switches(self, host_names: set[str]) -> list[FabricNode]:
@@ -135,15 +133,11 @@ class _FabricBuilder:
             (switch_name(record.label), record.guid or key) for key, record in keys_and_records
         )
         nodes = []
-        for switch_label, (key, record) in zip(names, keys_and_records, strict=True):
-            name = (
-                f"{switch_label}.{record.guid or key}"
-                if switch_label in host_names
-                else switch_label
-            )
-            self.port_of_record |= {
-                (key, port_number): (name, port_number) for port_number in record.ports
-            }
+        for name, (key, record) in zip(names, keys_and_records, strict=True):
+            if name in host_names:
+                name = f"{name}.{record.guid or key}"  # noqa: PLW2901 - a name of its own
+            for port_number in record.ports:
+                self.port_of_record[key, port_number] = (name, port_number)
             nodes.append(FabricNode(name, "switch", record.guid))
         return nodes
 
@@ -156,17 +150,18 @@ class _FabricBuilder:
         }
         requested_hosts = self._find_requested_hosts(adapters_of_host)
         hosts_of_size = Counter(ports_of_host[host] for host in requested_hosts)
+        # the number of ports of a host that holds most of all ports, the larger of equal ones
         usual_size = max(
             hosts_of_size, key=lambda size: (size * hosts_of_size[size], size), default=0
         )
+
         nodes = []
         for host in sorted(adapters_of_host, key=natural_key):
             self._number_ports(host, adapters_of_host[host])
-            kind = (
-                "host" if ports_of_host[host] == usual_size and host in requested_hosts else "other"
-            )
             guid = self.records[adapters_of_host[host][0]].guid
-            nodes.append(FabricNode(host, kind, guid, "host" if kind == "host" else ""))
+            takes_part = ports_of_host[host] == usual_size and host in requested_hosts
+            kind, tier = ("host", "host") if takes_part else ("other", "")
+            nodes.append(FabricNode(host, kind, guid, tier))
         other_names = [node.name for node in nodes if node.kind == "other"]
         self._note_left_out(
             f"hosts with another number of adapter ports than {usual_size}",
@@ -190,7 +185,7 @@ class _FabricBuilder:
             self.left_out.append(f"{subject}: {len(hosts)} ({examples})")
 
     def _find_requested_hosts(self, host_names: Collection[str]) -> Collection[str]:
-        """Return the hosts that may take part: those of Slurm's topology if it was read, else all.
+        """Return the hosts that may take part: all hosts, or the hosts of Slurm's topology.
 
         Raises:
             TopologyError: Slurm's topology names none of them.
@@ -198,16 +193,13 @@ class _FabricBuilder:
         hosts = self.supplement.hosts
         if not hosts:
             return host_names
-        requested_hosts, missing_hosts = (
-            hosts & set(host_names),
-            sorted(hosts - set(host_names), key=natural_key),
-        )
+        requested_hosts = hosts & set(host_names)
+        missing_hosts = sorted(hosts - set(host_names), key=natural_key)
         if not requested_hosts:
             rule = f"must have some of the {len(host_names)} hosts of {self.source}"
             remedy = "Take the topology of this cluster, or name the adapters by --names."
-            raise TopologyError(
-                Problem("--slurm", rule, list_first(missing_hosts), remedy), "command line"
-            )
+            problem = Problem("--slurm", rule, list_first(missing_hosts), remedy)
+            raise TopologyError(problem, "command line")
         if missing_hosts:
             self.warnings.append(
                 f"hosts of Slurm that are not in the dump: {list_first(missing_hosts)}"
@@ -242,9 +234,12 @@ class _FabricBuilder:
 
     def _number_ports(self, name: str, keys: list[str]) -> None:
         """Number the ports of the adapters of a host from 1 on, by the adapters' names."""
-        ordered = sorted(keys, key=lambda key: natural_key(self.records[key].label))
-        ports = [(key, number) for key in ordered for number in sorted(self.records[key].ports)]
-        self.port_of_record |= {port: (name, number) for number, port in enumerate(ports, 1)}
+        sorted_keys = sorted(keys, key=lambda key: natural_key(self.records[key].label))
+        record_ports = [
+            (key, port) for key in sorted_keys for port in sorted(self.records[key].ports)
+        ]
+        for port_number, record_port in enumerate(record_ports, 1):
+            self.port_of_record[record_port] = (name, port_number)
 
     def _mark_host_tier(self, nodes: list[FabricNode]) -> list[FabricNode]:
         """Return the nodes, with tier 'host' for those at switches where hosts could stand."""
@@ -273,24 +268,23 @@ class _FabricBuilder:
         cables = []
         for key, record in self.records.items():
             for port_number, port in record.ports.items():
-                record_port, peer_port = (key, port_number), port.peer
-                if (record.kind, record_port) > (self.records[peer_port[0]].kind, peer_port):
-                    continue
-                end, peer_end = self.port_of_record[record_port], self.port_of_record[peer_port]
-                adapter = adapter_name(record.label) if record.kind == "Ca" else ""
-                bandwidth, (adapter_model, adapter_bandwidth) = (
-                    self._bandwidth_of_port(port),
-                    adapter_of_device(record.device),
-                )
+                record_port = (key, port_number)
+                peer_kind = self.records[port.peer[0]].kind
+                if (record.kind, record_port) > (peer_kind, port.peer):
+                    continue  # the cable is listed at its other end
+                node, node_port = self.port_of_record[record_port]
+                peer, peer_port = self.port_of_record[port.peer]
+                bandwidth = self._bandwidth_of_port(port)
+                adapter_model, adapter_bandwidth = adapter_of_device(record.device)
                 cable = Cable(
-                    (end[0], peer_end[0]), (end[1], peer_end[1]), bandwidth, port.rate, adapter
+                    ends=(node, peer),
+                    ports=(node_port, peer_port),
+                    bandwidth=bandwidth,
+                    rate=port.rate,
+                    adapter=adapter_name(record.label) if record.kind == "Ca" else "",
+                    limiting_adapter=adapter_model if adapter_bandwidth <= bandwidth else "",
                 )
-                cables.append(
-                    replace(
-                        cable,
-                        limiting_adapter=adapter_model if adapter_bandwidth <= bandwidth else "",
-                    )
-                )
+                cables.append(cable)
         cables.sort(key=lambda cable: [(natural_key(end), cable.ports) for end in cable.ends])
         return cables
 

@@ -8,7 +8,7 @@ from simshuffle.extensions.interop.fabrics.infiniband import rate_of_bandwidth
 from simshuffle.extensions.interop.fabrics.network_fabric import number_nodes_and_ports
 
 MAX_PORTS = 254
-"""Of a node of InfiniBand."""
+"""Ports of a node of InfiniBand, at most."""
 
 
 def format_net_file(fabric: ImportedFabric) -> str:
@@ -20,15 +20,15 @@ def format_net_file(fabric: ImportedFabric) -> str:
         TopologyError: a node has more than 254 ports.
     """
     fabric = number_nodes_and_ports(fabric)
+    # of each node by port: the peer, the peer's port, and the cable
     peer_of_port: dict[str, dict[int, tuple[str, int, Cable]]] = {
         node.name: {} for node in fabric.nodes
     }
     for cable in fabric.cables:
-        (first, second), (first_port, second_port) = cable.ends, cable.ports or (0, 0)
-        peer_of_port[first][first_port], peer_of_port[second][second_port] = (
-            (second, second_port, cable),
-            (first, first_port, cable),
-        )
+        first, second = cable.ends
+        first_port, second_port = cable.ports or (0, 0)
+        peer_of_port[first][first_port] = (second, second_port, cable)
+        peer_of_port[second][second_port] = (first, first_port, cable)
     nodes = {node.name: node for node in fabric.nodes}
     problems = [
         Problem(

@@ -37,8 +37,8 @@ MAX_BYTES = 64 << 20
 class FabricSupplement:
     """Facts about a fabric that its file may leave out, as other options and files give them."""
 
-    bandwidth: float | None = None  # bytes/s of each
-    links_up: int | None = None  # from each switch to the one above
+    bandwidth: float | None = None  # bytes/s of each link whose rate the file does not say
+    links_up: int | None = None  # links from each switch to the one above
     # names of nodes by GUID, or by what the file calls them
     names: Mapping[str, str] = field(default_factory=dict)
     hosts: frozenset[str] = frozenset()  # names of those that take part; none for all
@@ -48,7 +48,7 @@ class FabricSupplement:
 class FabricNode:
     """A host, a switch, or another device that is attached to the network."""
 
-    name: str  # of its own
+    name: str  # unique in the fabric
     kind: str  # 'host', 'switch', 'storage' or 'other', as in `simshuffle.fabric.topology.graph`
     guid: str = ""  # the number that the fabric knows it by, in hexadecimal; '' if none
     tier: str = ""  # the name of its level; '' to count levels from the hosts
@@ -80,11 +80,11 @@ NodePort = tuple[str, int]
 
 @dataclass(frozen=True)
 class SlowCable:
-    """A cable that is slower than most cables between the same two tiers."""
+    """A cable that is slower than most cables between its two tiers."""
 
     cable: Cable
-    usual_rate: str
-    factor: float
+    usual_rate: str  # rate of most cables between its tiers, for people
+    factor: float  # how many times as long uniform traffic over it takes
 
     @property
     def is_of_older_adapter(self) -> bool:
@@ -94,9 +94,9 @@ class SlowCable:
     def __str__(self) -> str:
         ends = self.cable.ends
         port_texts = [f" port {port}" for port in self.cable.ports or ()] or ["", ""]
-        reason = (
-            f", as its adapter is older ({self.cable.limiting_adapter})" * self.is_of_older_adapter
-        )
+        reason = ""
+        if self.is_of_older_adapter:
+            reason = f", as its adapter is older ({self.cable.limiting_adapter})"
         rates = f"{self.cable.rate_text} in place of {self.usual_rate}{reason}"
         return (
             f"{ends[0]}{port_texts[0]} to {ends[1]}{port_texts[1]}: {rates};"
@@ -113,9 +113,9 @@ class ImportedFabric:
     nodes: list[FabricNode]
     cables: list[Cable]  # all cables
     adapters: int = 0  # how many adapters the file has
-    # the place of each adapter port by its GUID
+    # adapter ports by their GUIDs, and by their local identifiers
     ports: Mapping[str, NodePort] = field(default_factory=dict)
-    lids: Mapping[int, NodePort] = field(default_factory=dict)  # the same by local identifier
+    lids: Mapping[int, NodePort] = field(default_factory=dict)
     # what is in the file and takes no part, each as a text
     left_out: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)  # what is unusual, each as a text
@@ -161,25 +161,25 @@ class ImportedFabric:
 
     @cached_property
     def slow_cables(self) -> list[SlowCable]:
-        """The cables that are slower than most cables between the same two tiers."""
+        """The cables that are slower than most cables between their two tiers."""
         tiers_of_cables = [
             tuple(sorted(self.tiers[end] for end in cable.ends)) for cable in self.cables
         ]
-        index_of_tiers = {pair: i for i, pair in enumerate(dict.fromkeys(tiers_of_cables))}
+        pairs = dict.fromkeys(tiers_of_cables)
+        index_of_tiers = {pair: index for index, pair in enumerate(pairs)}
+        # (cables,) index of the two tiers, own bandwidth, and the most common one of these tiers
+        tiers_index = np.array([index_of_tiers[pair] for pair in tiers_of_cables])
         bandwidths = np.array([cable.bandwidth for cable in self.cables])
-        usual_bandwidths = most_common_bandwidth(
-            np.array([index_of_tiers[pair] for pair in tiers_of_cables]), bandwidths
-        ).tolist()
+        usual_bandwidths = most_common_bandwidth(tiers_index, bandwidths).tolist()
         rate_text_of = {
             (pair, cable.bandwidth): cable.rate_text
             for pair, cable in zip(tiers_of_cables, self.cables, strict=True)
         }
+        rows = zip(self.cables, tiers_of_cables, usual_bandwidths, strict=True)
         return [
-            SlowCable(cable, rate_text_of[pair, rate], rate / cable.bandwidth)
-            for cable, pair, rate in zip(
-                self.cables, tiers_of_cables, usual_bandwidths, strict=True
-            )
-            if cable.bandwidth < rate
+            SlowCable(cable, rate_text_of[pair, usual], factor=usual / cable.bandwidth)
+            for cable, pair, usual in rows
+            if cable.bandwidth < usual
         ]
 
     def with_usual_bandwidths(self) -> ImportedFabric:

@@ -88,7 +88,9 @@ def switch_name(label: str) -> str:
 def begins(text: str) -> bool:
     """Return whether a text may be a node-name map: pairs of words, the first often a GUID."""
     pairs = [words for line in text.splitlines()[:2000] if (words := _split_line(line))]
-    return all(len(words) == 2 for words in pairs) and any(_GUID.fullmatch(a) for a, *_ in pairs)
+    return all(len(words) == 2 for words in pairs) and any(
+        _GUID.fullmatch(key) for key, *_ in pairs
+    )
 
 
 def read_names(path: Path) -> dict[str, str]:

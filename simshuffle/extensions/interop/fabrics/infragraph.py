@@ -99,27 +99,19 @@ def _parse_infrastructure(text: str) -> _Infrastructure:
 
 def _parse_physical(physical: dict[str, Any]) -> tuple[float | None, float]:
     """Return bandwidth (bytes/s, None if left out) and latency (s) of a link."""
-    bandwidth_by_unit, latency_by_unit = (
-        physical.get("bandwidth") or {},
-        physical.get("latency") or {},
+    bandwidth_by_unit = physical.get("bandwidth") or {}
+    latency_by_unit = physical.get("latency") or {}
+    bandwidths = (
+        bandwidth_by_unit[unit] * bytes_per_s
+        for unit, bytes_per_s in _BYTES_PER_S_OF_UNIT.items()
+        if bandwidth_by_unit.get(unit)
     )
-    bandwidth = next(
-        (
-            bandwidth_by_unit[unit] * _BYTES_PER_S_OF_UNIT[unit]
-            for unit in _BYTES_PER_S_OF_UNIT
-            if bandwidth_by_unit.get(unit)
-        ),
-        None,
+    latencies = (
+        latency_by_unit[unit] / units_per_s
+        for unit, units_per_s in _UNITS_PER_SECOND.items()
+        if unit in latency_by_unit
     )
-    latency = next(
-        (
-            latency_by_unit[unit] / _UNITS_PER_SECOND[unit]
-            for unit in _UNITS_PER_SECOND
-            if unit in latency_by_unit
-        ),
-        None,
-    )
-    return bandwidth, CABLE_LATENCY if latency is None else float(latency)
+    return next(bandwidths, None), float(next(latencies, CABLE_LATENCY))
 
 
 def _build_fabric(
@@ -132,8 +124,14 @@ def _build_fabric(
             there.
     """
     cables: list[Cable] = []
+    # number of each port of a node, by the component that the file has for it
     port_numbers: dict[str, dict[tuple[int, ...], int]] = {}
-    """Of each node the number of each port by what the file calls it."""
+
+    def number_port(node: str, component: tuple[int, ...]) -> int:
+        """Return the number of a port, from 1 at each node in the order of the edges."""
+        numbers = port_numbers.setdefault(node, {})
+        return numbers.setdefault(component, len(numbers) + 1)
+
     for edge_index, edge in enumerate(infrastructure.edges):
         path = f"edges[{edge_index}]"
         bandwidth, latency = infrastructure.links.get(edge["link"], (None, CABLE_LATENCY))
@@ -153,15 +151,17 @@ def _build_fabric(
             rule = "scheme must be one2one or many2many"
             raise fabric_error(f"{path}.scheme", rule, repr(scheme), remedy)
         pairs = zip(*ends, strict=False) if scheme == "one2one" else product(*ends)
-        for (a, p), (b, q) in pairs:
-            if a != b:
-                ports = tuple(
-                    port_numbers.setdefault(n, {}).setdefault(w, len(port_numbers[n]) + 1)
-                    for n, w in ((a, p), (b, q))
+        for (first, first_component), (second, second_component) in pairs:
+            if first != second:
+                ports = (
+                    number_port(first, first_component),
+                    number_port(second, second_component),
                 )
-                cables.append(Cable((a, b), (ports[0], ports[1]), bandwidth, latency=latency))
+                cables.append(Cable((first, second), ports, bandwidth, latency=latency))
+
     linked_names = {end for cable in cables for end in cable.ends}
-    nodes, left_out = [], Counter[str]()
+    nodes = []
+    left_out = Counter[str]()
     for instance, (device, count) in infrastructure.instances.items():
         kind = _kind_of_device(infrastructure, device)
         for index in range(count):
@@ -194,11 +194,8 @@ def _has_xpu(infrastructure: _Infrastructure, device: str, visited: set[str]) ->
     for name, (count, choice) in infrastructure.devices[device].items():
         if choice == "xpu" and count:
             return True
-        if (
-            choice == "device"
-            and name not in visited
-            and _has_xpu(infrastructure, name, visited | {name})
-        ):
+        is_unvisited_device = choice == "device" and name not in visited
+        if is_unvisited_device and _has_xpu(infrastructure, name, visited | {name}):
             return True
     return False
 
@@ -254,8 +251,10 @@ def _select_indices(text: str, count: int, path: str) -> list[int]:
     parts = [int(part) if part.strip() else None for part in text.split(":")]
     if len(parts) > 3:
         raise ValueError(f"slice [{text}]")
-    if len(parts) > 1 or parts[0] is None:
-        return list(range(*slice(*parts).indices(count) if len(parts) > 1 else (count,)))
+    if len(parts) > 1:
+        return list(range(*slice(*parts).indices(count)))
+    if parts[0] is None:
+        return list(range(count))
     index = parts[0] + count if parts[0] < 0 else parts[0]
     if not 0 <= index < count:
         rule, remedy = f"must be an index below {count}", "Correct the index, or the count."
@@ -278,24 +277,18 @@ def format_infrastructure(fabric: ImportedFabric) -> str:
     links: dict[tuple[float, float], str] = {}
     edges = []
     for cable in fabric.cables:
-        (first, second), (first_port, second_port) = cable.ends, cable.ports or (0, 0)
-        bandwidth_and_latency = cable.bandwidth, cable.latency
-        link = links.setdefault(bandwidth_and_latency, f"link{len(links)}")
-        ends = {
-            name: {
-                "instance": component_of_node[node][0],
-                "component": f"{component_of_node[node][1]}[{port - 1}]",
-            }
-            for name, node, port in (("ep1", first, first_port), ("ep2", second, second_port))
-        }
-        edges.append({**ends, "scheme": "one2one", "link": link})
+        link = links.setdefault((cable.bandwidth, cable.latency), f"link{len(links)}")
+        edge: dict[str, Any] = {}
+        for key, node, port in zip(("ep1", "ep2"), cable.ends, cable.ports or (0, 0), strict=True):
+            instance, component = component_of_node[node]
+            edge[key] = {"instance": instance, "component": f"{component}[{port - 1}]"}
+        edges.append({**edge, "scheme": "one2one", "link": link})
     infrastructure = {
         "name": "fabric",
         "description": "written by simshuffle",
         "devices": devices,
         "links": [
-            _define_link(name, *bandwidth_and_latency)
-            for bandwidth_and_latency, name in links.items()
+            _define_link(name, bandwidth, latency) for (bandwidth, latency), name in links.items()
         ],
         "instances": instances,
         "edges": edges,
@@ -317,14 +310,14 @@ def _define_devices(
     num_nodes: Counter[tuple[str, int]] = Counter()
     component_of_node = {}
     for node in fabric.nodes:
-        kind_and_ports = node.kind, num_ports[node.name]
+        ports = num_ports[node.name]
+        index = num_nodes[node.kind, ports]
         port_component = "port" if node.kind == "switch" else "nic"
-        component_of_node[node.name] = (
-            f"{node.kind}{kind_and_ports[1]}[{num_nodes[kind_and_ports]}]",
-            port_component,
-        )
-        num_nodes[kind_and_ports] += 1
-    devices, instances = [], []
+        component_of_node[node.name] = (f"{node.kind}{ports}[{index}]", port_component)
+        num_nodes[node.kind, ports] += 1
+
+    devices = []
+    instances = []
     for (kind, ports), num_instances in num_nodes.items():
         (inner, choice), outer = _COMPONENTS_OF_KIND.get(kind, (("cpu", "cpu"), "nic"))
         components = [

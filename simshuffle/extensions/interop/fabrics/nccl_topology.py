@@ -17,7 +17,7 @@ from simshuffle.extensions.interop.fabrics.host_inside import Gpu, HostInventory
 from simshuffle.extensions.interop.fabrics.imported import fabric_error
 
 MAX_DEPTH = 64
-"""Elements inside one another: NCCL writes fewer than ten."""
+"""Elements inside one another, at most: NCCL writes fewer than ten."""
 _BEGIN = re.compile(r"<system\b[^>]*>\s*(<!--.*?-->\s*)*<cpu\b", re.DOTALL)
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) ?GT/s(?: PCIe)?")
 _GPU_CLASSES, _ADAPTER_CLASS = ("0x03", "0x12"), "0x02"
@@ -50,13 +50,17 @@ def link_bandwidth(speed: str, width: str) -> float | None:
 class _PciDevice:
     """A GPU or a network adapter of the tree."""
 
-    busid: str
-    numa: str
+    busid: str  # its PCI bus id
+    numa: str  # number of its NUMA domain; '' if not known
     root_port: str  # bus id of the topmost bridge above it, or its own
-    bandwidth: float | None  # of the narrowest link on the way to the processor
-    ports: list[str] = field(default_factory=list)  # of an adapter
-    capability: int = 0  # of a GPU
-    nvlinks: int = 0
+    bandwidth: float | None  # bytes/s of the narrowest link to the processor; None if not known
+    ports: list[str] = field(default_factory=list)  # names of the ports of an adapter
+    capability: int = 0  # compute capability of a GPU, times 10
+    nvlinks: int = 0  # NVLinks of a GPU to others
+
+    def port_names(self) -> list[str]:
+        """Return the names of an adapter's ports; its bus id if the file names none."""
+        return self.ports or [self.busid]
 
 
 class _TopologyHandler:
@@ -68,9 +72,8 @@ class _TopologyHandler:
         self.adapters: list[_PciDevice] = []
         self.ports_without_device: list[str] = []  # names of ports without a PCIe device
         self.host_hashes: set[str] = set()
-        self.device_of_depth: dict[
-            int, _PciDevice
-        ] = {}  # the device of an open element, by how deep it is
+        # the device of an open element, by how deep it is
+        self.device_of_depth: dict[int, _PciDevice] = {}
 
     def start_element(self, tag: str, attributes: dict[str, str]) -> None:
         """Open an element, and add what it says to the devices.
@@ -100,7 +103,7 @@ class _TopologyHandler:
                     device.nvlinks += _parse_count(attributes, "count")
 
     def end_element(self, _: str) -> None:
-        """Close the innermost element."""
+        """Close the innermost element, and forget its device."""
         self.device_of_depth.pop(len(self.open_elements), None)
         self.open_elements.pop()
 
@@ -109,28 +112,20 @@ class _TopologyHandler:
         pci_class = attributes.get("class", "")
         if not pci_class.startswith((*_GPU_CLASSES, _ADAPTER_CLASS)):
             return
-        pci_elements = [
-            element_attributes for tag, element_attributes in self.open_elements if tag == "pci"
+        # attributes of the open elements, the outermost first
+        pci_elements = [opened for tag, opened in self.open_elements if tag == "pci"]
+        cpu_elements = [opened for tag, opened in self.open_elements if tag == "cpu"]
+        numa = cpu_elements[0].get("numaid", "") if cpu_elements else ""
+        bandwidths = [
+            link_bandwidth(opened.get("link_speed", ""), opened.get("link_width", ""))
+            for opened in pci_elements
         ]
-        links = [
-            link_bandwidth(
-                element_attributes.get("link_speed", ""), element_attributes.get("link_width", "")
-            )
-            for element_attributes in pci_elements
-        ]
-        numa = next(
-            (
-                element_attributes.get("numaid", "")
-                for tag, element_attributes in self.open_elements
-                if tag == "cpu"
-            ),
-            "",
-        )
+        known_bandwidths = [bandwidth for bandwidth in bandwidths if bandwidth is not None]
         device = _PciDevice(
             busid=attributes.get("busid", "?"),
             numa="" if numa == "-1" else numa,
             root_port=pci_elements[0].get("busid", "?"),
-            bandwidth=min((rate for rate in links if rate is not None), default=None),
+            bandwidth=min(known_bandwidths, default=None),
         )
         self.device_of_depth[len(self.open_elements)] = device
         (self.gpus if pci_class.startswith(_GPU_CLASSES) else self.adapters).append(device)
@@ -158,12 +153,11 @@ def host_of(text: str, source: str) -> HostInventory:
     Raises:
         TopologyError: it is no XML, is cut, has a DOCTYPE, several hosts or no GPU.
     """
-    handler, parser = _TopologyHandler(), expat.ParserCreate()
+    handler = _TopologyHandler()
+    parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = _refuse_doctype
-    parser.StartElementHandler, parser.EndElementHandler = (
-        handler.start_element,
-        handler.end_element,
-    )
+    parser.StartElementHandler = handler.start_element
+    parser.EndElementHandler = handler.end_element
     remedy = "Let NCCL write it once more, with NCCL_TOPO_DUMP_FILE."
     try:
         parser.Parse(blank_surroundings(text).encode(), True)
@@ -177,31 +171,29 @@ def host_of(text: str, source: str) -> HostInventory:
         raise fabric_error(0, rule, f"{len(handler.host_hashes)}", "Dump it in a run on one host.")
     if not handler.gpus:
         raise fabric_error(0, "must have a GPU, a pci of class 0x03 or 0x12", "none", remedy)
-    ports_of_adapter = {
-        device.busid: (device.root_port, device.ports or [device.busid])
-        for device in handler.adapters
-    }
+
+    # one adapter for each bus id, the last that the file names
+    adapters = list({adapter.busid: adapter for adapter in handler.adapters}.values())
     gpus = [
         Gpu(
-            device.busid,
-            device.numa,
-            device.root_port,
-            tuple(
-                name
-                for slot, names in ports_of_adapter.values()
-                if slot == device.root_port
-                for name in names
+            name=device.busid,
+            numa=device.numa,
+            root_port=device.root_port,
+            nearby_ports=tuple(
+                port
+                for adapter in adapters
+                if adapter.root_port == device.root_port
+                for port in adapter.port_names()
             ),
-            device.nvlinks,
-            nvlink_bandwidth(device.capability) if device.nvlinks else None,
-            device.bandwidth,
+            nvlinks=device.nvlinks,
+            nvlink_bandwidth=nvlink_bandwidth(device.capability) if device.nvlinks else None,
+            pcie_bandwidth=device.bandwidth,
         )
         for device in handler.gpus
     ]
-    port_names = [name for _, names in ports_of_adapter.values() for name in names]
-    return HostInventory(
-        f"{source} (topology of NCCL)", gpus, [*port_names, *handler.ports_without_device]
-    )
+    port_names = [port for adapter in adapters for port in adapter.port_names()]
+    port_names += handler.ports_without_device
+    return HostInventory(f"{source} (topology of NCCL)", gpus, port_names)
 
 
 def blank_surroundings(text: str) -> str:

@@ -19,9 +19,9 @@ from simshuffle.extensions.interop.fabrics.host_inside import (
 from simshuffle.extensions.interop.fabrics.imported import fabric_error
 
 SAME_ROOT = {"PIX", "PXB", "PSB"}
-"""Words for a way through PCIe bridges alone: below one root port."""
+"""Words for a connection through PCIe bridges alone: below one root port."""
 CONNECTION_WORDS = SAME_ROOT | {"X", "PHB", "NODE", "SYS", "SOC"}
-"""Those of the legend but NV#; PSB and SOC are of old drivers."""
+"""Words of the legend except NV#; PSB and SOC are of old drivers."""
 _NVLINKS = re.compile(r"NV([0-9]{1,3})")
 _HEADER = re.compile(r"^[ \t]*GPU[0-9]+[ \t].*\b(?:GPU[0-9]+|CPU Affinity)\b", re.MULTILINE)
 _LEGEND = re.compile(r"^\s*(NIC[0-9]+):\s*(\S+)", re.MULTILINE)
@@ -42,7 +42,7 @@ class _ConnectionMatrix:
     numa: dict[str, str]  # NUMA domain of a GPU; '' if not known
 
     def devices_below_same_root(self, name: str) -> list[str]:
-        """Return the names of the devices below the same PCIe root port as a device."""
+        """Return the names of the devices that share a device's PCIe root port."""
         column = self.names.index(name)
         pairs = zip(self.names, self.connections[name], strict=True)
         return [peer for peer, word in pairs if {word, self.connections[peer][column]} & SAME_ROOT]
@@ -73,12 +73,12 @@ def host_of(text: str, source: str) -> HostInventory:
         ]
         gpus.append(
             Gpu(
-                name,
-                matrix.numa[name],
-                f"of {root_ports[name]}",
-                tuple(nearby_ports),
-                _count_nvlinks(matrix.connections[name]),
-                NVLINK_BANDWIDTH[80],
+                name=name,
+                numa=matrix.numa[name],
+                root_port=f"of {root_ports[name]}",
+                nearby_ports=tuple(nearby_ports),
+                nvlinks=_count_nvlinks(matrix.connections[name]),
+                nvlink_bandwidth=NVLINK_BANDWIDTH[80],
             )
         )
     if any(gpu.nvlinks for gpu in gpus):
@@ -98,7 +98,8 @@ def _root_ports(matrix: _ConnectionMatrix) -> dict[str, str]:
     for name in matrix.names:
         if name in root_ports:
             continue
-        group, unvisited = {name}, [name]
+        group = {name}
+        unvisited = [name]
         while unvisited:
             newly_reached = set(matrix.devices_below_same_root(unvisited.pop())) - group
             group |= newly_reached

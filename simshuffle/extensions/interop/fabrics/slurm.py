@@ -22,7 +22,7 @@ from simshuffle.spec.hostlist import expand_node_list
 from simshuffle.spec.library import parse_documents
 
 MAX_NAMES = 200_000
-"""That a list with brackets may stand for."""
+"""Names that a list with brackets may stand for, at most."""
 TOP_SWITCH = "above-the-blocks"
 """A switch that joins blocks, of which Slurm does not say how they are joined."""
 _CONF = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
@@ -36,9 +36,9 @@ _WORD = re.compile(r"(\w+)=(\S*)")
 class _SlurmSwitch:
     """A switch or block of Slurm's topology, with what is directly below it."""
 
-    line: int
-    nodes: list[str]
-    child_switches: list[str]
+    line: int  # of the file, from 1; 0 in YAML
+    nodes: list[str]  # names of the hosts
+    child_switches: list[str]  # names of the switches
 
 
 def begins(text: str) -> bool:
@@ -68,28 +68,29 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
         raise fabric_error(0, rule, "no --link-bandwidth", remedy)
     parent_of_switch = _switch_above(switches)
     switch_of_host = _switch_of_hosts(switches)
+
     num_hosts_below = Counter(switch for switch in switch_of_host.values())
     for switch in list(num_hosts_below):
-        num_hosts, parent = num_hosts_below[switch], parent_of_switch.get(switch)
+        num_hosts = num_hosts_below[switch]
+        parent = parent_of_switch.get(switch)
         while parent is not None:
             num_hosts_below[parent] += num_hosts
             parent = parent_of_switch.get(parent)
-    nodes = [*(FabricNode(name, "host", tier="host") for name in switch_of_host)]
+
+    nodes = [FabricNode(name, "host", tier="host") for name in switch_of_host]
     nodes += [FabricNode(name, "switch") for name in switches if num_hosts_below[name]]
     cables = [Cable((host, switch), None, bandwidth) for host, switch in switch_of_host.items()]
     for name, parent in parent_of_switch.items():
-        num_links = supplement.links_up or num_hosts_below[name]
-        cables += [Cable((name, parent), None, bandwidth)] * (
-            num_links if num_hosts_below[name] else 0
-        )
+        if num_hosts_below[name]:
+            num_links = supplement.links_up or num_hosts_below[name]
+            cables += [Cable((name, parent), None, bandwidth)] * num_links
     warnings = [f"every link carries what --link-bandwidth says, and a host has one: {source}"]
     if parent_of_switch and supplement.links_up is None:
         warnings.append("links up are as many as hosts below: an estimate; --links-up says another")
     if TOP_SWITCH in switches:
         warnings.append("blocks are joined by one switch: an estimate, as Slurm does not say how")
-    return ImportedFabric(
-        source, nodes, cables, len(switch_of_host), warnings=warnings
-    ).check_usable()
+    fabric = ImportedFabric(source, nodes, cables, len(switch_of_host), warnings=warnings)
+    return fabric.check_usable()
 
 
 def read_hosts(path: Path) -> frozenset[str]:
@@ -163,14 +164,14 @@ def _parse_conf(text: str) -> dict[str, _SlurmSwitch]:
     """
     switches: dict[str, _SlurmSwitch] = {}
     has_blocks = False
-    joined_text = text.replace(
-        "\\\n", " \x00"
-    )  # a line may go on in the next; lines are still counted
+    # a line may go on in the next; lines are still counted
+    joined_text = text.replace("\\\n", " \x00")
     next_line = 1
     for raw_line in joined_text.split("\n"):
         line = raw_line.replace("\x00", "").partition("#")[0].strip()
         line = re.sub(r"\s+=\s*", "=", line).replace('"', "")
-        line_number, next_line = next_line, next_line + 1 + raw_line.count("\x00")
+        line_number = next_line
+        next_line += 1 + raw_line.count("\x00")
         if not line:
             continue
         words = {key.lower(): value for key, value in _WORD.findall(line)}
@@ -241,7 +242,7 @@ def _require_name(record: dict[str, Any], key: str) -> str:
 
 
 def _add_switch(switches: dict[str, _SlurmSwitch], name: str, switch: _SlurmSwitch) -> None:
-    """Add a switch, and refuse a second one of the same name."""
+    """Add a switch, and refuse a second one with its name."""
     if name in switches:
         raise fabric_error(switch.line, "must have every switch once", repr(name), "Rename one.")
     switches[name] = switch

@@ -51,7 +51,7 @@ def describe_port(records: Records, record_port: RecordPort) -> str:
 def drop_ports(record: SubnetRecord, is_dropped: Callable[..., bool]) -> None:
     """Drop the ports of a record for which a function is true."""
     ports = record.ports.items()
-    record.ports = {number: port for number, port in ports if not is_dropped(port)}
+    record.ports = {port_number: port for port_number, port in ports if not is_dropped(port)}
 
 
 def drop_routers(dump: Dump) -> None:
@@ -195,9 +195,8 @@ def drop_loose_adapters(dump: Dump) -> None:
     if not reason_of_adapter:
         return
     first = next(iter(reason_of_adapter))
-    if not any(
-        record.kind == "Ca" and key not in reason_of_adapter for key, record in records.items()
-    ):
+    adapters = {key for key, record in records.items() if record.kind == "Ca"}
+    if not adapters - reason_of_adapter.keys():
         rule = "every host must have a cable to a switch"
         remedy = "Run the tool where it reaches a switch, or cable the host to one."
         raise fabric_error(records[first].line, rule, reason_of_adapter[first], remedy)
@@ -212,11 +211,8 @@ def drop_loose_adapters(dump: Dump) -> None:
 def drop_loose_switches(dump: Dump) -> None:
     """Drop switches to which no cable leads."""
     records = dump.records
-    unlinked_switches = [
-        key for key, record in records.items() if record.kind == "Switch" and not record.ports
-    ]
-    if unlinked_switches and len(unlinked_switches) < sum(
-        record.kind == "Switch" for record in records.values()
-    ):
+    switches = {key: record for key, record in records.items() if record.kind == "Switch"}
+    unlinked_switches = [key for key, record in switches.items() if not record.ports]
+    if unlinked_switches and len(unlinked_switches) < len(switches):
         names = [switch_name(records.pop(key).label) or key for key in unlinked_switches]
         dump.left_out.append(count_with_example("switches without a cable", names))

@@ -231,7 +231,7 @@ def add_reported_cable(records: Records, line_number: int, match: re.Match[str])
 
 
 def name_records(records: Records, names: Mapping[str, str], source: str) -> None:
-    """Replace the descriptions of nodes by those of a node-name map.
+    """Replace the descriptions of nodes by the names of a node-name map.
 
     Raises:
         TopologyError: the map names none of the nodes.

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,16 +24,24 @@ from simshuffle.spec.late import csgraph, sparse
 from simshuffle.spec.units import Dimension, readable
 
 _MAX_COUNTED_LINKS = 1 << 25
+"""Links times sampled leaf switches, at most: counting takes a few seconds and less than 1 GB."""
 _MIN_SAMPLED_LEAVES = 8
-"""Links times leaf switches to which ways are counted, at most, and these switches at least: a few
-seconds, and less than 1 GB."""
+"""Leaf switches to which routes are counted, at least."""
 MAX_ADAPTERS_ALL_TO_ALL = 4096
-"""Of hosts, up to which a message between any two is the pattern that is shown unless one is
-named: its loads are those of every pair."""
+"""Adapters up to which ``all_to_all`` is the default pattern: it counts the loads of every pair."""
 _PAIRS_PER_S = 3.6e6
+"""Pairs of ports whose messages are counted in a second: 10,752 ports, adaptive routing, in 32 s on
+a core of an AMD EPYC."""
 _MAX_SECONDS = 600.0
-"""Pairs of ports whose messages are counted in a second (10,752 ports, adaptive routing, in 32 s on
-a core of an AMD EPYC), and seconds beyond which a pattern is refused."""
+"""Estimated seconds beyond which a pattern is refused."""
+
+
+class RouteCounts(NamedTuple):
+    """Number of shortest routes from one leaf switch to another, over all pairs."""
+
+    smallest: int
+    mean: float
+    largest: int
 
 
 class Survey:
@@ -94,9 +103,8 @@ class Survey:
 
         They are all leaf switches, or as many, evenly spaced, as keep the count short.
         """
-        max_leaves = max(
-            _MIN_SAMPLED_LEAVES, _MAX_COUNTED_LINKS // max(len(self.fabric.switches.arc_src), 1)
-        )
+        num_arcs = max(len(self.fabric.switches.arc_src), 1)
+        max_leaves = max(_MIN_SAMPLED_LEAVES, _MAX_COUNTED_LINKS // num_arcs)
         if len(self.leaves) <= max_leaves:
             return self.leaves
         positions = np.linspace(0, len(self.leaves) - 1, max_leaves).astype(np.int64)
@@ -134,15 +142,16 @@ class Survey:
 
         The mean is over all pairs of different ports. The links of the hosts themselves count.
         """
-        ports_of_leaf = np.bincount(
-            np.searchsorted(self.leaves, self.fabric.switch_of_port[self._host_ports])
-        )
+        # (leaves,) and (sampled leaves,) number of ports of hosts on each
+        leaf_of_port = np.searchsorted(self.leaves, self.fabric.switch_of_port[self._host_ports])
+        ports_of_leaf = np.bincount(leaf_of_port)
         ports_of_sample = ports_of_leaf[np.searchsorted(self.leaves, self.sampled_leaves)]
         # a port and itself is no pair, and no step from its switch to itself would count it
-        pairs = float((ports_of_leaf.sum() - 1) * ports_of_sample.sum())
-        return 2.0 + float(
-            ports_of_leaf @ self._steps_to_sample[self.leaves] @ ports_of_sample
-        ) / max(pairs, 1.0)
+        num_pairs = float((ports_of_leaf.sum() - 1) * ports_of_sample.sum())
+        steps = self._steps_to_sample[self.leaves]
+        # sum over pairs of ports = ports of leaf x steps x ports of sampled leaf
+        sum_of_steps = float(ports_of_leaf @ steps @ ports_of_sample)
+        return 2.0 + sum_of_steps / max(num_pairs, 1.0)
 
     @cached_property
     def bisection(self) -> float:
@@ -156,46 +165,53 @@ class Survey:
         num_nodes = len(cabling.names)
         unit = float(cabling.bandwidth.min()) / 1000.0  # capacities must be whole numbers
         units_of_cable = np.maximum(np.rint(cabling.bandwidth / unit), 1).astype(np.int64)
-        first_end, second_end = cabling.ends.T.astype(np.int64)
-        # two nodes more: one before the first half, one behind the second
-        helper_nodes = np.concatenate([np.full(num_first_half, num_nodes), hosts[num_first_half:]])
-        attached_hosts = np.concatenate(
-            [hosts[:num_first_half], np.full(len(hosts) - num_first_half, num_nodes + 1)]
-        )
         total_units = int(units_of_cable.sum())
-        rows = np.concatenate([first_end, second_end, helper_nodes])
-        columns = np.concatenate([second_end, first_end, attached_hosts])
+        first_end, second_end = cabling.ends.T.astype(np.int64)
+
+        # two nodes more: a source with arcs to the first half, a sink with arcs from the second
+        source_node = num_nodes
+        sink_node = num_nodes + 1
+        num_second_half = len(hosts) - num_first_half
+        added_from = np.concatenate([np.full(num_first_half, source_node), hosts[num_first_half:]])
+        added_to = np.concatenate([hosts[:num_first_half], np.full(num_second_half, sink_node)])
+
+        # capacity of each arc, from row to column: cables both ways, and the added arcs
+        rows = np.concatenate([first_end, second_end, added_from])
+        columns = np.concatenate([second_end, first_end, added_to])
         capacity = np.concatenate(
-            [units_of_cable, units_of_cable, np.full(len(helper_nodes), total_units)]
+            [units_of_cable, units_of_cable, np.full(len(added_from), total_units)]
         )
         units_per_step = max(1, -(-total_units // (2**31 - 1)))
-        matrix = sparse.coo_matrix(
-            (np.maximum(capacity // units_per_step, 1), (rows, columns)),
-            (num_nodes + 2, num_nodes + 2),
-        ).tocsr()
-        flow = csgraph.maximum_flow(matrix.astype(np.int32), num_nodes, num_nodes + 1).flow_value
+        steps_of_arc = np.maximum(capacity // units_per_step, 1)
+        shape = (num_nodes + 2, num_nodes + 2)
+        matrix = sparse.coo_matrix((steps_of_arc, (rows, columns)), shape).tocsr()
+        flow = csgraph.maximum_flow(matrix.astype(np.int32), source_node, sink_node).flow_value
         return float(flow) * units_per_step * unit
 
     @cached_property
-    def shortest_routes(self) -> tuple[int, float, int]:
+    def shortest_routes(self) -> RouteCounts:
         """Least, mean and largest number of shortest routes from one leaf switch to another."""
-        switches, steps = self.fabric.switches, self._steps_to_sample
+        switches = self.fabric.switches
+        steps = self._steps_to_sample
+        # (switches, sampled leaves) number of shortest routes; 1 from a leaf switch to itself
         routes = np.zeros(steps.shape)
         routes[self.sampled_leaves, np.arange(len(self.sampled_leaves))] = 1.0
         links = self.fabric.links_per_arc * switches.is_transit[switches.arc_dst]
+        shape = (len(routes), len(routes))
         links_to_switch = sparse.coo_matrix(
-            (links, (switches.arc_src, switches.arc_dst)), (len(routes), len(routes))
+            (links, (switches.arc_src, switches.arc_dst)), shape
         ).tocsr()
+        # routes at distance d = sum over next switches of links x routes at distance d - 1
         for distance in range(1, int(steps[steps < FAR].max(initial=0)) + 1):
             routes_one_step_less = np.where(steps == distance - 1, routes, 0.0)
             np.copyto(routes, links_to_switch @ routes_one_step_less, where=steps == distance)
         routes_between_leaves = routes[self.leaves][self.leaves[:, None] != self.sampled_leaves]
         if not len(routes_between_leaves):
-            return 1, 1.0, 1
-        return (
-            int(routes_between_leaves.min()),
-            float(routes_between_leaves.mean()),
-            int(routes_between_leaves.max()),
+            return RouteCounts(1, 1.0, 1)
+        return RouteCounts(
+            smallest=int(routes_between_leaves.min()),
+            mean=float(routes_between_leaves.mean()),
+            largest=int(routes_between_leaves.max()),
         )
 
 
@@ -217,10 +233,10 @@ def _draw_pairs(hosts: int, rng: np.random.Generator) -> Ints64:
     order = rng.permutation(hosts)
     num_paired = hosts - hosts % 2
     partner = np.arange(hosts)
-    partner[order[0:num_paired:2]], partner[order[1:num_paired:2]] = (
-        order[1:num_paired:2],
-        order[0:num_paired:2],
-    )
+    first = order[0:num_paired:2]
+    second = order[1:num_paired:2]
+    partner[first] = second
+    partner[second] = first
     return partner
 
 
@@ -230,8 +246,8 @@ PARTNER_PATTERNS: dict[str, Callable[[int, np.random.Generator], Ints64]] = {
     "half_shift": lambda hosts, _: (np.arange(hosts) + hosts // 2) % hosts,
     "next": lambda hosts, _: (np.arange(hosts) + 1) % hosts,
 }
-"""To which host each one sends: another for everyone, in pairs, the one half-way around the list of
-hosts, the next one."""
+"""(hosts,) to which host each host sends, by pattern: any host, the other one of a pair, the host
+half-way around the list of hosts, the next host."""
 ALL_TO_ALL = "all_to_all"
 PATTERNS = (ALL_TO_ALL, *PARTNER_PATTERNS)
 
@@ -272,26 +288,25 @@ def check_effort(survey: Survey, pattern: str) -> None:
 def describe_network(survey: Survey) -> dict[str, str]:
     """Return sentences about a network's parts, distances and bandwidth, by what each is about."""
     nodes, cabling = survey.nodes_per_tier, survey.fabric.cabling
-    tiers = {cabling.tiers[node] for node in cabling.nodes_of_kind("switch").tolist()}
-    switches = {tier: num_nodes for tier, num_nodes in nodes.items() if tier in tiers}
-    min_routes, mean_routes, max_routes = survey.shortest_routes
-    max_text = str(max_routes) if max_routes < 10**9 else f"{max_routes:.3g}"
-    route_text = f"{min_routes} to {max_text} between two leaf switches, mean {mean_routes:.3g}"
+    switch_tiers = {cabling.tiers[node] for node in cabling.nodes_of_kind("switch").tolist()}
+    switches = {tier: num_nodes for tier, num_nodes in nodes.items() if tier in switch_tiers}
+    switch_text = ", ".join(f"{num_nodes} {tier}" for tier, num_nodes in switches.items())
+
+    routes = survey.shortest_routes
+    largest = str(routes.largest) if routes.largest < 10**9 else f"{routes.largest:.3g}"
+    route_text = f"{routes.smallest} to {largest} between two leaf switches, mean {routes.mean:.3g}"
+    num_leaves = len(survey.leaves)
+    num_sampled = len(survey.sampled_leaves)
+    sample_note = ""
+    if num_sampled < num_leaves:
+        sample_note = f" (from all to {num_sampled:,} of {num_leaves:,} leaf switches)"
     bandwidth = readable(survey.bisection, Dimension.BANDWIDTH)
-    num_leaves, num_sampled = len(survey.leaves), len(survey.sampled_leaves)
-    sample_note = (
-        f" (from all to {num_sampled:,} of {num_leaves:,} leaf switches)"
-        if num_sampled < num_leaves
-        else ""
-    )
     facts = {
         "hosts": str(len(cabling.nodes_of_kind("host"))),
         "adapters": f"{survey.num_adapters} attached to switches",
-        "switches": f"{sum(switches.values())}: "
-        + ", ".join(f"{num_nodes} {tier}" for tier, num_nodes in switches.items()),
+        "switches": f"{sum(switches.values())}: {switch_text}",
         "cables": "; ".join(
-            _describe_cables(*tiers_and_rates)
-            for tiers_and_rates in survey.cables_per_tiers.items()
+            _describe_cables(tiers, rates) for tiers, rates in survey.cables_per_tiers.items()
         ),
         "longest way": f"{survey.diameter} links; mean {survey.mean_distance:.2f}{sample_note}",
         "bisection": f"{bandwidth} each way, between the first half of the hosts and the second",
@@ -342,7 +357,8 @@ def route_rows(router: Router, source: str, target: str) -> list[tuple[str, str,
         remedy = f"There are {len(names)}, such as {', '.join(similar_names or names[:2])}."
         refuse("--route", "needs the names of two hosts", value, remedy, "command line")
     ports = host_ports(fabric)
-    source_ports, target_ports = (ports[names.index(name)] for name in (source, target))
+    source_ports = ports[names.index(source)]
+    target_ports = ports[names.index(target)]
     rows = []
     for rail, route in enumerate(router.routes(source_ports, target_ports)):
         for link in route[route >= 0].tolist():
