@@ -102,7 +102,7 @@ def test_each_action_is_booked_to_its_own_key(arrays, monkeypatch):
     (arrays / "100.npy").unlink()
     for name, seconds in (("_pickled", 2.0), ("_zeroed", 7.0)):
         monkeypatch.setattr(measuring, name, takes(seconds, getattr(measuring, name)))
-    slow = measuring.Coder(takes(5.0, bytearray), takes(3.0, bytes), len)
+    slow = measuring.SampleCoder(takes(5.0, bytearray), takes(3.0, bytes), len)
     monkeypatch.setattr(measuring, "ARRAYS", slow)
     costs = by_key(arrays, clock)
     assert {key: cost.value for key, cost in costs.items() if cost.spread is not None} == {
@@ -170,7 +170,7 @@ def test_of_large_files_fewer_are_measured(tmp_path, monkeypatch, most, count):
     monkeypatch.setattr(measuring, "MOST_BYTES", most)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
-    files = measuring.files_below(tmp_path)
+    files = measuring.choose_files(tmp_path)
     assert (len(set(files.paths)), len(files.sizes)) == (count, 6)
 
 
@@ -178,13 +178,13 @@ def test_only_so_many_files_are_looked_at(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "MOST_LISTED", 3)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
-    assert len(measuring.files_below(tmp_path).sizes) == 3
+    assert len(measuring.choose_files(tmp_path).sizes) == 3
 
 
 @pytest.mark.parametrize("suffix", [".png", ".webp", ".bmp"])
 def test_images_of_other_formats_are_encoded_as_they_were(tmp_path, suffix):
     Image.effect_noise((60, 40), 10.0).save(tmp_path / f"one{suffix}")
-    again = measuring.encoded(measuring.decoded((tmp_path / f"one{suffix}").read_bytes()))
+    again = measuring.encode_image(measuring.decode_image((tmp_path / f"one{suffix}").read_bytes()))
     assert Image.open(io.BytesIO(again)).format == suffix[1:].upper()
 
 
@@ -218,7 +218,7 @@ def test_the_verb_prints_the_fragment_and_nothing_else(arrays, capsys):
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of 1 kB, so that a large file has 16 kB, and at most 40 small files."""
-    for name, value in {"BLOCK": 1000, "LEAST_NBYTES": 8e3, "MOST_SMALL": 40}.items():
+    for name, value in {"BLOCK_NBYTES": 1000, "MIN_NBYTES": 8e3, "MAX_SMALL_FILES": 40}.items():
         monkeypatch.setattr(storage, name, value)
 
 
@@ -229,7 +229,7 @@ def served(small, monkeypatch):
     clock = Time()
     takes = clock.takes
     monkeypatch.setattr(storage, "READERS", (1,))
-    for name, seconds in (("_read_small", 2.0), ("_read_block", 1.0)):
+    for name, seconds in (("read_small_file", 2.0), ("read_block", 1.0)):
         monkeypatch.setattr(storage, name, takes(seconds, getattr(storage, name)))
     monkeypatch.setattr(storage.os, "fsync", takes(8.0, storage.os.fsync))
     return clock
@@ -238,11 +238,11 @@ def served(small, monkeypatch):
 def test_rates_are_counts_over_seconds(served, tmp_path):
     found = storage.probe_storage(tmp_path, 180e3, 1e4, clock=served)
     assert found.counts == (10, 139_000)  # a quarter of 180 kB in small files
-    assert found.created == pytest.approx(1 / 8)
-    assert found.opened == {1: [0.5] * 5}
-    assert found.read == {1: pytest.approx([1000.0] * 5)}
+    assert found.create_rate == pytest.approx(1 / 8)
+    assert found.open_rates == {1: [0.5] * 5}
+    assert found.read_bandwidths == {1: pytest.approx([1000.0] * 5)}
     # the large file is synchronised after every fourth of its 139 blocks, and at the end
-    assert found.written == pytest.approx(139_000 / (8 * (139 // 4 + 1)))
+    assert found.write_bandwidth == pytest.approx(139_000 / (8 * (139 // 4 + 1)))
 
 
 def test_it_stops_when_the_seconds_are_over(served, tmp_path):
@@ -259,20 +259,20 @@ def test_readers_share_the_files(small):
         return 1
 
     shares = [range(reader, 40, 4) for reader in range(4)]
-    got, took = storage._together(shares, read, 10.0, lambda: 0.0)
+    got, took = storage.read_concurrently(shares, read, 10.0, lambda: 0.0)
     assert (sorted(seen), got, took) == ([*range(40)], 40, 0.0)
 
 
 def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
     rates = storage.StorageRates(
-        place="nfs4 at /data",
-        shared=True,
-        opened={1: [90.0, 100.0, 110.0], 8: [300.0, 390.0, 400.0]},
-        read={1: [1e8] * 3, 8: [0.9e8] * 3},
-        created=50.0,
-        written=2e7,
+        mount="nfs4 at /data",
+        is_shared=True,
+        open_rates={1: [90.0, 100.0, 110.0], 8: [300.0, 390.0, 400.0]},
+        read_bandwidths={1: [1e8] * 3, 8: [0.9e8] * 3},
+        create_rate=50.0,
+        write_bandwidth=2e7,
         counts=(40, 1e9),
-        from_device=None,
+        device_share=None,
     )
     path = tmp_path / "storage.yaml"
     path.write_text(rates.to_yaml())
@@ -287,7 +287,7 @@ def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
     assert "still rises" not in known["read_bandwidth"].note
     assert "nfs4 at /data" in known["latency"].source
 
-    own = dataclasses.replace(rates, shared=False, from_device=0.1)
+    own = dataclasses.replace(rates, is_shared=False, device_share=0.1)
     path.write_text(own.to_yaml())
     assert "# Beware: of what was read 10%" in own.to_yaml()
     ssd = load_scenario("quickstart", {"include": str(path)}).cluster.ssd
@@ -295,7 +295,7 @@ def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [None, OSError(28, "No space left"), KeyboardInterrupt()])
-@pytest.mark.parametrize("broken", ["_create", "_write", "_read_small", "_read_block"])
+@pytest.mark.parametrize("broken", ["create_files", "write_file", "read_small_file", "read_block"])
 def test_a_file_system_is_left_as_it_was(small, tmp_path, monkeypatch, broken, error):
     (tmp_path / "mine").write_text("as it was")
 
@@ -319,7 +319,7 @@ def test_a_folder_that_is_full_is_refused(monkeypatch, refused):
 
 
 def test_the_file_system_of_a_folder_is_named(tmp_path):
-    place, shared = storage._mounted(tmp_path)
+    place, shared = storage.find_mount(tmp_path)
     assert " at /" in place
     assert isinstance(shared, bool)
 
