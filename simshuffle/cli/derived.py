@@ -35,15 +35,16 @@ def add_verb(app: typer.Typer, verb: Verb[Any]) -> None:
     fields = fields_of(verb.options)
     own_names = {field.name for field in fields}
 
-    def perform(json: bool, words_of_to: Any, **words_of_option: Any) -> None:
+    def perform(*, json: bool, **words_of_option: Any) -> None:
         """Run the verb with the values of its options."""
+        table_format = words_of_option.pop("to")
         if "to" in own_names:  # words of its own beside those of the format
-            words_of_option["to"], words_of_to = split_formats(words_of_to or ())
+            words_of_option["to"], table_format = split_formats(table_format or ())
         values = {}
         for field in fields:
             if (value := words_of_option[field.name]) not in (None, []):
                 values[field.name] = value if value == field.default else field.read(value)
-        run_verb(verb, values, json=json, table_format=words_of_to)
+        run_verb(verb, values, json=json, table_format=table_format)
 
     # all that is wrong with the options of a study is said together, by `fill_options`
     options = [*map(typer_parameter, fields), keyword("json", AsJson, False)]

@@ -12,6 +12,7 @@ import typer
 
 from simshuffle.cli.common import Force, check_paths, say, write_files
 from simshuffle.cli.help import command, keyword
+from simshuffle.cli.new_answers import machine_answers
 from simshuffle.cli.new_questions import (
     BY_NAME,
     CHOICES,
@@ -23,7 +24,6 @@ from simshuffle.cli.new_questions import (
     SOURCE_QUESTIONS,
     STRATEGY_OF_WAY,
     Question,
-    machine_answers,
     questions_of,
     split_answer,
 )

@@ -6,19 +6,18 @@ Each says what to answer where the user does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.cli.common import NAME_RULE, is_name
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem
 from simshuffle.spec.library import is_file, shipped_names, suggest_nearest
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.study.options import between_commas
 
 if TYPE_CHECKING:
-    from simshuffle.fabric.topology.base import Interconnect
+    pass
 
 SHAPES = ("fat_tree", "dragonfly", "rail_optimised", "torus")
 NETWORK, MACHINE = "network", "machine"
@@ -68,6 +67,8 @@ def list_pattern(item_pattern: str) -> str:
 
 _COUNT = r"[1-9][0-9]{0,14}"
 _SIDE = r"([2-9]|[1-9][0-9]{1,3})"
+_PARTIAL = r"partial-(0(\.\d+)?|1(\.0+)?|\.\d+)"
+_RUN_NAMES = "|".join(STRATEGY_OF_WAY)
 _ANSWER_PATTERNS = {
     "count": (_COUNT, "must be a whole number, at least 1"),
     "number": (r"[1-9][0-9]{0,3}(\.[0-9]{1,9})?", "must be a number, at least 1"),
@@ -77,8 +78,7 @@ _ANSWER_PATTERNS = {
         for kind, choices in CHOICES.items()
     },
     "ways": (
-        f"{FITTING}|"
-        + list_pattern("|".join([*STRATEGY_OF_WAY, r"partial-(0(\.\d+)?|1(\.0+)?|\.\d+)"])),
+        f"{FITTING}|{list_pattern(f'{_RUN_NAMES}|{_PARTIAL}')}",
         f"must be names between commas, of {', '.join(STRATEGY_OF_WAY)} and partial-Q with Q from"
         f" 0 to 1; or {FITTING}",
     ),
@@ -131,10 +131,9 @@ class Question:
 
         The command stands in a line of its own if it does not fit into ``columns``.
         """
-        question_and_command = [
-            f"{self.text}.",
-            *([f"Measure: {self.measure}"] if self.measure else []),
-        ]
+        question_and_command = [f"{self.text}."]
+        if self.measure:
+            question_and_command.append(f"Measure: {self.measure}")
         joined = " ".join(question_and_command)
         return [*([joined] if len(joined) <= columns else question_and_command), self.advice]
 
@@ -319,86 +318,3 @@ def questions_of(topology: str) -> list[Question]:
 def split_answer(answer: str) -> list[str]:
     """Return the words between the commas of an answer, each once."""
     return between_commas([answer])
-
-
-def machine_answers(topology: str) -> dict[str, str]:
-    """Return the answers that a network's file or a machine decides, by name of their question.
-
-    A shape decides none.
-
-    Raises:
-        InputError: the file or machine is not valid.
-    """
-    start = start_of(topology)
-    if start == NETWORK:
-        from simshuffle.fabric.topology import Custom
-
-        return network_answers(Custom(kind="custom", path=topology))
-    if start != MACHINE:
-        return {}
-    from simshuffle.job.scenario.scenario import machine_of
-
-    cluster = machine_of(topology)
-    return {
-        **network_answers(cluster.topology),
-        "gpus": str(cluster.host.gpus),
-        "accelerator": cluster.host.accelerator,
-        "hcas": str(cluster.host.hcas),
-        "nvlink": readable(cluster.host.nvlink_bandwidth, Dimension.BANDWIDTH),
-        "memory": readable(cluster.memory.capacity, Dimension.NBYTES),
-        "ssd": readable(cluster.ssd.capacity, Dimension.NBYTES),
-    }
-
-
-def network_answers(topology: Interconnect) -> dict[str, str]:
-    """Return the hosts of a network, the links of a host, and the lowest bandwidth of these."""
-    link_bandwidth = getattr(topology, "link_bandwidth", None)
-    if link_bandwidth is None:
-        graph = topology.graph()
-        hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
-        link_bandwidth = min(bandwidth for *_, bandwidth in graph.edges(hosts, data="bandwidth"))
-    return {
-        "hosts": str(topology.num_hosts),
-        "hcas": str(topology.links_per_host),
-        "hca_bandwidth": readable(link_bandwidth, Dimension.BANDWIDTH),
-    }
-
-
-def complete_answers(user_answers: Mapping[str, str]) -> dict[str, str]:
-    """Return an answer to every question: the user's, that of `machine_answers`, or the default.
-
-    Raises:
-        InputError: an answer is missing that only the user knows, is not asked for, or is not
-            valid.
-    """
-    user_answers = {name: " ".join(answer.split()) for name, answer in user_answers.items()}
-    topology = user_answers.get("topology", BY_NAME["topology"].default)
-    if problem := BY_NAME["topology"].problem(topology):
-        raise InputError(problem, PROBLEM_SOURCE)  # it decides what else is asked
-    questions = questions_of(topology)
-    problems_or_none = [
-        find_problem(question, user_answers, topology, question in questions)
-        for question in QUESTIONS
-    ]
-    if problems := [problem for problem in problems_or_none if problem]:
-        raise InputError(problems, PROBLEM_SOURCE)
-    defaults = {question.name: question.default for question in QUESTIONS}
-    return {**defaults, **machine_answers(topology), **user_answers}
-
-
-def find_problem(
-    question: Question, user_answers: Mapping[str, str], topology: str, is_asked: bool
-) -> Problem | None:
-    """Return the problem with the answer to a question; None if there is none."""
-    answer = user_answers.get(question.name)
-    if is_asked and answer is not None:
-        return question.problem(answer)
-    if is_asked and question.needed:
-        return Problem(question.option, f"is required: {question.text}", remedy=question.advice)
-    if answer is None:
-        return None
-    rule = f"is not asked where --topology is {topology}"
-    remedy = "Leave it out, and change the machine that is written."
-    if topology in SHAPES:
-        remedy = f"Leave it out: it is for {', '.join(question.starts)}."
-    return Problem(question.option, rule, answer, remedy)

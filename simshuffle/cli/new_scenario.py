@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simshuffle.cli.common import write_files
+from simshuffle.cli.new_answers import complete_answers
 from simshuffle.cli.new_machine import (
     COLUMNS,
     fill_template,
@@ -25,7 +26,6 @@ from simshuffle.cli.new_questions import (
     PROBLEM_SOURCE,
     QUESTIONS,
     STRATEGY_OF_WAY,
-    complete_answers,
     split_answer,
 )
 from simshuffle.cli.new_sources import source_lines, sources_of_inputs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,21 +112,12 @@ def collective(
     if kind == "alltoall" and allreduce:
         rule, remedy = "sets keys of an allreduce", "Leave it out, or --kind alltoall."
         refuse("--allreduce", rule, "--kind alltoall", remedy, COMMAND_LINE)
-    from simshuffle.studies import alltoall, collective
-
-    counts: dict[str, Any] = {"hosts": hosts, "gpus_per_host": gpus_per_host}
+    machine = CollectiveMachine(name, set_ or {}, hosts, gpus_per_host)
     with share_progress(kind) as progress:
-        measurement: AlltoallTable | Measurement
         if kind == "alltoall":
-            nbytes = alltoall.SIZES if sizes is None else collective.sizes(sizes, 1)
-            names = alltoall.algorithms(algorithm)
-            measurement = alltoall.alltoall(
-                name, set_ or {}, names, nbytes, progress=progress, **counts
-            )
+            measurement = measure_alltoall(machine, algorithm, sizes, progress)
         else:
-            nbytes = collective.SIZES if sizes is None else collective.sizes(sizes)
-            bench = collective.bench(name, set_ or {}, algorithm, allreduce, **counts)
-            measurement = collective.measure(bench, nbytes, progress)
+            measurement = measure_allreduce(machine, algorithm, allreduce, sizes, progress)
     for note in measurement.notes:
         say(note)
     if json:
@@ -134,6 +126,65 @@ def collective(
         print_parts([measurement.table(), *measurement.notes], to)
     else:
         typer.echo("\n".join(measurement.lines()))
+
+
+@dataclass(frozen=True)
+class CollectiveMachine:
+    """The machine or scenario whose ranks take part in a collective."""
+
+    name: str  # a file, or the name of a shipped one
+    values: Mapping[str, Any]  # to set, by dotted key
+    hosts: int | None  # None for the scenario's, or all of the machine
+    gpus_per_host: int | None  # None for all
+
+
+def measure_allreduce(
+    machine: CollectiveMachine,
+    algorithm: str,
+    keys: Mapping[str, Any] | None,
+    sizes: str | None,
+    progress: Any,
+) -> AlltoallTable | Measurement:
+    """Simulate an allreduce for each size of its buffer.
+
+    Args:
+        machine: whose ranks take part.
+        algorithm: the allreduce; '' for the default.
+        keys: of the allreduce to set.
+        sizes: texts between commas; None for the default.
+        progress: shows the finished share.
+    """
+    from simshuffle.studies import collective as study
+
+    nbytes = study.SIZES if sizes is None else study.sizes(sizes)
+    bench = study.bench(
+        machine.name,
+        machine.values,
+        algorithm,
+        keys,
+        hosts=machine.hosts,
+        gpus_per_host=machine.gpus_per_host,
+    )
+    return study.measure(bench, nbytes, progress)
+
+
+def measure_alltoall(
+    machine: CollectiveMachine, algorithm: str, sizes: str | None, progress: Any
+) -> AlltoallTable | Measurement:
+    """Simulate an all-to-all for each size of its messages; arguments as of `measure_allreduce`."""
+    from simshuffle.studies import alltoall as study
+    from simshuffle.studies import collective
+
+    nbytes = study.SIZES if sizes is None else collective.sizes(sizes, 1)
+    return study.alltoall(
+        machine.name,
+        machine.values,
+        study.algorithms(algorithm),
+        nbytes,
+        hosts=machine.hosts,
+        gpus_per_host=machine.gpus_per_host,
+        progress=progress,
+    )
 
 
 @command(

@@ -72,12 +72,8 @@ def draw(chart: Chart) -> Figure:
         legend_above(figure, handles, chart.legend, **(_DENSE_LEGEND if chart.dense else {}))
         if chart.names:
             name_handles = [Line2D([], [], linestyle="", label=name) for name in chart.names]
-            look: Any = {
-                **_DENSE_LEGEND,
-                "handlelength": 0,
-                "handletextpad": 0,
-                "columnspacing": 1.5,
-            }
+            look: Any = {**_DENSE_LEGEND, "handlelength": 0, "handletextpad": 0}
+            look["columnspacing"] = 1.5
             legend_above(figure, name_handles, location="lower left", **look)
         _draw_labels(figure, axes, chart)
         return figure
@@ -114,10 +110,9 @@ def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
     """Draw the axes, marks and title of a panel."""
     if panel.title:
         panels_across = max(1, round(chart.across / panel.span))
+        columns = letters_in_line(TITLE_LETTERS // panels_across)
         title = "\n".join(
-            textwrap.fill(
-                line, letters_in_line(TITLE_LETTERS // panels_across), break_on_hyphens=False
-            )
+            textwrap.fill(line, columns, break_on_hyphens=False)
             for line in panel.title.splitlines()
         )
         title_style: Any = {"rotation": 90} if panel.turned else {}
@@ -139,10 +134,8 @@ def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
         _draw_axis(top_axes, "x", panel.top)
         top_axes.set_xlim(ax.get_xlim())
         top_axes.spines[["right", "left", "top", "bottom"]].set_visible(False)
-    sides_without_line = [
-        side for side, axis in (("left", panel.y), ("bottom", panel.x)) if axis.names
-    ]
-    ax.spines[["top", "right", *sides_without_line]].set_visible(False)
+    name_sides = [side for side, axis in (("left", panel.y), ("bottom", panel.x)) if axis.names]
+    ax.spines[["top", "right", *name_sides]].set_visible(False)
 
 
 def _groups(mark: Mark, chart: Chart) -> Iterator[tuple[pd.DataFrame, Look]]:

@@ -135,7 +135,7 @@ def test_a_bandwidth_that_depends_on_the_size_becomes_a_curve_that_gives_the_tim
         (n, pytest.approx(b, rel=1e-3)) for n, b in ((1e6, 2e9), (1e7, 6e9), (1e8, 9e9), (1e9, 7e9))
     )
     again = ring(
-        inter_host_bus_bandwidth=curve.plain(curve.value),
+        inter_host_bus_bandwidth=curve.value_in_scenario(curve.value),
         inter_host_latency=f"{values[f'{PREFIX}.inter_host_latency'].value!r} s",
     )
     for n in sizes:

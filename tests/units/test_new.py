@@ -13,7 +13,8 @@ from simshuffle.cli import main
 from simshuffle.cli import new as verb
 from simshuffle.cli import new_machine as machine
 from simshuffle.cli.new import write_drafts
-from simshuffle.cli.new_questions import BY_NAME, CHOICES, QUESTIONS, complete_answers, questions_of
+from simshuffle.cli.new_answers import complete_answers
+from simshuffle.cli.new_questions import BY_NAME, CHOICES, QUESTIONS, questions_of
 from simshuffle.cli.new_scenario import draft_texts as drafts_and_left_out
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.scenario import load_scenario, machine_of
@@ -131,12 +132,12 @@ def test_a_wizard_asks_what_was_not_given_and_asks_again_what_is_wrong(here, mon
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
 def test_every_default_is_an_answer_with_a_source_to_a_key_that_exists(question):
     assert question.problem(question.default) is None
-    assert question.why
-    shape = question.of[0] if question.of else "fat_tree"
+    assert question.default_source
+    shape = question.starts[0] if question.starts else "fat_tree"
     texts = drafts("mine", {**NEEDED, "topology": shape, **SHAPES[shape]})
     plain = yaml.safe_load(texts["mine.yaml"])
     plain["cluster"] = yaml.safe_load(texts["mine-cluster.yaml"])
-    for step in question.at.split(".", 1 if question.at.startswith("sweep") else -1):
+    for step in question.key.split(".", 1 if question.key.startswith("sweep") else -1):
         plain = plain[step]
     if question.needed or f"{question.name}?" in machine.TEXT + machine.SSD:
         named = question.name in {"hosts", "samples", "batch_size"}

@@ -18,6 +18,7 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.calibration import command
 from simshuffle.extensions.calibration.probe import probe, storage
 from simshuffle.extensions.calibration.probe import samples as measuring
+from simshuffle.extensions.calibration.probe.storage_rates import StorageRates
 from simshuffle.job.scenario.scenario import load_scenario
 
 DATASET, SCHEDULE = "workload.dataset", "workload.exchange.schedule"
@@ -100,10 +101,10 @@ def test_each_action_is_booked_to_its_own_key(arrays, monkeypatch):
     clock = Time()
     takes = clock.takes
     (arrays / "100.npy").unlink()
-    for name, seconds in (("_pickled", 2.0), ("_zeroed", 7.0)):
+    for name, seconds in (("pickle_sample", 2.0), ("zero_buffer", 7.0)):
         monkeypatch.setattr(measuring, name, takes(seconds, getattr(measuring, name)))
     slow = measuring.SampleCoder(takes(5.0, bytearray), takes(3.0, bytes), len)
-    monkeypatch.setattr(measuring, "ARRAYS", slow)
+    monkeypatch.setattr(measuring, "ARRAY_CODER", slow)
     costs = by_key(arrays, clock)
     assert {key: cost.value for key, cost in costs.items() if cost.spread is not None} == {
         f"{DATASET}.decode": 5.0,
@@ -153,7 +154,7 @@ def test_the_files_are_only_read(images):
 
 
 def test_without_a_folder_photographs_are_made_whose_sizes_are_nobodys(monkeypatch):
-    monkeypatch.setattr(measuring, "MOST_FILES", 3)
+    monkeypatch.setattr(measuring, "MAX_FILES", 3)
     costs = probe(clock=ticking())
     assert {cost.key for cost in costs.costs if cost.key.startswith(DATASET)} == {
         f"{DATASET}.decode",
@@ -165,9 +166,9 @@ def test_without_a_folder_photographs_are_made_whose_sizes_are_nobodys(monkeypat
 
 @pytest.mark.parametrize(("most", "count"), [(400, 2), (10_000, 4)])
 def test_of_large_files_fewer_are_measured(tmp_path, monkeypatch, most, count):
-    monkeypatch.setattr(measuring, "MOST_FILES", 4)
-    monkeypatch.setattr(measuring, "FEWEST_FILES", 1)
-    monkeypatch.setattr(measuring, "MOST_BYTES", most)
+    monkeypatch.setattr(measuring, "MAX_FILES", 4)
+    monkeypatch.setattr(measuring, "MIN_FILES", 1)
+    monkeypatch.setattr(measuring, "MAX_NBYTES", most)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
     files = measuring.choose_files(tmp_path)
@@ -175,7 +176,7 @@ def test_of_large_files_fewer_are_measured(tmp_path, monkeypatch, most, count):
 
 
 def test_only_so_many_files_are_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(measuring, "MOST_LISTED", 3)
+    monkeypatch.setattr(measuring, "MAX_LISTED_FILES", 3)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
     assert len(measuring.choose_files(tmp_path).sizes) == 3
@@ -264,7 +265,7 @@ def test_readers_share_the_files(small):
 
 
 def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
-    rates = storage.StorageRates(
+    rates = StorageRates(
         mount="nfs4 at /data",
         is_shared=True,
         open_rates={1: [90.0, 100.0, 110.0], 8: [300.0, 390.0, 400.0]},
@@ -332,7 +333,7 @@ def test_an_allreduce_of_gloo_is_fitted_as_one_of_nccl(monkeypatch, capsys):
     gloo_times = pytest.importorskip("simshuffle.train.gloo_times", reason="needs torch")
     found = {nbytes: (6 * 1e-4 + 1.5 * nbytes / 2e9, 0) for nbytes in gloo_times.SIZES}
     text = gloo_times.table([("a-host", 10 + rank) for rank in range(4)], found)
-    monkeypatch.setattr(command, "_gloo_times", lambda ranks: text.encode() * (ranks == 4))
+    monkeypatch.setattr(command, "time_gloo", lambda ranks: text.encode() * (ranks == 4))
     assert main(["machine", "probe", "--network", "4"]) == 0
     values = yaml.safe_load(capsys.readouterr().out)["values"]
     latency, bandwidth = (

@@ -54,8 +54,8 @@ def test_the_tables_of_the_namespaces_lead_where_the_simulated_routes_lead(bed):
             node, walked = bed.host_names[src], []
             while node != bed.host_names[dst]:
                 walked.append(bed.next_links[node][int(dst)])
-                assert bed.ends[walked[-1]][0] == node
-                node = bed.ends[walked[-1]][1]
+                assert bed.nodes_of_link[walked[-1]][0] == node
+                node = bed.nodes_of_link[walked[-1]][1]
             assert walked == simulated
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.calibration.validation import answers
+from simshuffle.extensions.calibration.validation import answers, emulation
 from simshuffle.extensions.calibration.validation.answers import load_with_values
 from simshuffle.extensions.calibration.validation.table import (
     parse_assignments,
@@ -30,7 +30,7 @@ PSEUDO = {
 PREDICT = {
     "allreduce": answers.measure_allreduce,
     "read": answers.measure_reads,
-    "emulated": answers.emulate_accelerators,
+    "emulated": emulation.emulate_accelerators,
 }
 FITTED = re.compile(r"\b(?:cluster|workload)\.[a-z0-9_.-]*[a-z0-9]")
 UNITS = {
@@ -272,7 +272,7 @@ def test_files_are_bound_by_latency_by_servers_or_by_bytes(tasks, size, expected
 # ---------------------------------------------------------------------------- emulated accelerators
 
 UNET = "validation/mlperf-storage-unet3d"
-emulated = partial(answers.emulate_accelerators, UNET)
+emulated = partial(emulation.emulate_accelerators, UNET)
 DEMAND = 7 / 0.323 * 146600628  # bytes/s of an accelerator that never waits
 
 
@@ -301,7 +301,7 @@ def test_a_part_of_many_hosts_stands_for_all():
         "workload.dataset.sample_size.std": "0 B",
     }
     # of 60 hosts with 3 accelerators 42 are simulated; the servers feed 90 of the 180
-    assert answers.utilisation(UNET, values, 60, 3) == pytest.approx(1 / 2, rel=0.02)
+    assert emulation.utilisation(UNET, values, 60, 3) == pytest.approx(1 / 2, rel=0.02)
 
 
 def test_the_largest_count_is_found_where_bandwidth_does_not_decide_it():
@@ -327,9 +327,9 @@ def test_the_largest_count_is_searched_in_growing_steps(guess, border, trials, m
         tried.append(count)
         return 0.9 if count <= border else 0.89
 
-    monkeypatch.setattr(answers, "bandwidth_bound_count", lambda *_: guess)
-    monkeypatch.setattr(answers, "utilisation", utilisation)
-    assert answers.largest_passing_count(UNET, {}, 1, 0.9) == border
+    monkeypatch.setattr(emulation, "bandwidth_bound_count", lambda *_: guess)
+    monkeypatch.setattr(emulation, "utilisation", utilisation)
+    assert emulation.largest_passing_count(UNET, {}, 1, 0.9) == border
     assert tried == trials
 
 
@@ -340,11 +340,11 @@ def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
     assert emulated({**values, "share": "0.8"}, "largest count") == 6
     # hosts that read 5/0.9; and servers that feed 12 in all, 6/0.7 on each of two hosts
     alone = {key: value for key, value in reading(5).items() if key != "hosts"}
-    assert answers.bandwidth_bound_count(UNET, alone, 2, 0.9) == 5
+    assert emulation.bandwidth_bound_count(UNET, alone, 2, 0.9) == 5
     servers = "cluster.parallel_file_system"
     shared = {f"{servers}.client_bandwidth": f"{100 * DEMAND} B/s"}
     shared[f"{servers}.read_bandwidth"] = f"{12 * DEMAND} B/s"
-    assert answers.bandwidth_bound_count(UNET, alone | shared, 2, 0.7) == 8
+    assert emulation.bandwidth_bound_count(UNET, alone | shared, 2, 0.7) == 8
 
 
 LARGEST, USED = "largest count", "utilisation"

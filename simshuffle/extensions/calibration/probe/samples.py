@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.fragment import FragmentEntry, fragment_text
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.version import __version__
@@ -137,11 +138,48 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
         clock: returns the time (s).
     """
     are_images = files.paths[0].suffix.lower() in IMAGE_SUFFIXES
-    coder = (
-        SampleCoder(decode_image, encode_image, count_image_nbytes) if are_images else ARRAY_CODER
-    )
+    coder = ARRAY_CODER
     if are_images:
+        coder = SampleCoder(decode_image, encode_image, count_image_nbytes)
         import_pillow()
+
+    # into the page cache; and what cannot be used is found
+    decoded_nbytes = float(
+        np.mean([coder.nbytes(read_sample(coder, path)) for path in files.paths])
+    )
+    seconds, sizes = time_actions(files, coder, target, clock)
+
+    mean_nbytes = float(np.mean(files.sizes))
+    scale = mean_nbytes / np.array(sizes)  # what grows with a file is of the mean one
+    size_facts = [
+        ("sample_size.mean", mean_nbytes, f"mean of {len(files.sizes)} files"),
+        ("sample_size.std", float(np.std(files.sizes)), "and the standard deviation"),
+        ("decoded_size.mean", decoded_nbytes, "mean bytes of the decoded values"),
+    ]
+    costs = [
+        SampleCost(f"{_DATASET}.{key}", value, readable(value, Dimension.NBYTES), description)
+        for key, value, description in (size_facts if files.from_user else [])
+    ]
+    decode_note = "image to RGB, by Pillow" if are_images else "a copy of the bytes"
+    draw_note = f"a rank of {SHUFFLED_RANKS} in a shuffle"
+    write_seconds = scale * (seconds["encode"] + seconds["write"])
+    return [
+        *costs,
+        duration_cost(f"{_DATASET}.decode", scale * seconds["decode"], decode_note),
+        duration_cost(f"{_DATASET}.encode", scale * seconds["encode"], "and back"),
+        duration_cost(f"{_SCHEDULE}.read", seconds["read"], "open, read and close a cached file"),
+        duration_cost(f"{_SCHEDULE}.pickle", scale * seconds["pickle"], "a decoded sample"),
+        duration_cost(f"{_SCHEDULE}.zero_buffer", seconds["zero"], f"{BUFFER_NBYTES >> 20} MiB"),
+        duration_cost(f"{_SCHEDULE}.write", write_seconds, "encode a sample and write the file"),
+        duration_cost(f"{_SCHEDULE}.remove", seconds["remove"], "unlink a file"),
+        duration_cost(f"{_SCHEDULE}.draw", seconds["draw"] / SHUFFLED_RANKS, draw_note),
+    ]
+
+
+def time_actions(
+    files: SampleFiles, coder: SampleCoder, target: Path, clock: Clock
+) -> tuple[dict[str, Floats], list[int]]:
+    """Time all actions on each file; return (files,) s by action, and the bytes of each file."""
     seconds_by_action: dict[str, list[float]] = defaultdict(list)
 
     def time_action(name: str, action: Callable[..., Any], *arguments: Any) -> Any:
@@ -150,9 +188,6 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
         result = action(*arguments)
         seconds_by_action[name].append(clock() - begin)
         return result
-
-    # into the page cache; and what cannot be used is found
-    decoded_nbytes = np.mean([coder.nbytes(read_sample(coder, path)) for path in files.paths])
 
     sizes = []
     shuffled_ranks = list(range(SHUFFLED_RANKS))
@@ -167,44 +202,15 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
         time_action("remove", target.unlink)
         time_action("zero", zero_buffer)
         time_action("draw", generator.shuffle, shuffled_ranks)
+    return {name: np.array(values) for name, values in seconds_by_action.items()}, sizes
 
-    # (files,) s of each action
-    seconds = {name: np.array(values) for name, values in seconds_by_action.items()}
-    mean_nbytes = float(np.mean(files.sizes))
-    scale = mean_nbytes / np.array(sizes)  # what grows with a file is of the mean one
-    decode_note = "image to RGB, by Pillow" if are_images else "a copy of the bytes"
-    size_facts = [
-        ("sample_size.mean", mean_nbytes, f"mean of {len(files.sizes)} files"),
-        ("sample_size.std", float(np.std(files.sizes)), "and the standard deviation"),
-        ("decoded_size.mean", float(decoded_nbytes), "mean bytes of the decoded values"),
-    ]
-    write_seconds = scale * (seconds["encode"] + seconds["write"])
-    cost_facts = [
-        (f"{_DATASET}.decode", scale * seconds["decode"], decode_note),
-        (f"{_DATASET}.encode", scale * seconds["encode"], "and back"),
-        (f"{_SCHEDULE}.read", seconds["read"], "open, read and close a cached file"),
-        (f"{_SCHEDULE}.pickle", scale * seconds["pickle"], "a decoded sample"),
-        (f"{_SCHEDULE}.zero_buffer", seconds["zero"], f"{BUFFER_NBYTES >> 20} MiB"),
-        (f"{_SCHEDULE}.write", write_seconds, "encode a sample and write the file"),
-        (f"{_SCHEDULE}.remove", seconds["remove"], "unlink a file"),
-        (
-            f"{_SCHEDULE}.draw",
-            seconds["draw"] / SHUFFLED_RANKS,
-            f"a rank of {SHUFFLED_RANKS} in a shuffle",
-        ),
-    ]
-    user_facts = size_facts if files.from_user else []
-    costs = [
-        SampleCost(f"{_DATASET}.{key}", value, readable(value, Dimension.NBYTES), description)
-        for key, value, description in user_facts
-    ]
-    for key, values, description in cost_facts:
-        low, median, high = np.percentile(values, [25, 50, 75]).tolist()
-        quartiles = " and ".join(readable(end, Dimension.SECONDS, 3) for end in (low, high))
-        text = readable(median, Dimension.SECONDS)
-        note = f"{description}; quartiles {quartiles}"
-        costs.append(SampleCost(key, median, text, note, (low, high)))
-    return costs
+
+def duration_cost(key: str, seconds: Floats, description: str) -> SampleCost:
+    """Return the median of (files,) s as a cost, with its quartiles."""
+    low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
+    quartiles = " and ".join(readable(end, Dimension.SECONDS, 3) for end in (low, high))
+    note = f"{description}; quartiles {quartiles}"
+    return SampleCost(key, median, readable(median, Dimension.SECONDS), note, (low, high))
 
 
 def pickle_sample(sample: Any) -> bytes:

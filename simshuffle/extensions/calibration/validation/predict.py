@@ -14,7 +14,6 @@ from simshuffle.extensions.calibration.validation import concurrent, testbed
 from simshuffle.extensions.calibration.validation.answers import (
     IterationParts,
     RunTimes,
-    emulate_accelerators,
     iteration_parts,
     load_with_values,
     measure_allreduce,
@@ -23,6 +22,7 @@ from simshuffle.extensions.calibration.validation.answers import (
     simulate_run,
 )
 from simshuffle.extensions.calibration.validation.concurrent import ConcurrentEpochs
+from simshuffle.extensions.calibration.validation.emulation import emulate_accelerators
 from simshuffle.extensions.calibration.validation.table import (
     ValidationRow,
     parse_assignments,
