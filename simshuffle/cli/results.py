@@ -131,7 +131,9 @@ def figure(
         if figure_result.result.meta.get("state") == "unfinished"
     ]:
         say(f"Unfinished: {', '.join(unfinished_names)}. The figure shows what is there.")
-    caption = "" if target_file is None else draw_figure(figure_request, figure_results, target_file)
+    caption = ""
+    if target_file is not None:
+        caption = draw_figure(figure_request, figure_results, target_file)
     if json:
         print_json(plain_rows_of_figure(figure_request, figure_results))
     elif to:
