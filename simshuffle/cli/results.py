@@ -125,15 +125,10 @@ def figure(
     figure_request = FigureRequest(kind, results or [], style, int(columns), format_, out, force)
     target_file = find_target(figure_request) if out is not None or not (json or to) else None
     figure_results = figure_request.read()
-    if unfinished_names := [
-        figure_result.name
-        for figure_result in figure_results
-        if figure_result.result.meta.get("state") == "unfinished"
-    ]:
+    states = [(result.name, result.result.meta.get("state")) for result in figure_results]
+    if unfinished_names := [name for name, state in states if state == "unfinished"]:
         say(f"Unfinished: {', '.join(unfinished_names)}. The figure shows what is there.")
-    caption = ""
-    if target_file is not None:
-        caption = draw_figure(figure_request, figure_results, target_file)
+    caption = draw_figure(figure_request, figure_results, target_file) if target_file else ""
     if json:
         print_json(plain_rows_of_figure(figure_request, figure_results))
     elif to:
