@@ -119,7 +119,12 @@ def plain_rows_of_figure(
 
 
 DPI = 300
-HEADS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".pgf": f"% {SIGNATURE_START} ".encode()}
+HEADS = {
+    ".png": b"\x89PNG",
+    ".pdf": b"%PDF",
+    ".svg": b"<?xml",
+    ".pgf": f"% {SIGNATURE_START} ".encode(),
+}
 """First bytes of a file, by format."""
 _SIGNATURE = re.compile(rf"{SIGNATURE_START} \S+, figure [a-z]".encode())
 _PDF: Any = backend_pdf
