@@ -18,6 +18,7 @@ from simshuffle.report.chart import (
     Mark,
     Marker,
     Panel,
+    plain_number,
     rule,
     spaced_ticks,
     ticks,
