@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import itertools
 
-from simshuffle.extensions.calibration.validation.answers import times
-from simshuffle.extensions.calibration.validation.concurrent import FILES
-from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, read_rows
+from simshuffle.extensions.calibration.validation.answers import simulate_run
+from simshuffle.extensions.calibration.validation.concurrent import NUM_FILES
+from simshuffle.extensions.calibration.validation.table import (
+    ValidationRow,
+    parse_assignments,
+    read_rows,
+)
 from simshuffle.spec.library import shipped_folder
 
 ITERATIONS = 200
@@ -23,14 +27,14 @@ SPREADS = [0.52, 0.54, 0.56, 0.58]
 
 def error(row: ValidationRow, latency: float, spread: float) -> float:
     """Relative, of a shorter epoch."""
-    values = assignments(row.values)
+    values = parse_assignments(row.values)
     batch = int(values["world_size"]) * int(values["workload.local_batch_size"])
     values["workload.dataset.num_samples"] = str(batch * ITERATIONS)
     values["cluster.parallel_file_system.latency"] = f"{latency} s"
     values["cluster.parallel_file_system.latency_spread"] = f"{spread}"
-    seconds = times(row.scenario, values).epochs[1] / ITERATIONS
+    seconds = simulate_run(row.scenario, values).epochs[1] / ITERATIONS
     assert row.measured is not None
-    return seconds / (row.measured / (FILES / batch)) - 1
+    return seconds / (row.measured / (NUM_FILES / batch)) - 1
 
 
 def main() -> None:

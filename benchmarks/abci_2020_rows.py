@@ -19,7 +19,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean, median
 
-from simshuffle.extensions.calibration.validation.concurrent import FILES, STAMP, steady
+from simshuffle.extensions.calibration.validation.concurrent import (
+    NUM_FILES,
+    TIME_FORMAT,
+    steady_epochs,
+)
 
 LOG = "abci_dataparallel_2020.csv"
 FOLDER = Path(__file__).parent.parent / "validation"
@@ -169,12 +173,12 @@ def steady_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
         evening = evening_of(min(run, key=iteration_s)["job_start"]) if bound else None
         # a job among others goes on without pause: as many iterations as there are on average
         wanted = (
-            FILES / (gpus * int(batch))
+            NUM_FILES / (gpus * int(batch))
             if evening
             else next(int(r["iterations"]) for r in run if r["epoch"] == "2")
         )
         epochs = [iteration_s(record) * wanted for record in run]
-        kept = steady(epochs)
+        kept = steady_epochs(epochs)
         remark = f"{len(kept)} of {len(epochs)} epochs"
         if gpus in PARADL[model]:
             remark += (
@@ -280,7 +284,7 @@ def minutes_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
         job = record["job_start"], record["model"]
         if record["epoch"] == "2":
             iterations[record["model"], int(record["gpus"])] = int(record["iterations"])
-        begun = ended.setdefault(job, datetime.strptime(record["job_start"], STAMP))
+        begun = ended.setdefault(job, datetime.strptime(record["job_start"], TIME_FORMAT))
         ended[job] = begun + timedelta(seconds=float(record["epoch_s"]))
         if MINUTES[0] <= begun and ended[job] <= MINUTES[1]:
             runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(record)

@@ -27,8 +27,12 @@ from paradl import (
 from validation_tables import put
 
 from simshuffle import validate
-from simshuffle.extensions.calibration.validation.answers import parts_of
-from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, read_rows
+from simshuffle.extensions.calibration.validation.answers import iteration_parts
+from simshuffle.extensions.calibration.validation.table import (
+    ValidationRow,
+    parse_assignments,
+    read_rows,
+)
 from simshuffle.report.canvas import legend_above, new_figure, save
 from simshuffle.report.style import STYLE
 from simshuffle.spec.library import shipped_folder
@@ -84,7 +88,7 @@ def columns(model: str) -> list[Column]:
 
 
 def _column(line: Published, row: ValidationRow) -> Column:
-    parts = parts_of(row.scenario, assignments(row.values))
+    parts = iteration_parts(row.scenario, parse_assignments(row.values))
     whole = parts.quantity("iteration")
     with_input = parts.quantity("iteration with input") if line.quantity == "epoch" else whole
     iterations = 1.0 if line.part == "iteration" else parts.iterations

@@ -31,7 +31,7 @@ from statistics import mean, median
 import pandas as pd
 from validation_tables import put
 
-from simshuffle.extensions.calibration.validation import answers
+from simshuffle.extensions.calibration.validation import emulation
 from simshuffle.extensions.calibration.validation.table import COLUMNS
 
 ROOT = Path(__file__).parent.parent
@@ -279,7 +279,7 @@ def fitted(anchor: Configuration) -> Law:
 def predicted(each: Configuration, law: Law, quantity: str) -> float:
     """What the simulator says."""
     values = dict(part.split("=", 1) for part in asked(each, law, quantity).split(";"))
-    return answers.emulated(scenario(each), values, quantity)
+    return emulation.emulate_accelerators(scenario(each), values, quantity)
 
 
 def asked(each: Configuration, law: Law | None, quantity: str) -> str:
@@ -468,7 +468,7 @@ def divided_count(each: Configuration, law: Law) -> int:
     values = dict(part.split("=", 1) for part in chosen(each, law.values()).split(";"))
     hosts = int(values.pop("hosts"))
     share = WORKLOADS[each.workload].share
-    return hosts * answers.fed(scenario(each), values, hosts, share)
+    return hosts * emulation.bandwidth_bound_count(scenario(each), values, hosts, share)
 
 
 def _scores(groups: dict[str, list[tuple[float, tuple[int, int, int] | None]]]) -> str:

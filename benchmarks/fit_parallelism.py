@@ -23,7 +23,7 @@ from pathlib import Path
 
 from paradl import REPORT, Published, published
 
-from simshuffle.extensions.calibration.validation.answers import IterationParts, parts_of
+from simshuffle.extensions.calibration.validation.answers import IterationParts, iteration_parts
 from simshuffle.extensions.calibration.validation.table import COLUMNS
 
 ROOT = Path(__file__).parent.parent
@@ -94,7 +94,7 @@ def predicted(line: Published, parameters: dict[str, float]) -> float:
 
 @cache
 def _parts(values: tuple[tuple[str, str], ...]) -> IterationParts:
-    return parts_of(SCENARIO, dict(values))
+    return iteration_parts(SCENARIO, dict(values))
 
 
 def fits() -> list[Fit]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 from validation_tables import markdown_table
 
-from simshuffle.extensions.calibration.validation.text import span, value
+from simshuffle.extensions.calibration.validation.text import format_range, format_value
 from simshuffle.spec.library import shipped_folder
 
 SETS = {"data": "parallelism_data", "iteration with input": "parallelism_log"}
@@ -204,9 +204,9 @@ def markdown_points(table: pd.DataFrame) -> str:
             f"{MODELS[row['model']]} {row['strategy']}",
             str(row["gpus"]),
             "fitted" if row["use"] == "fit" else "",
-            *(value(row[name], "s") for name in ("measured", "predicted")),
-            span(row["predicted_low"], row["predicted_high"], "s"),
-            value(row["paradl"], "s"),
+            *(format_value(row[name], "s") for name in ("measured", "predicted")),
+            format_range(row["predicted_low"], row["predicted_high"], "s"),
+            format_value(row["paradl"], "s"),
             _share(row["ours"]),
             _share(row["theirs"]),
         ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from simshuffle.extensions.calibration.validation.intervals import learned
+from simshuffle.extensions.calibration.validation.intervals import learn_residuals
 
 if __name__ == "__main__":
     table = pd.DataFrame(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["rows"])
@@ -18,6 +18,6 @@ if __name__ == "__main__":
     target = Path(__file__).parent.parent / "validation" / "data" / "residuals.csv"
     before = pd.read_csv(target)
     removed_sets = before[~before["set"].isin(table["set"])]
-    rows = pd.concat([learned(table).rows, removed_sets])
+    rows = pd.concat([learn_residuals(table).rows, removed_sets])
     rows.to_csv(target, index=False, float_format="%.5g")
     print(f"Written: {target}")

@@ -35,7 +35,7 @@ import pandas as pd
 from scipy import stats
 
 import simshuffle
-from simshuffle.extensions.calibration.validation.sealed import digest_of
+from simshuffle.extensions.calibration.validation.sealed import compute_digest
 from simshuffle.extensions.learning.accuracy.sensitivity import (
     pool_sensitivities,
     read_sensitivities,
@@ -214,9 +214,9 @@ def seal(fit: Path, path: Path) -> None:
             for at, of in made.items()
         ],
     }
-    text = json.dumps({"sha256": digest_of(content), "content": content}, indent=1)
+    text = json.dumps({"sha256": compute_digest(content), "content": content}, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
-    print(f"{len(made)} predictions, sha256 {digest_of(content)}")
+    print(f"{len(made)} predictions, sha256 {compute_digest(content)}")
 
 
 # ----------------------------------------------------------------------------------- the comparison
@@ -225,7 +225,7 @@ def seal(fit: Path, path: Path) -> None:
 def read_sealed(path: Path) -> dict[str, Any]:
     """The content of a file of predictions, or SystemExit if its digest is another one."""
     found = json.loads(path.read_text(encoding="utf-8"))
-    if digest_of(found["content"]) != found["sha256"]:
+    if compute_digest(found["content"]) != found["sha256"]:
         raise SystemExit(f"{path}: the predictions are not those that were sealed.")
     content: dict[str, Any] = found["content"]
     return content

@@ -17,20 +17,24 @@ from pathlib import Path
 import pandas as pd
 
 from simshuffle import validate
-from simshuffle.extensions.calibration.validation.entries import KEY, beside, read_entries
+from simshuffle.extensions.calibration.validation.entries import (
+    ROW_KEY,
+    compare_entries,
+    read_entries,
+)
 from simshuffle.extensions.calibration.validation.figures import ratios_chart
-from simshuffle.extensions.calibration.validation.intervals import COLUMNS, intervals
+from simshuffle.extensions.calibration.validation.intervals import COLUMNS, prediction_intervals
 from simshuffle.extensions.calibration.validation.table import NUMBERS, PREDICTED, SCHEMA, read_rows
 from simshuffle.extensions.calibration.validation.text import (
-    CELLS,
-    ENTRIES,
-    HEADINGS,
-    SCORES,
-    SUMMARY,
-    cells,
+    ENTRY_HEADINGS,
+    ROW_HEADINGS,
+    SCORE_HEADINGS,
+    SUMMARY_HEADINGS,
+    TITLE_OF_USE,
     coverage_text,
     entry_cells,
     reasons,
+    row_cells,
     score_cells,
     score_text,
     summary_cells,
@@ -67,9 +71,9 @@ def markdown_table(
 
 def markdown_summary(results: pd.DataFrame) -> str:
     """The summaries as Markdown tables, predicted rows, then fitted ones, and the coverage."""
-    shown = [(HEADINGS[use], summary_cells(results, use)) for use in ("predict", "fit")]
+    shown = [(TITLE_OF_USE[use], summary_cells(results, use)) for use in ("predict", "fit")]
     tables = [
-        f"{heading}:\n\n{markdown_table(SUMMARY, rows, range(1, 6))}"
+        f"{heading}:\n\n{markdown_table(SUMMARY_HEADINGS, rows, range(1, 6))}"
         for heading, rows in shown
         if rows
     ]
@@ -83,17 +87,17 @@ def markdown(results: pd.DataFrame) -> str:
     for name, part in results[results["use"] != "none"].groupby("set", sort=False):
         out.append(f"### {name}")
         for use in ("fit", "predict"):
-            rows = [cells(row) for row in part[part["use"] == use].to_dict("records")]
+            rows = [row_cells(row) for row in part[part["use"] == use].to_dict("records")]
             if rows:
                 out.append(
                     ("Fitted:" if use == "fit" else "Predicted:")
                     + "\n\n"
-                    + markdown_table(CELLS, rows, range(2, 7))
+                    + markdown_table(ROW_HEADINGS, rows, range(2, 7))
                 )
     unknown = reasons(results)
     if unknown:
         out.append(
-            f"### {HEADINGS['none']}\n\n{markdown_table(['set', 'case', 'why'], unknown, ())}"
+            f"### {TITLE_OF_USE['none']}\n\n{markdown_table(['set', 'case', 'why'], unknown, ())}"
         )
     return "\n\n".join(out)
 
@@ -108,7 +112,7 @@ def results_of(place: Path | None) -> pd.DataFrame:
         out = pd.DataFrame(json.loads(place.read_text(encoding="utf-8"))["rows"])
         out = out.reindex(columns=list(SCHEMA.columns))
         out = out.astype(dict.fromkeys([*NUMBERS, *PREDICTED, "error", *COLUMNS], float))
-    out[list(COLUMNS)] = intervals(out)
+    out[list(COLUMNS)] = prediction_intervals(out)
     return out
 
 
@@ -122,8 +126,8 @@ def with_sealed(
     for path in files:
         result = validate(open=path, folder=folder, progress=False)
         part = result.tables["validation"].assign(day=result.meta["sealed"]["date"][:10])
-        keys = pd.MultiIndex.from_frame(part[[*KEY]])
-        old = out[pd.MultiIndex.from_frame(out[[*KEY]]).isin(keys)]
+        keys = pd.MultiIndex.from_frame(part[[*ROW_KEY]])
+        old = out[pd.MultiIndex.from_frame(out[[*ROW_KEY]]).isin(keys)]
         if len(old):  # a set stays where it was
             first = old.index[0]
             out = pd.concat([out.loc[: first - 1], part, out.loc[first:].drop(old.index)])
@@ -141,15 +145,15 @@ def scoreboard(results: pd.DataFrame, days: pd.Series) -> str:
         sealed = own[own != ""]
         part = "" if len(sealed) == len(own) else f", {len(sealed)} of {len(own)}"
         rows.append([name, f"{max(sealed)}{part}" if len(sealed) else "no", *others])
-    headings = [SCORES[0], "sealed", *SCORES[1:]]
+    headings = [SCORE_HEADINGS[0], "sealed", *SCORE_HEADINGS[1:]]
     return f"{markdown_table(headings, rows, range(2, 7))}\n\n{score_text(results)}"
 
 
 def entries_table(results: pd.DataFrame, files: Sequence[Path]) -> str:
     """What others predict beside simshuffle, as a Markdown table."""
     entries = read_entries(files, read_rows(shipped_folder("validation")))
-    rows = entry_cells(beside(results, entries))
-    return markdown_table(ENTRIES, rows, range(2, 9)) if rows else "None yet."
+    rows = entry_cells(compare_entries(results, entries))
+    return markdown_table(ENTRY_HEADINGS, rows, range(2, 9)) if rows else "None yet."
 
 
 def main() -> None:

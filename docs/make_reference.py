@@ -16,7 +16,7 @@ from simshuffle.cli import app
 from simshuffle.cli.help import EXAMPLES
 from simshuffle.cli.schema_files import schema
 from simshuffle.cli.schema_records import Json, alternatives
-from simshuffle.report.columns import MOST
+from simshuffle.report.columns import MAX_COUNT
 from simshuffle.study.functions import PROGRESS, docstring_of, type_of
 from simshuffle.study.options import Argument, Field, fields_of
 from simshuffle.study.registry import kinds_of, merge_extensions, own_verbs, study_of, verbs
@@ -313,7 +313,7 @@ def _column(name: str, column: Column) -> list[str]:
     choices = ", ".join(map(code, filter(None, column.choices)))
     if not choices and column.kind in {"real", "count"}:
         choices = "" if column.low <= -LARGEST else f"from {column.low:g}"
-        if column.high < (MOST if column.kind == "count" else LARGEST):
+        if column.high < (MAX_COUNT if column.kind == "count" else LARGEST):
             choices = f"{choices} to {round(column.high, 6):g}".strip()
     return [code(name), kind, unit_of(name), choices, plain(column.meaning)]
 

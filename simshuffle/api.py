@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.report.kept_phases import Kept
+from simshuffle.report.kept_phases import KeptRanks
 from simshuffle.studies import comparison
 from simshuffle.studies.comparison import Comparison
 from simshuffle.studies.simulation.study import SimulationResult, request
@@ -31,7 +31,7 @@ def run(
     progress: Progress | None = None,
     *,
     seeds: int = 1,
-    timeline: Kept | None = None,
+    timeline: KeptRanks | None = None,
     interval: bool = False,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     force_size: bool = False,

@@ -3,7 +3,7 @@ one."""
 
 from datetime import UTC, datetime
 
-from simshuffle.extensions.calibration.validation.testbed import Overhead, finish_times
+from simshuffle.extensions.calibration.validation.testbed import TcpOverhead, finish_times
 from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS
 from simshuffle.study import engine
 from simshuffle.study.study import Result
@@ -12,7 +12,7 @@ from simshuffle_testbed.measure import FIT, GLOO, NO_TORCH, Measurement, Run, Se
 from simshuffle_testbed.study import STUDY, request
 
 DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-OVERHEAD = Overhead(0.95, 0.002)
+OVERHEAD = TcpOverhead(0.95, 0.002)
 
 
 def runs_of(wanted: Settings, times: float = 1.0, late: float = 0.0) -> list[Run]:

@@ -7,7 +7,7 @@ from typing import Any
 from simshuffle.extensions.calibration.calibrate import study as calibration
 from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
 from simshuffle.extensions.calibration.validation import study as validation
-from simshuffle.extensions.calibration.validation.sealed import seal
+from simshuffle.extensions.calibration.validation.sealed import seal_predictions
 from simshuffle.extensions.learning.accuracy import asked as accuracy_asked
 from simshuffle.extensions.learning.accuracy import study as accuracy
 from simshuffle.extensions.learning.accuracy.verb import AccuracyOptions
@@ -187,13 +187,15 @@ def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _validation_opened(place: Path) -> tuple[Study[Any], Request[Any]]:
     """The same rows, sealed, and an entry beside them."""
     study, asked = _validation(place)
-    seal(file := place / "sealed.json", run(study, asked).tables["validation"], "", replace=False)
+    seal_predictions(
+        file := place / "sealed.json", run(study, asked).tables["validation"], "", replace=False
+    )
     entry = place / "entry.txt"  # no CSV file beside the rows
     entry.write_text(
         "by,set,case,quantity,predicted,interval_low,interval_high\n"
         "a sheet,mine,2 ranks,steady epoch,1.2,1,2\n"
     )
-    return validation.OPENED, validation.request(folder=place, opened=file, entry=[entry])
+    return validation.OPENED, validation.request(folder=place, sealed_file=file, entry=[entry])
 
 
 def _training(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -1,7 +1,9 @@
 """The command line: the one place that prints or exits.
 
-`command_line` puts all verbs together, those of extensions too, and is imported when `main` is
-asked for: extensions use the helpers of this room (`common`, `help`) and must not meet themselves.
+`command_line` puts all verbs together, those of extensions too. It is imported when `main` is first
+used: extensions import helpers of this package (`common`, `help`), which would otherwise import
+    the
+extensions again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ __all__ = ["app", "entry_point", "main"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the command line when a name of it is first used."""
+    """Import the command line when one of its names is first used."""
     if name not in __all__:
         raise AttributeError(f"module 'simshuffle.cli' has no attribute '{name}'")
     from simshuffle.cli import command_line

@@ -1,5 +1,6 @@
-"""What is said of the inputs of runs: those that change nothing, and those that decide and that
-nobody gave."""
+"""Sentences on the inputs of runs that change nothing, and on those that decide but were not
+given.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +16,17 @@ from simshuffle.job.uncertainty.decisive import decisive_inputs
 if TYPE_CHECKING:
     from simshuffle.job.scenario.scenario import Scenario
 
-IDLE = "Changes nothing here: {}."
-DECISIVE = "Not given, and what the epochs hang on most: {}."
-NONE_DECISIVE = "Nothing that was not given moves an epoch by more than 2 %."
-UNMEASURED = "Neither measured nor from a data sheet, and what the epochs hang on most: {}."
+IDLE_SENTENCE = "Changes nothing here: {}."
+DECISIVE_SENTENCE = "Not given, and what the epochs hang on most: {}."
+NONE_DECISIVE_SENTENCE = "Nothing that was not given moves an epoch by more than 2 %."
+UNMEASURED_SENTENCE = (
+    "Neither measured nor from a data sheet, and what the epochs hang on most: {}."
+)
 
 
-def idle_of_files(scenarios: Sequence[Scenario], runs: Mapping[str, Scenario]) -> list[IdleInput]:
+def find_idle_inputs(
+    scenarios: Sequence[Scenario], runs: Mapping[str, Scenario]
+) -> list[IdleInput]:
     """Return the inputs that change nothing in any run and that the files set."""
     return [
         idle
@@ -32,61 +37,66 @@ def idle_of_files(scenarios: Sequence[Scenario], runs: Mapping[str, Scenario]) -
 
 def _is_set(record: Any, path: Sequence[str]) -> bool:
     """Return whether a file sets the value at a path of a record, or one of its defaults does."""
-    first, *rest = path
-    if first not in getattr(record, "model_fields_set", ()):
+    field, *subpath = path
+    if field not in getattr(record, "model_fields_set", ()):
         return False
-    return not rest or _is_set(getattr(record, first), rest)
+    return not subpath or _is_set(getattr(record, field), subpath)
 
 
 def advise_on_files(
     rows: Sequence[dict[str, Any]], scenarios: Sequence[Scenario], runs: Mapping[str, Scenario]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the verdicts of runs with what is said of their inputs and of later epochs, and that
-    as lines."""
-    idle, decisive = idle_of_files(scenarios, runs), decisive_inputs(runs)
-    told = warming_sentence(runs, {row["run"]: row["epoch_s"] for row in rows})
-    more: dict[str, Any] = {
-        "idle_inputs": [asdict(each) for each in idle],
-        "decisive_inputs": [asdict(each) for each in decisive],
+    """Return the verdicts of runs with findings on inputs and later epochs, and these as lines."""
+    idle = find_idle_inputs(scenarios, runs)
+    decisive = decisive_inputs(runs)
+    steadiness = warming_sentence(runs, {row["run"]: row["epoch_s"] for row in rows})
+    findings: dict[str, Any] = {
+        "idle_inputs": [asdict(finding) for finding in idle],
+        "decisive_inputs": [asdict(finding) for finding in decisive],
     }
-    more |= {"not_steady": told} if told else {}
-    parts = ((IDLE, idle), (UNMEASURED, decisive))
+    findings |= {"not_steady": steadiness} if steadiness else {}
+    sentences = ((IDLE_SENTENCE, idle), (UNMEASURED_SENTENCE, decisive))
     lines = [
-        head.format("; ".join(each.describe() for each in found)) for head, found in parts if found
+        sentence.format("; ".join(finding.describe() for finding in inputs))
+        for sentence, inputs in sentences
+        if inputs
     ]
-    return [{**row, **more} for row in rows], [*filter(None, [told]), *lines]
+    return [{**row, **findings} for row in rows], [*filter(None, [steadiness]), *lines]
 
 
 def advise_on_answers(
     scenario: Scenario,
-    given: Mapping[str, str],
+    answer_of_option: Mapping[str, str],
     option_of_key: Mapping[str, str],
-    known: Collection[str] = (),
+    given_keys: Collection[str] = (),
 ) -> list[str]:
-    """Return what is said of the answers to the questions of `simshuffle new`.
+    """Return sentences on the answers to the questions of `simshuffle new`.
 
     Args:
         scenario: that was written.
-        given: the answers that the user gave, by the options.
+        answer_of_option: the answers that the user gave.
         option_of_key: the option that decides a dotted key.
-        known: further dotted keys that are given.
+        given_keys: further dotted keys that are given.
     """
     runs = scenario.runs()
-    named = []
+    idle_answers = []
     for idle in idle_inputs(runs):
         option = option_of_key.get(idle.key)
-        if option is not None and option in given:
-            named.append(idle.describe(f"{option} {given[option]}"))
-    if "--timed" in given and given.get("--overlap") == "none":
-        named.append(
-            f"--timed {given['--timed']} (with --overlap none nothing is added to a batch)"
-        )
-    known = {key for key, option in option_of_key.items() if option in given} | {*known}
-    lines = [IDLE.format("; ".join(named))] if named else []
+        if option is not None and option in answer_of_option:
+            idle_answers.append(idle.describe(f"{option} {answer_of_option[option]}"))
+    if "--timed" in answer_of_option and answer_of_option.get("--overlap") == "none":
+        timing = answer_of_option["--timed"]
+        idle_answers.append(f"--timed {timing} (with --overlap none nothing is added to a batch)")
+    answered_keys = {key for key, option in option_of_key.items() if option in answer_of_option}
+    lines = [IDLE_SENTENCE.format("; ".join(idle_answers))] if idle_answers else []
     decisive = [
-        found.describe(option_of_key.get(found.key, "")) for found in decisive_inputs(runs, known)
+        decisive_input.describe(option_of_key.get(decisive_input.key, ""))
+        for decisive_input in decisive_inputs(runs, answered_keys | {*given_keys})
     ]
     sizes = {name: batch_sizes(run) for name, run in runs.items()}
-    partial = {name: problem for name in sizes if (problem := partial_batch(*sizes[name]))}
-    lines += [f"Warning: {problem} ({name})" for name, problem in [*partial.items()][:1]]
-    return [*lines, DECISIVE.format("; ".join(decisive)) if decisive else NONE_DECISIVE]
+    problem_of_run = {name: problem for name in sizes if (problem := partial_batch(*sizes[name]))}
+    lines += [f"Warning: {problem} ({name})" for name, problem in [*problem_of_run.items()][:1]]
+    return [
+        *lines,
+        DECISIVE_SENTENCE.format("; ".join(decisive)) if decisive else NONE_DECISIVE_SENTENCE,
+    ]

@@ -1,4 +1,4 @@
-"""Verbs on what is described: check, list."""
+"""The verbs check and list, on scenarios and what comes with simshuffle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-ALONE = "The bounds of a job are those of it alone: what other jobs and background take is in none."
+ALONE_NOTE = (
+    "The bounds of a job are those of it alone: what other jobs and background take is in none."
+)
 
 
 @command(
@@ -30,6 +32,7 @@ ALONE = "The bounds of a job are those of it alone: what other jobs and backgrou
 )
 def check(
     scenario: ScenarioNames,
+    *,
     set_: Set = None,
     full: Annotated[
         bool, Option("", "Print the resolved scenario as YAML, and what follows from it.")
@@ -53,53 +56,53 @@ def check(
         if not full:  # then they are among the verdicts
             warnings.simplefilter("ignore", SimshuffleWarning)
         scenarios = scenarios_of(scenario, set_ or {})
-    given = all_runs(scenarios)
-    runs = separate_jobs(given)
-    for single in runs.values():
-        check_size(single)
-        check_machine(single.cluster)
-    for each in given.values():
-        check_faults(each)
+    joint_runs = all_runs(scenarios)
+    runs = separate_jobs(joint_runs)
+    for run in runs.values():
+        check_size(run)
+        check_machine(run.cluster)
+    for joint_run in joint_runs.values():
+        check_faults(joint_run)
     if full:
-        _print_in_full(scenarios, runs)
+        print_scenarios(scenarios, runs)
         return
     from simshuffle.job.verdict import tables, verdict
 
-    rows = [verdict(single, name) for name, single in runs.items()]
+    rows = [verdict(run, name) for name, run in runs.items()]
     parts = tables(rows)
-    if any(single.jobs or single.background for single in given.values()):
-        parts.append(ALONE)
+    if any(run.jobs or run.background for run in joint_runs.values()):
+        parts.append(ALONE_NOTE)
     if interval or ranges:
         from simshuffle.job.uncertainty.report import interval_facts, ranges_of
         from simshuffle.report import intervals
 
-        known = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
-        found = interval_facts(
-            {row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, known
+        ranges_of_run = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
+        facts = interval_facts(
+            {row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, ranges_of_run
         )
         rows = [
             {
                 **row,
-                "interval": found["runs"][row["run"]],
-                "hangs": found["hangs"].get(row["run"], []),
-                "odds": [odds for odds in found["odds"] if odds["first"] == row["run"]],
+                "interval": facts["runs"][row["run"]],
+                "hangs": facts["hangs"].get(row["run"], []),
+                "odds": [odds for odds in facts["odds"] if odds["first"] == row["run"]],
             }
             for row in rows
         ]
-        parts += [*intervals.details(found), *intervals.measure_next(found)]
+        parts += [*intervals.details(facts), *intervals.measure_next(facts)]
     rows, lines = advise_on_files(rows, scenarios, runs)
-    print_answer(lambda: rows, lambda: [*parts, *lines], json=json, to=to)
+    print_answer(lambda: rows, lambda: [*parts, *lines], json=json, table_format=to)
 
 
-def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
-    """YAML that reads back as the scenarios, and what follows from each run as comments."""
+def print_scenarios(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
+    """Print YAML that reads back as the scenarios, and what follows from each run as comments."""
     from simshuffle.job.derived_values import derive_values
 
-    for number, single in enumerate(scenarios):
-        typer.echo(("---\n" if number else "") + single.to_yaml().rstrip())
-    for name, single in runs.items():
+    for index, scenario in enumerate(scenarios):
+        typer.echo(("---\n" if index else "") + scenario.to_yaml().rstrip())
+    for name, run in runs.items():
         typer.echo(f"# {name}")
-        for key, value in derive_values(single).items():
+        for key, value in derive_values(run).items():
             typer.echo(f"#   {key}: {value}")
 
 
@@ -121,11 +124,11 @@ def list_(to: To = None) -> None:
     names = {folder: shipped_names(folder) for folder in ("scenarios", "studies", "topologies")}
     names |= {kind: catalog_names(kind) for kind in ("models", "datasets", "failures")}
     if to is None:
-        for kind, listed in names.items():
-            typer.echo(f"{kind}: {', '.join(listed)}")
+        for kind, kind_names in names.items():
+            typer.echo(f"{kind}: {', '.join(kind_names)}")
         return
     table = new_table("What comes with simshuffle", ["kind", "name"])
-    for kind, listed in names.items():
-        for name in listed:
+    for kind, kind_names in names.items():
+        for name in kind_names:
             table.add_row(kind, name)
     print_parts([table], to)

@@ -1,5 +1,7 @@
-"""The command line: verbs only. The one place that prints or exits; a verb imports what it needs
-when it is called."""
+"""The command line: all verbs together, and the exit status.
+
+It is the one place that prints or exits; a verb imports what it needs when it is called.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Annotated, Any
 import typer
 
 from simshuffle.cli import check, derived, new, result_folders, results, study
-from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume, warnings_said
+from simshuffle.cli.common import (
+    LOADING_THRESHOLD,
+    complain,
+    print_warnings,
+    reset_volume,
+    set_volume,
+)
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError, Stopped
 from simshuffle.study.registry import commands, verbs
@@ -23,19 +31,20 @@ __all__ = ["app", "entry_point", "main"]
 # what typer raises for a wrong command line, whichever package it has it from
 _UsageError: Any = typer.BadParameter.__mro__[2]
 
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 GROUPS = {
     "study": "Ask one question: oracle, loader, tta, hiding, blame, audit ...",
     "machine": "Measure this host, read a cluster: probe, calibrate, import ...",
     "results": "Show, draw, verify and export what is in a result folder.",
 }
 """Groups of verbs that few need, and what their help says."""
-OWN_COMMANDS = {"": (new, check, results), "study": (study,), "results": (result_folders,)}
+MODULES_OF_GROUP = {"": (new, check, results), "study": (study,), "results": (result_folders,)}
 """Modules of verbs that are no studies, by the group that the verbs are in; extensions add
 theirs."""
 
 
-def _app(name: str, help_: str, epilog: str) -> typer.Typer:
+def make_app(name: str, help_: str, epilog: str) -> typer.Typer:
+    """Return an app for verbs, with its help."""
     return typer.Typer(
         name=name,
         cls=Verbs,
@@ -47,7 +56,7 @@ def _app(name: str, help_: str, epilog: str) -> typer.Typer:
     )
 
 
-app = _app(
+app = make_app(
     "simshuffle",
     "Simulate what shuffling the data costs. To begin: simshuffle run quickstart. What there is:"
     " simshuffle list.",
@@ -55,58 +64,67 @@ app = _app(
 )
 
 
-def _fill() -> None:
-    """Add all verbs: those that are written by hand, and those of the studies."""
+def add_verbs() -> None:
+    """Add all verbs to the app: verbs that are written by hand, and verbs of the studies."""
     apps = {"": app}
     for name, text in GROUPS.items():
-        apps[name] = _app(name, text, f"Every verb has examples: simshuffle {name} VERB --help.")
-        apps[name].callback()(_volume_of_group)
+        apps[name] = make_app(
+            name, text, f"Every verb has examples: simshuffle {name} VERB --help."
+        )
+        apps[name].callback()(set_group_volume)
         app.add_typer(apps[name], rich_help_panel="Rarely")
-    for group, modules in OWN_COMMANDS.items():
+    for group, modules in MODULES_OF_GROUP.items():
         for module in modules:
             apps[group].add_typer(module.app)
     for group, module in commands():
         apps[group].add_typer(module.app)
     for verb in verbs().values():
-        derived.add(apps[" ".join(verb.name.split()[:-1])], verb)
+        derived.add_verb(apps[" ".join(verb.name.split()[:-1])], verb)
 
 
-def _volume_of_group(quiet: Quiet = False, verbose: Verbose = False) -> None:
+def set_group_volume(quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """Apply -q and -v where they stand behind the name of a group."""
     set_volume(quiet=quiet, verbose=verbose)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def print_version(is_requested: bool) -> None:
+    """Print the version and exit, if --version is given."""
+    if is_requested:
         typer.echo(f"simshuffle {__version__}")
         raise typer.Exit
 
 
-_fill()
+add_verbs()
 
 
 @app.callback()
-def _options(
+def set_options(
     version: Annotated[
         bool,
         # hidden, as everybody tries it: the help of all verbs has to fit a screen
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version.", hidden=True
+            "--version",
+            callback=print_version,
+            is_eager=True,
+            help="Print the version.",
+            hidden=True,
         ),
     ] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
+    """Apply the options that stand before a verb."""
     set_volume(quiet=quiet, verbose=verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, 1 a failure, 2 bad input, 130
+    """Run the command line; return the exit status: 0, 1 a failure, 2 bad input, 130
     interrupted."""
     reset_volume()
     try:
-        words = None if arguments is None else list(arguments)
-        with warnings_said():
-            status = app(args=words, prog_name=app.info.name, standalone_mode=False)
+        command_words = None if arguments is None else list(arguments)
+        with print_warnings():
+            status = app(args=command_words, prog_name=app.info.name, standalone_mode=False)
     except InputError as error:
         complain(str(error))
         return 2
@@ -115,11 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except Stopped as stop:
         complain(str(stop))
-        return INTERRUPTED
+        return INTERRUPTED_STATUS
     except typer.Exit as stop:
         return int(stop.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        status = INTERRUPTED
+        status = INTERRUPTED_STATUS
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         complain(
@@ -130,14 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         error.show()
         return int(error.exit_code)
-    if status == INTERRUPTED:
+    if status == INTERRUPTED_STATUS:
         complain("Interrupted; nothing was written.")
     return status if isinstance(status, int) else 0
 
 
 def entry_point() -> None:
-    """The ``simshuffle`` command."""
+    """Run the ``simshuffle`` command, and exit."""
     # Arrow's own allocator keeps 50 MB that writing the tables of 2048 ranks took
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    gc.set_threshold(LOADING)
+    gc.set_threshold(LOADING_THRESHOLD)
     sys.exit(main())

@@ -1,5 +1,7 @@
-"""What the verbs share: options, files that are written whole or not at all, how results are
-printed, progress, messages."""
+"""Helpers that all verbs share.
+
+They are options, files that are written all or none, printing of results, progress, and messages.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -32,35 +34,46 @@ if TYPE_CHECKING:
     from simshuffle.study.standing import Progress
     from simshuffle.study.study import Result
 
-LOADING = 1_000_000
+LOADING_THRESHOLD = 1_000_000
 """New objects between two searches for reference cycles while a command loads what it needs, which
 it keeps: Python's own 700 make them a sixth of the time of a short command."""
-LOADED = 10_000
+LOADED_THRESHOLD = 10_000
 """The same afterwards."""
 
 OUT_FILE = "FILE|FOLDER"
-"""What the help calls the ``--out`` of verbs that write a file, see `file_in`."""
+"""What the help calls the ``--out`` of verbs that write a file, see `output_file`."""
 
 
 NAME_RULE = "must be letters, digits, '.', '_' and '-'"
 
 
-def file_in(out: Path | None, name: str) -> Path | None:
-    """The file that ``--out`` means: in a folder that is there, the one of the verb's own ``name``;
-    None if nothing is said."""
+def output_file(out: Path | None, name: str) -> Path | None:
+    """Return the file that ``--out`` means; None if it is not given.
+
+    In a folder that exists it is the file of the verb's own ``name``.
+    """
     return out / name if out is not None and is_folder(out) else out
 
 
 def is_name(text: str) -> bool:
-    """Whether something may be called so."""
+    """Return whether a text may be a name: letters, digits, '.', '_' and '-'."""
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", text) is not None
 
 
-def check_place(
-    stem: Path, *, replace: bool, option: str = "--out", ends: Iterable[str] = ("",)
+def check_paths(
+    stem: Path, *, replace: bool, option: str = "--out", suffixes: Iterable[str] = ("",)
 ) -> None:
-    """See that the files ``stem`` with each of ``ends`` can be written; ``option`` says the name.
-    Raises an InputError if they cannot."""
+    """Check that the files ``stem`` with each of ``suffixes`` can be written.
+
+    Args:
+        stem: path without suffix.
+        replace: whether files that exist may be replaced.
+        option: that names the path, for the error.
+        suffixes: what follows the path in the names of the files.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
     problems = []
     if not is_name(stem.name):
         problems = [Problem(option, NAME_RULE, repr(stem.name), "For example mycluster.")]
@@ -68,7 +81,7 @@ def check_place(
         rule = "must be in a folder that is there"
         problems = [Problem(option, rule, str(stem), "Make the folder.")]
     else:
-        for path in (stem.parent / f"{stem.name}{end}" for end in ends):
+        for path in (stem.parent / f"{stem.name}{suffix}" for suffix in suffixes):
             if path.is_dir():
                 rule = "must not be that of a folder"
                 problems.append(Problem(option, rule, str(path), "Choose another name."))
@@ -79,37 +92,42 @@ def check_place(
         raise InputError(problems, "new files")
 
 
-def write_together(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write files of a folder, by their names, all whole or none, and return their paths; what is
-    there is replaced."""
+def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files of a folder, by their names, all or none; return their paths.
+
+    Files that exist are replaced.
+    """
     from simshuffle.report.folders import room_for
 
-    written: list[Path] = []
-    with room_for(folder / next(iter(texts)), folder) as room:
+    paths: list[Path] = []
+    with room_for(folder / next(iter(texts)), folder) as draft_folder:
         for name, text in texts.items():
-            Path(room, name).write_text(text, encoding="utf-8")
+            Path(draft_folder, name).write_text(text, encoding="utf-8")
         try:
             for name in texts:
-                place = folder / name
-                if os.path.lexists(place):
-                    place.rename(Path(room, f"old-{name}"))
-                written.append(place)
-                Path(room, name).rename(place)
+                path = folder / name
+                if os.path.lexists(path):
+                    path.rename(Path(draft_folder, f"old-{name}"))
+                paths.append(path)
+                Path(draft_folder, name).rename(path)
         except BaseException:
-            for place in written:
-                place.unlink(missing_ok=True)
+            for path in paths:
+                path.unlink(missing_ok=True)
                 with suppress(FileNotFoundError):
-                    Path(room, f"old-{place.name}").rename(place)
+                    Path(draft_folder, f"old-{path.name}").rename(path)
             raise
-    return written
+    return paths
 
 
-def loaded() -> None:
-    """All that a command needs is loaded: no reference cycles are searched for there, and others
-    as often as they should be. Nothing is changed where a program calls `main`."""
-    if gc.get_threshold()[0] == LOADING:
+def tune_garbage_collector() -> None:
+    """End the loading of what a command needs: no more reference cycles are searched for among it.
+
+    From then on cycles are searched for as often as usual. Nothing is changed where a program calls
+    `main`.
+    """
+    if gc.get_threshold()[0] == LOADING_THRESHOLD:
         gc.freeze()
-        gc.set_threshold(LOADED)
+        gc.set_threshold(LOADED_THRESHOLD)
 
 
 Set = Annotated[Mapping[str, Any] | None, SET]
@@ -137,17 +155,22 @@ NetworkName = Annotated[
 
 def split_formats(words: Sequence[str]) -> tuple[list[str], str | None]:
     """Split the words of ``--to`` into those that are no format, and the first that is one."""
-    others = [word for word in words if word not in FORMATS]
-    return others, next((word for word in words if word in FORMATS), None)
+    other_words = [word for word in words if word not in FORMATS]
+    return other_words, next((word for word in words if word in FORMATS), None)
 
 
 def check_format(values: Mapping[str, Any]) -> None:
-    """See that the options of a verb, by name, ask for JSON or another format, not for both.
-    Raises an InputError if they do."""
+    """Check that the options of a verb, by name, do not ask for both JSON and another format.
+
+    Raises:
+        InputError: they do.
+    """
     words = values.get("to") or ()
-    _, to = split_formats([words] if isinstance(words, str) else words)
-    if values.get("json") and to is not None:
-        refuse("--to", "cannot be combined with --json", to, "Leave one out.", COMMAND_LINE)
+    _, format_name = split_formats([words] if isinstance(words, str) else words)
+    if values.get("json") and format_name is not None:
+        refuse(
+            "--to", "cannot be combined with --json", format_name, "Leave one out.", COMMAND_LINE
+        )
 
 
 def show(
@@ -155,44 +178,44 @@ def show(
     folder: Path | None,
     *,
     json: bool,
-    to: str | None = None,
+    table_format: str | None = None,
     width: int = 100,
-    after: Iterable[str] = (),
+    extra_lines: Iterable[str] = (),
     excerpt: Excerpt | None = None,
 ) -> None:
-    """Print a result, where it is if it stays there, and last its verdict.
+    """Print a result, where its files are, and last its verdict.
 
     Args:
-        result: what is shown.
-        folder: where it is kept; None for nowhere.
+        result: to print.
+        folder: that holds the result; None for nowhere.
         json: whether all is printed as JSON.
-        to: one of `FORMATS`, or None for a terminal.
+        table_format: one of `FORMATS`, or None for a terminal.
         width: columns where there is no terminal.
-        after: lines on what was done with the result.
+        extra_lines: lines on what was done with the result.
         excerpt: which rows and columns of its tables are printed; None for all.
     """
     if json:
         print_json(result.as_json())
         return
-    if to is not None:
+    if table_format is not None:
         exported = result.exported()
-        chosen = exported if excerpt is None else excerpt.take_from(exported, COMMAND_LINE)
-        print_parts(chosen, to, width)
+        chosen_parts = exported if excerpt is None else excerpt.take_from(exported, COMMAND_LINE)
+        print_parts(chosen_parts, table_format, width)
         return
     details = result.details() if _volume["verbose"] else []
     parts = [*details, *result.parts_before_verdict()]
     if excerpt is not None:
         parts = excerpt.take_from(parts, COMMAND_LINE)
     print_parts(parts, width=width)
-    for line in [*_places(folder), *after]:
+    for line in [*list_files(folder), *extra_lines]:
         typer.echo(line)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else width
     for line in result.answer(columns):
         typer.echo(line)
 
 
-def _places(folder: Path | None) -> Iterator[str]:
-    """Where the tables and figures of a result are."""
+def list_files(folder: Path | None) -> Iterator[str]:
+    """Yield lines that name the tables and figures of a result."""
     if folder is None:
         return
     figures = sorted(folder.glob("*.png"))
@@ -200,12 +223,12 @@ def _places(folder: Path | None) -> Iterator[str]:
     if len(figures) == 1:
         yield f"Figure: {figures[0]} and {figures[0].with_suffix('.pdf')}"
     elif figures:
-        both = "both" if len(figures) == 2 else "all"
-        yield f"Figures: {', '.join(map(str, figures))}, and {both} as .pdf"
+        count_word = "both" if len(figures) == 2 else "all"
+        yield f"Figures: {', '.join(map(str, figures))}, and {count_word} as .pdf"
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split words at the first '--': those before it, and the command behind it."""
+    """Split words at the first '--': those before it, and the command after it."""
     end = words.index("--") if "--" in words else len(words)
     return [*words[:end]], [*words[end + 1 :]]
 
@@ -215,28 +238,35 @@ def print_answer(
     parts: Callable[[], Iterable[str | Table]],
     *,
     json: bool,
-    to: str | None = None,
+    table_format: str | None = None,
 ) -> None:
-    """Print what a verb answers: its plain values for ``json``, or else its texts and tables."""
+    """Print the answer of a verb: its plain values for ``json``, or else its texts and tables."""
     if json:
         print_json(as_json())
     else:
-        print_parts(parts(), to)
+        print_parts(parts(), table_format)
 
 
 def print_json(values: Any) -> None:
-    """Print plain values, and those of numpy, as JSON."""
+    """Print values as JSON; values of numpy are written as numbers."""
     text = json_.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())
     typer.echo(text)
 
 
-def print_parts(parts: Iterable[str | Table], to: str | None = None, width: int = 100) -> None:
-    """Print texts and tables, as a terminal shows them or in that format; ``width`` in columns
-    where there is no terminal."""
-    if to is not None:
+def print_parts(
+    parts: Iterable[str | Table], table_format: str | None = None, width: int = 100
+) -> None:
+    """Print texts and tables.
+
+    Args:
+        parts: texts and tables.
+        table_format: one of `FORMATS`, or None for a terminal.
+        width: columns where there is no terminal.
+    """
+    if table_format is not None:
         from simshuffle.report.console import export_parts
 
-        typer.echo(export_parts(parts, to), nl=False)
+        typer.echo(export_parts(parts, table_format), nl=False)
         return
     from rich.console import Console
 
@@ -253,8 +283,11 @@ _volume = {"quiet": False, "verbose": False}
 
 
 def set_volume(*, quiet: bool, verbose: bool) -> None:
-    """How much is said from now on, added to what was asked for before. Raises an InputError if
-    less and more are asked for."""
+    """Set how much is printed from now on, added to what was asked for before.
+
+    Raises:
+        InputError: both less and more are asked for.
+    """
     _volume["quiet"] |= quiet
     _volume["verbose"] |= verbose
     if _volume["quiet"] and _volume["verbose"]:
@@ -265,68 +298,62 @@ def set_volume(*, quiet: bool, verbose: bool) -> None:
 
 
 def reset_volume() -> None:
-    """Say what is usual, from now on."""
+    """Print the usual messages from now on."""
     _volume.update(quiet=False, verbose=False)
     logging.getLogger("simshuffle").setLevel(logging.NOTSET)
 
 
 @contextmanager
 def study_progress(noun: str) -> Iterator[Progress | None]:
-    """Tells how far the cells of a study are, which are called ``noun``; None if that is not
-    wanted."""
+    """Show how far the cells of a study are, which are called ``noun``; yield None with --quiet."""
     if _volume["quiet"]:
         yield None
         return
     from simshuffle.study import standing
 
-    with standing.study_progress(noun) as tell:
-        yield tell
+    with standing.study_progress(noun) as progress:
+        yield progress
 
 
 def share_progress(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:
-    """Tells the share done of a single thing that is no cell, called ``noun``; None if that is not
-    wanted."""
+    """Show the finished share of a single task that is no cell, called ``noun``; yield None with
+    --quiet.
+    """
     from simshuffle.study.standing import show_share
 
     return show_share(noun, study_progress)
 
 
 def complain(text: str) -> None:
-    """Write to standard error what went wrong."""
+    """Print to standard error what went wrong."""
     typer.echo(text, err=True)
 
 
 def say(text: str) -> None:
-    """Write a line to standard error, unless errors and results alone are wanted."""
+    """Print a line to standard error, unless --quiet asks for errors and results alone."""
     if not _volume["quiet"]:
         typer.echo(text, err=True)
 
 
-def detail(text: str) -> None:
-    """Write a line to standard error, if more than usual is wanted."""
+def say_detail(text: str) -> None:
+    """Print a line to standard error, if --verbose asks for more than usual."""
     if _volume["verbose"]:
         typer.echo(text, err=True)
 
 
 @contextmanager
-def warnings_said() -> Iterator[None]:
-    """Warnings of simshuffle are told as everything else is; others stay what they are."""
+def print_warnings() -> Iterator[None]:
+    """Print warnings of simshuffle as its other messages; others stay as they are."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", SimshuffleWarning)
-        shown = warnings.showwarning
+        show_other_warning = warnings.showwarning
 
-        def told(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def say_or_show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            """Print a warning of simshuffle; show another one as before, with its place."""
             if issubclass(category, SimshuffleWarning):
                 say(f"Warning: {message}")
             else:
-                shown(message, category, filename, lineno, file, line)
+                show_other_warning(message, category, *place)
 
-        warnings.showwarning = told
+        warnings.showwarning = cast("Any", say_or_show)
         yield

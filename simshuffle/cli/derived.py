@@ -13,68 +13,82 @@ from simshuffle.cli.common import (
     AsJson,
     To,
     complain,
-    detail,
-    loaded,
     say,
+    say_detail,
     show,
     split_formats,
     study_progress,
+    tune_garbage_collector,
 )
-from simshuffle.cli.help import command, keyword, option_of
+from simshuffle.cli.help import command, keyword, typer_parameter
 from simshuffle.study.options import COMMAND_LINE, fields_of, fill_options
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
     from simshuffle.study.standing import Progress
 
-BAD_INPUT = 2
+BAD_INPUT_STATUS = 2
 
 
-def add(app: typer.Typer, verb: Verb[Any]) -> None:
-    """Add the verb of a study to those of ``app``, or of one of its groups."""
+def add_verb(app: typer.Typer, verb: Verb[Any]) -> None:
+    """Add the verb of a study to ``app``, which holds all verbs or the verbs of a group."""
     fields = fields_of(verb.options)
-    own = {field.name for field in fields}
+    own_names = {field.name for field in fields}
 
-    def perform(json: bool, to: Any, **given: Any) -> None:
-        if "to" in own:  # words of its own beside those of the format
-            given["to"], to = split_formats(to or ())
+    def perform(*, json: bool, **words_of_option: Any) -> None:
+        """Run the verb with the values of its options."""
+        table_format = words_of_option.pop("to")
+        if "to" in own_names:  # words of its own beside those of the format
+            words_of_option["to"], table_format = split_formats(table_format or ())
         values = {}
         for field in fields:
-            if (value := given[field.name]) not in (None, []):
+            if (value := words_of_option[field.name]) not in (None, []):
                 values[field.name] = value if value == field.default else field.read(value)
-        _carry_out(verb, values, json=json, to=to)
+        run_verb(verb, values, json=json, table_format=table_format)
 
     # all that is wrong with the options of a study is said together, by `fill_options`
-    options = [*map(option_of, fields), keyword("json", AsJson, False)]
-    options += [] if "to" in own else [keyword("to", To, None)]
+    options = [*map(typer_parameter, fields), keyword("json", AsJson, False)]
+    options += [] if "to" in own_names else [keyword("to", To, None)]
     text = inspect.getdoc(verb.options) or ""
     command(app, verb.group, *verb.examples, name=verb.word, text=text, parameters=options)(perform)
 
 
-def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str | None) -> None:
-    """Find the result of a verb or make it, and show it. Raises Exit if some of its cells are lost,
-    or the result is no answer."""
+def run_verb(
+    verb: Verb[Any], values: dict[str, Any], *, json: bool, table_format: str | None
+) -> None:
+    """Find or compute the result of a verb, and print it.
+
+    Raises:
+        Exit: some of its cells are lost, or the result is no answer.
+    """
     from simshuffle.study.perform import Performance, Teller
     from simshuffle.study.standing import plural
 
     options = fill_options(verb.options, values, COMMAND_LINE)
-    result, folder = Performance(verb, options, Teller(say, detail, _progress)).result()
-    after = [] if folder is None else list(verb.after(result, folder, options))
-    show(result, folder, json=json, to=to, width=verb.width, after=after)
+    result, folder = Performance(verb, options, Teller(say, say_detail, show_progress)).result()
+    extra_lines = [] if folder is None else list(verb.after(result, folder, options))
+    show(
+        result,
+        folder,
+        json=json,
+        table_format=table_format,
+        width=verb.width,
+        extra_lines=extra_lines,
+    )
     if lost := result.meta.get("lost"):
         complain(f"{len(lost)} {plural(verb.noun)} were lost; the same command tries them again.")
         raise typer.Exit(1)
     if problem := verb.refused(result):
         complain(str(problem))
-        raise typer.Exit(BAD_INPUT)
-    if wrong := verb.failed(result, options):
-        complain(wrong)
+        raise typer.Exit(BAD_INPUT_STATUS)
+    if failure := verb.failed(result, options):
+        complain(failure)
         raise typer.Exit(1)
 
 
 @contextmanager
-def _progress(noun: str) -> Iterator[Progress | None]:
-    """All that a command needs is loaded by now."""
-    loaded()
+def show_progress(noun: str) -> Iterator[Progress | None]:
+    """Show the progress of cells; all that a command needs is loaded by now."""
+    tune_garbage_collector()
     with study_progress(noun) as progress:
         yield progress

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from simshuffle.cli.new_machine import scalar
+from simshuffle.cli.new_machine import yaml_scalar
 from simshuffle.errors import Problem
 from simshuffle.spec.library import suggest_nearest
 
-SILENT = (
+UNUSED_KEYS = (
     "model", "framework", "output", "profiling", "metric", "checkpoint", "evaluation", "hydra",
     "storage", "workflow.generate_data", "workflow.profiling", "workflow.debug",
     "dataset.data_folder", "dataset.file_prefix", "dataset.num_files_eval",
@@ -24,10 +24,10 @@ SILENT = (
     "reader.read_type", "reader.data_loader_sampler",
 )  # fmt: skip
 """Keys, and sections, that decide nothing of reading and pausing: names, generation, evaluation,
-and how a framework is called. `READ` keys of these sections count first."""
-NEUTRAL = (None, False, 0, -1, "", "none", "off", "default")
-"""Values with which a key of `LEFT_OUT` or `REFUSED` asks for nothing."""
-LEFT_OUT = {
+and how a framework is called. `READ_KEYS` keys of these sections count first."""
+NEUTRAL_VALUES = (None, False, 0, -1, "", "none", "off", "default")
+"""Values with which a key of `SENTENCE_OF_UNUSED_KEY` or `RULE_OF_REFUSED_KEY` asks for nothing."""
+SENTENCE_OF_UNUSED_KEY = {
     "workflow.checkpoint": (
         "checkpoints are not written; the utilisation and the samples/s of DLIO leave them out, too"
     ),
@@ -39,7 +39,7 @@ LEFT_OUT = {
 }
 """Keys that do not change seconds of an epoch, its utilisation or its samples/s, or change them by
 less than the model knows; and what happens in their place."""
-REFUSED = {
+RULE_OF_REFUSED_KEY = {
     "dataset.compression": (
         "must be none: how much smaller files are, and what unpacking costs, is not in the file",
         "Write none, and the bytes of a sample as it is stored into record_length_bytes.",
@@ -64,10 +64,10 @@ REFUSED = {
 """Keys that decide a number which cannot be simulated: rule and remedy."""
 DECIDING_SECTIONS = ("dataset", "reader", "train")
 """Sections whose keys decide numbers: one that is nearly a key of DLIO is a slip of the pen."""
-SLIP_LIKENESS, SLIP_LENGTH = 0.9, 2
+MIN_SLIP_SIMILARITY, MAX_SLIP_LENGTH = 0.9, 2
 """A slip of the pen is at least so similar to the key that is meant (difflib), and differs in
 length by at most so many letters."""
-READ = {
+READ_KEYS = {
     "dataset": (
         "format", "num_files_train", "num_samples_per_file", "record_length", "record_length_bytes",
         "record_length_stdev", "record_length_bytes_stdev", "record_length_resize",
@@ -85,7 +85,7 @@ READ = {
     ),
 }  # fmt: skip
 """Keys that decide a number, by section."""
-FEW_NEGATIVE = 3.0
+MIN_MEAN_IN_STDEVS = 3.0
 """Mean over standard deviation from which on draws of a normal time that are negative, which DLIO
 takes as positive, change the mean by less than 0.03 %."""
 
@@ -96,7 +96,7 @@ def normal_moments(mean: float, stdev: float) -> tuple[float, float]:
     E|x| = s sqrt(2/pi) exp(-m^2/2s^2) + m erf(m / (s sqrt 2)); E x^2 = m^2 + s^2 (Leone, Nelson &
     Nottingham, Technometrics 3, 1961). DLIO: ``sleep`` of dlio_benchmark/utils/utility.py.
     """
-    if mean >= FEW_NEGATIVE * stdev:
+    if mean >= MIN_MEAN_IN_STDEVS * stdev:
         return mean, stdev
     ratio = mean / stdev
     folded = stdev * math.sqrt(2 / math.pi) * math.exp(-(ratio**2) / 2)
@@ -108,7 +108,7 @@ DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[float, float
     "normal": (("mean", "stdev"), normal_moments),
     "uniform": (
         ("min", "max"),
-        lambda least, most: ((least + most) / 2, abs(most - least) / 12**0.5),
+        lambda low, high: ((low + high) / 2, abs(high - low) / 12**0.5),
     ),
     "gamma": (("shape", "scale"), lambda shape, scale: (shape * scale, shape**0.5 * scale)),
     "exponential": (("scale",), lambda scale: (scale, scale)),
@@ -119,106 +119,127 @@ DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[float, float
 
 @dataclass
 class DlioKeys:
-    """The values of a file of DLIO by dotted key, what was read of them, and what is wrong."""
+    """The values of a file of DLIO by dotted key, the keys that were read, and their problems."""
 
-    flat: dict[str, Any]
-    read: set[str] = field(default_factory=set)
+    value_of_key: dict[str, Any]
+    read_keys: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
-    # sentences on what was assumed, and what was left out beside `LEFT_OUT`
-    assumed: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    # sentences on what was assumed, and what was left out beside `SENTENCE_OF_UNUSED_KEY`
+    assumptions: list[str] = field(default_factory=list)
+    unused_sentences: list[str] = field(default_factory=list)
 
     def get(self, *names: str) -> Any:
         """Return the value of the first of several names of one key; None if there is none."""
-        self.read.update(names)
-        return next((self.flat[name] for name in names if self.flat.get(name) is not None), None)
+        self.read_keys.update(names)
+        return next(
+            (self.value_of_key[name] for name in names if self.value_of_key.get(name) is not None),
+            None,
+        )
 
     def add_problem(self, key: str, rule: str, value: Any, remedy: str) -> None:
         """Note that the value of a key breaks a rule."""
         self.problems.append(Problem(key, rule, "" if value is None else f"{value!r:.80}", remedy))
 
-    def number(
-        self, *names: str, default: float | None = None, least: float = 0.0, example: str = "1"
+    def read_number(
+        self, *names: str, default: float | None = None, minimum: float = 0.0, example: str = "1"
     ) -> float:
-        """Return a number of at least ``least``; 1 in place of one that is missing or wrong."""
+        """Return a number of at least ``minimum``; 1 in place of one that is missing or wrong.
+
+        Args:
+            names: dotted keys of the number, of which the first that is there counts.
+            default: in place of a missing number; None if it is required.
+            minimum: the smallest number that is valid.
+            example: a valid number, for the error.
+        """
         value = self.get(*names)
         if value is None and default is not None:
             return default
         number = finite_number(value)
-        if number is not None and number >= least:
+        if number is not None and number >= minimum:
             return number
-        rule = "is required" if value is None else f"must be a number, at least {least:g}"
+        rule = "is required" if value is None else f"must be a number, at least {minimum:g}"
         self.add_problem(names[0], rule, value, f"For example {example}.")
         return 1.0
 
-    def whole(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """Return a whole number of at least ``least``; 1 in place of one that is missing or
-        wrong."""
-        number = self.number(*names, default=default, least=least, example=str(max(least, 4)))
+    def read_whole(self, *names: str, default: int | None = None, minimum: int = 1) -> int:
+        """Return a whole number of at least ``minimum``; 1 in place of a missing or wrong one."""
+        number = self.read_number(
+            *names, default=default, minimum=minimum, example=str(max(minimum, 4))
+        )
         if float(number).is_integer():  # so is what stands for a wrong one
             return int(number)
         self.add_problem(names[0], "must be a whole number", self.get(*names), "Round it.")
         return 1
 
-    def drawn_time(self, name: str, default: float | None = None) -> tuple[float, float]:
-        """Return mean and standard deviation (s) of a time, whether it is drawn or not."""
-        if not any(key.startswith(f"{name}.") for key in self.flat):
-            mean = self.number(name, default=default, example="0.323")
-            return normal_moments(mean, self.number(f"{name}_stdev", default=0.0))
+    def read_time(self, name: str, default: float | None = None) -> tuple[float, float]:
+        """Return mean and standard deviation (s) of a time, whether it is drawn or constant."""
+        if not any(key.startswith(f"{name}.") for key in self.value_of_key):
+            mean = self.read_number(name, default=default, example="0.323")
+            return normal_moments(mean, self.read_number(f"{name}_stdev", default=0.0))
         kind = self.get(f"{name}.type") or "normal"
         if kind not in DISTRIBUTIONS:
             remedy = suggest_nearest(str(kind), list(DISTRIBUTIONS))
             self.add_problem(f"{name}.type", "must be a distribution of DLIO", kind, remedy)
             return 1.0, 0.0
-        parameters, moments = DISTRIBUTIONS[kind]
+        parameter_names, moments = DISTRIBUTIONS[kind]
         # DLIO puts NAME_stdev in the place of NAME.stdev; other distributions have none
-        spread = self.get(f"{name}_stdev")
+        stdev = self.get(f"{name}_stdev")
         values = []
-        for parameter in parameters:
+        for parameter in parameter_names:
             is_spread = parameter == "stdev"
-            beside = [f"{name}_stdev"] if is_spread and spread is not None else []
+            extra_names = [f"{name}_stdev"] if is_spread and stdev is not None else []
             default = 0.0 if is_spread else None
-            values.append(self.number(*beside, f"{name}.{parameter}", default=default))
+            values.append(self.read_number(*extra_names, f"{name}.{parameter}", default=default))
         return moments(*values)
 
-    def refuse_deciding(self) -> None:
-        """Note a problem for each key that asks for what is not simulated, and for each that is
-        nearly the name of a key that decides a number."""
-        for name, value in self.flat.items():
-            is_neutral = not isinstance(value, list) and value in NEUTRAL
-            known = next((key for key in REFUSED if name == key), None)
-            if known is not None and not is_neutral:
-                rule, remedy = REFUSED[known]
+    def add_key_problems(self) -> None:
+        """Add a problem for each key that cannot be simulated or is a slip of the pen.
+
+        A slip is nearly the name of a key that decides a number.
+        """
+        for name, value in self.value_of_key.items():
+            is_neutral = not isinstance(value, list) and value in NEUTRAL_VALUES
+            refused_key = next((key for key in RULE_OF_REFUSED_KEY if name == key), None)
+            if refused_key is not None and not is_neutral:
+                rule, remedy = RULE_OF_REFUSED_KEY[refused_key]
                 self.add_problem(name, rule, value, remedy)
-            elif meant := self._meant(name):
+            elif intended_key := self.find_intended_key(name):
                 rule = "is no key of DLIO"
-                self.add_problem(name, rule, value, f"Did you mean '{meant}'?")
+                self.add_problem(name, rule, value, f"Did you mean '{intended_key}'?")
 
-    def _meant(self, name: str) -> str | None:
-        """Return the key of which ``name``, which was not read, is a slip of the pen."""
+    def find_intended_key(self, name: str) -> str | None:
+        """Return the key that ``name``, which was not read, is a slip of the pen for; else None."""
         section = name.split(".", maxsplit=1)[0]
-        if section not in DECIDING_SECTIONS or name in self.read or _is_below(name, SILENT):
+        is_deciding = section in DECIDING_SECTIONS and not _is_below(name, UNUSED_KEYS)
+        if not is_deciding or name in self.read_keys:
             return None
-        known = {f"{section}.{key}" for key in READ[section]}
-        known |= {key for key in self.read if key.startswith(f"{section}.")}
-        if _is_below(name, (*known - _parents(known), *LEFT_OUT, *REFUSED)):
+        known_keys = {f"{section}.{key}" for key in READ_KEYS[section]}
+        known_keys |= {key for key in self.read_keys if key.startswith(f"{section}.")}
+        leaf_keys = known_keys - parent_keys(known_keys)
+        if _is_below(name, (*leaf_keys, *SENTENCE_OF_UNUSED_KEY, *RULE_OF_REFUSED_KEY)):
             return None
-        near = [key for key in sorted(known) if abs(len(key) - len(name)) <= SLIP_LENGTH]
-        bare = {key.removeprefix(section): key for key in near}
-        close = difflib.get_close_matches(name.removeprefix(section), bare, 1, SLIP_LIKENESS)
-        return bare[close[0]] if close else None
+        similar_keys = [
+            key for key in sorted(known_keys) if abs(len(key) - len(name)) <= MAX_SLIP_LENGTH
+        ]
+        key_without_section = {key.removeprefix(section): key for key in similar_keys}
+        closest = difflib.get_close_matches(
+            name.removeprefix(section), key_without_section, 1, MIN_SLIP_SIMILARITY
+        )
+        return key_without_section[closest[0]] if closest else None
 
-    def all_left_out(self) -> list[str]:
-        """Return a sentence for each key or section that the file says and a scenario does not."""
-        sentences = {text.split(":")[0]: text for text in self.left_out}
-        for name, value in self.flat.items():
-            if name in self.read or (not isinstance(value, list) and value in NEUTRAL):
+    def describe_unused_keys(self) -> list[str]:
+        """Return a sentence for each key or section of the file that a scenario cannot hold."""
+        sentences = {text.split(":")[0]: text for text in self.unused_sentences}
+        for name, value in self.value_of_key.items():
+            if name in self.read_keys or (not isinstance(value, list) and value in NEUTRAL_VALUES):
                 continue
-            known = next((key for key in LEFT_OUT if _is_below(name, (key,))), None)
-            if known is not None:
-                sentences[known] = f"{known}: {LEFT_OUT[known]}"
-            elif not _is_below(name, SILENT):
-                sentences[name] = f"{scalar(name)}: is not known, and is left out"
+            unused_key = next(
+                (key for key in SENTENCE_OF_UNUSED_KEY if _is_below(name, (key,))), None
+            )
+            if unused_key is not None:
+                sentences[unused_key] = f"{unused_key}: {SENTENCE_OF_UNUSED_KEY[unused_key]}"
+            elif not _is_below(name, UNUSED_KEYS):
+                sentences[name] = f"{yaml_scalar(name)}: is not known, and is left out"
         return list(sentences.values())
 
 
@@ -227,9 +248,9 @@ def _is_below(name: str, keys: tuple[str, ...]) -> bool:
     return any(name == key or name.startswith(f"{key}.") for key in keys)
 
 
-def _parents(keys: set[str]) -> set[str]:
-    """Return the keys below which others of them stand."""
-    return {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
+def parent_keys(keys: set[str]) -> set[str]:
+    """Return the keys below which others of ``keys`` stand."""
+    return {key for key in keys if any(child.startswith(f"{key}.") for child in keys)}
 
 
 def finite_number(value: Any) -> float | None:

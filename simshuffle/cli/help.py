@@ -1,4 +1,4 @@
-"""What every verb has beside its own options: a group and examples in the help, -h, -q and -v."""
+"""Make functions verbs: their help with a group and examples, and the options -h, -q and -v."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simshuffle.cli.common import check_format, detail, say, set_volume
+from simshuffle.cli.common import check_format, say, say_detail, set_volume
 from simshuffle.errors import InputError, Problem
 from simshuffle.study.options import (
     COMMAND_LINE,
@@ -32,9 +32,9 @@ from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 
 EXAMPLES = "Examples:"
-SEVERAL = "May be given several times."
+MANY_TIMES = "May be given several times."
 BETWEEN_COMMAS = "Several stand between commas, or each with the option."
-WRITTEN = (int, float, bool, str, Path, tuple[str, str])
+TYPER_TYPES = (int, float, bool, str, Path, tuple[str, str])
 """Types that typer reads by itself; of others it reads texts."""
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
@@ -47,7 +47,7 @@ Verbose = Annotated[
 
 
 def keyword(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
-    """A parameter from which an option is made, or an argument, as ``annotation`` says."""
+    """Return a parameter that typer makes an option or argument of, as ``annotation`` says."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -81,24 +81,29 @@ def command(
     """
 
     def register(verb: Callable[..., None]) -> Callable[..., None]:
+        """Add the verb to the app."""
         help_ = text or inspect.getdoc(verb) or ""
         app.command(
             name,
-            cls=_Verb,
+            cls=VerbCommand,
             help=help_,
             short_help=help_.partition("\n")[0],
             epilog="\n".join([EXAMPLES, *examples]),
             rich_help_panel=group,
             hidden=hidden,
             context_settings={"ignore_unknown_options": runs},
-        )(_with_volume(verb, parameters) if record is None else _fill_record(verb, record))
+        )(
+            with_volume_options(verb, parameters)
+            if record is None
+            else with_record_options(verb, record)
+        )
         return verb
 
     return register
 
 
-def _fill_record(verb: Callable[..., None], record: Any) -> Callable[..., None]:
-    """Return a verb with an option for each field of a record, which is given the record."""
+def with_record_options(verb: Callable[..., None], record: Any) -> Callable[..., None]:
+    """Return a verb with an option for each field of ``record``; ``verb`` takes the record."""
     parameters = [
         keyword(
             field.name,
@@ -110,93 +115,115 @@ def _fill_record(verb: Callable[..., None], record: Any) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def run(**values: Any) -> None:
+        """Run the verb with a record of the values."""
         verb(record(**values))
 
-    return _with_volume(run, parameters)
+    return with_volume_options(run, parameters)
 
 
-def _with_volume(verb: Callable[..., None], parameters: Iterable[Parameter]) -> Callable[..., None]:
-    """The verb with the options -q and -v."""
-    given = [*parameters] or [*inspect.signature(verb, eval_str=True).parameters.values()]
+def with_volume_options(
+    verb: Callable[..., None], parameters: Iterable[Parameter]
+) -> Callable[..., None]:
+    """Return the verb with the options -q and -v, and with its `Option` parameters as typer's."""
+    verb_parameters = [*parameters] or [*inspect.signature(verb, eval_str=True).parameters.values()]
     fields = {
-        of.name: Field(of.name, of.annotation.__origin__, option, of.default)
-        for of in given
-        for option in of.annotation.__metadata__
+        parameter.name: Field(
+            parameter.name, parameter.annotation.__origin__, option, parameter.default
+        )
+        for parameter in verb_parameters
+        for option in parameter.annotation.__metadata__
         if isinstance(option, Option)
     }
 
     @functools.wraps(verb)
     def run(*, quiet: bool, verbose: bool, **values: Any) -> None:
+        """Set the volume, read the words of the options, and run the verb."""
         set_volume(quiet=quiet, verbose=verbose)
-        detail(f"simshuffle {__version__}, Python {platform.python_version()}")
+        say_detail(f"simshuffle {__version__}, Python {platform.python_version()}")
         check_format(values)
-        read = {name: _read(field, values[name]) for name, field in fields.items()}
-        verb(**values | read)
+        read_values = {name: read_words(field, values[name]) for name, field in fields.items()}
+        verb(**values | read_values)
 
-    own = [option_of(fields[of.name]) if of.name in fields else of for of in given]
-    own += [keyword("quiet", Quiet, False), keyword("verbose", Verbose, False)]
+    typer_parameters = [
+        typer_parameter(fields[parameter.name]) if parameter.name in fields else parameter
+        for parameter in verb_parameters
+    ]
+    typer_parameters += [keyword("quiet", Quiet, False), keyword("verbose", Verbose, False)]
     # typer reads the options from the signature
-    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    run.__signature__ = inspect.Signature(typer_parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in typer_parameters}
     run.words = {  # type: ignore[attr-defined]
-        of.name: found
-        for of in own
-        for info in of.annotation.__metadata__
+        typed.name: closed_words
+        for typed in typer_parameters
+        for info in typed.annotation.__metadata__
         # completed by a method of theirs
         if isinstance(
-            found := getattr(getattr(info, "autocompletion", None), "__self__", None), Words
+            closed_words := getattr(getattr(info, "autocompletion", None), "__self__", None), Words
         )
     }
     return run
 
 
-def option_of(field: Field) -> Parameter:
-    """A field as a parameter that typer understands."""
-    option, alone = field.option, isinstance(field.option, Argument)
-    plain, _ = plain_type(field.type)
-    plain = get_args(plain)[0] if get_origin(plain) is list else plain
-    kind: Any = plain if plain in WRITTEN and option.read is None and not field.is_list else str
-    missing = field.needed or field.default is Parameter.empty
-    default = field.default if plain in WRITTEN else None
+def typer_parameter(field: Field) -> Parameter:
+    """Return a field as a parameter that typer understands."""
+    option = field.option
+    is_argument = isinstance(option, Argument)
+    value_type, _ = plain_type(field.type)
+    value_type = get_args(value_type)[0] if get_origin(value_type) is list else value_type
+    word_type: Any = (
+        value_type
+        if value_type in TYPER_TYPES and option.read is None and not field.is_list
+        else str
+    )
+    is_required = field.needed or field.default is Parameter.empty
+    default = field.default if value_type in TYPER_TYPES else None
     if option.read is not None and not isinstance(default, str):
         default = None
-    look: dict[str, Any] = {"metavar": option.metavar or None}
-    several = BETWEEN_COMMAS if field.is_list else SEVERAL
-    look["help"] = f"{option.text} {several}" if option.many and not alone else option.text
-    if kind in (int, float):
-        look |= {"min": option.low, "max": option.high}
+    settings: dict[str, Any] = {"metavar": option.metavar or None}
+    repeat_note = BETWEEN_COMMAS if field.is_list else MANY_TIMES
+    settings["help"] = (
+        f"{option.text} {repeat_note}" if option.many and not is_argument else option.text
+    )
+    if word_type in (int, float):
+        settings |= {"min": option.low, "max": option.high}
     if option.complete is not None:
-        look["autocompletion"] = option.complete
+        settings["autocompletion"] = option.complete
     elif option.choices:
-        look["autocompletion"] = words(*option.choices)
-    kind = list[kind] if option.many else kind
-    if alone:
-        info = typer.Argument(**look)
+        settings["autocompletion"] = words(*option.choices)
+    word_type = list[word_type] if option.many else word_type
+    if is_argument:
+        info = typer.Argument(**settings)
     else:
-        info = typer.Option(*(option.flag.split() or [field.flag]), **look)
-    if missing:
-        return keyword(field.name, Annotated[kind, info])
+        info = typer.Option(*(option.flag.split() or [field.flag]), **settings)
+    if is_required:
+        return keyword(field.name, Annotated[word_type, info])
     if default is None or option.many:
-        return keyword(field.name, Annotated[kind | None, info], None)
-    return keyword(field.name, Annotated[kind, info], default)
+        return keyword(field.name, Annotated[word_type | None, info], None)
+    return keyword(field.name, Annotated[word_type, info], default)
 
 
-def _read(field: Field, given: Any) -> Any:
-    """What the words of an option say. Raises an InputError if they are none that it takes."""
+def read_words(field: Field, command_words: Any) -> Any:
+    """Return the value that the words of an option stand for.
+
+    Raises:
+        InputError: the option takes no such words.
+    """
     option = field.option
-    if option.choices and not option.many and given not in (None, *option.choices):
-        raise InputError(refuse_value(field, "", given), COMMAND_LINE)
-    return field.read(given)
+    if option.choices and not option.many and command_words not in (None, *option.choices):
+        raise InputError(refuse_value(field, "", command_words), COMMAND_LINE)
+    return field.read(command_words)
 
 
-def _labelled(parameters: list[Any]) -> list[Any]:
-    """The same, without the names of Python's types in the help: a flag has no value, and an
-    argument is called what it is; and without what few ever need."""
+def label_parameters(parameters: list[Any]) -> list[Any]:
+    """Remove the names of Python's types from the help of parameters; return the parameters.
+
+    A flag has no value, an argument is called by its name, and what few ever need is hidden.
+    """
     for parameter in parameters:
         if parameter.name in {"install_completion", "show_completion"}:
             parameter.hidden = True
         if parameter.name == "help":
-            parameter.callback = _show_help
+            parameter.callback = print_help
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
         elif parameter.is_flag:
@@ -204,38 +231,46 @@ def _labelled(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
-def _show_help(ctx: Any, _: Any, wanted: bool) -> None:
+def print_help(ctx: Any, _: Any, is_requested: bool) -> None:
     """Print the help, without the empty line that follows what rich has printed."""
-    if wanted and not ctx.resilient_parsing:
+    if is_requested and not ctx.resilient_parsing:
         if text := ctx.get_help():
             typer.echo(text)
         ctx.exit()
 
 
-class _Verb(TyperCommand):
+class VerbCommand(TyperCommand):
+    """The command of a verb, whose help lists the words that options take."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of the command, of which a '--' before another command stays."""
         if ctx.ignore_unknown_options and "--" in args:
             args.insert(args.index("--"), "--")  # click takes one of them away
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _labelled(super().get_params(ctx))
+        """Return the options and arguments, with labels for people."""
+        return label_parameters(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with the words that options take."""
         self.list_words()
         super().format_help(ctx, formatter)
 
     def list_words(self) -> None:
-        """Add to the help of every option the `Words` that it does not name."""
+        """Add to the help of every option the `Words` that it takes but does not name."""
         parameter: Any
         for parameter in self.params:
-            words = getattr(self.callback, "words", {}).get(parameter.name)
-            known, text = words.all() if words else [], parameter.help or ""
-            if not all(re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in known):
-                parameter.help = f"{text} Known: {', '.join(known)}."
+            closed_words = getattr(self.callback, "words", {}).get(parameter.name)
+            known_words = closed_words.all() if closed_words else []
+            text = parameter.help or ""
+            if not all(
+                re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in known_words
+            ):
+                parameter.help = f"{text} Known: {', '.join(known_words)}."
 
 
-FIRST = (
+FIRST_VERBS = (
     "new",
     "check",
     "run",
@@ -245,7 +280,7 @@ FIRST = (
     "compare",
 )
 """Verbs that stand first in their groups; the others follow by their names."""
-MOVED = {
+MOVED_VERBS = {
     **{name: f"study {name}" for name in ("ablate", "hiding")},
     **{name: f"study {name}" for name in ("collective", "replay", "schema", "validate")},
     **{name: f"results {name}" for name in ("plot", "show", "verify")},
@@ -253,47 +288,52 @@ MOVED = {
     "topology": "machine",
 }
 """Verbs of version 0.1 that have another name now."""
-LOWERED = {
+LOWERED_VERBS = {
     **{name: f"study {name}" for name in ("audit", "blame", "loader", "oracle", "tta")},
     "export": "results export",
 }
 """Verbs of version 0.2 that are one level down now."""
-RAISED = {"study congestion": "congestion"}
+RAISED_VERBS = {"study congestion": "congestion"}
 """Verbs of a group that are verbs of the first level now."""
 
 
 class Verbs(TyperGroup):
-    """All verbs, by their groups."""
+    """The verbs of the command line or of a group, in the order of the help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Options, with labels for people."""
-        return _labelled(super().get_params(ctx))
+        """Return the options, with labels for people."""
+        return label_parameters(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of the verbs, in the order of the groups."""
+        """Return the names of the verbs, in the order of the groups."""
         groups = [*get_args(Group), None]
 
-        def place(name: str) -> tuple[int, int, str]:
+        def position(name: str) -> tuple[int, int, str]:
+            """Return the sort key of a verb: its group, its place in `FIRST_VERBS`, its name."""
             group = groups.index(getattr(self.commands[name], "rich_help_panel", None))
-            return group, FIRST.index(name) if name in FIRST else len(FIRST), name
+            place = FIRST_VERBS.index(name) if name in FIRST_VERBS else len(FIRST_VERBS)
+            return group, place, name
 
-        return sorted(super().list_commands(ctx), key=place)
+        return sorted(super().list_commands(ctx), key=position)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The verb that is named, by its old name too."""
-        for names, version in ((MOVED, "0.3"), (LOWERED, "0.4")):
-            if ctx.parent is None and args[0] in names:
-                now = names[args[0]]
+        """Return the verb that the words name, by its old name too."""
+        for new_name_of_verb, version in ((MOVED_VERBS, "0.3"), (LOWERED_VERBS, "0.4")):
+            if ctx.parent is None and args[0] in new_name_of_verb:
+                new_name = new_name_of_verb[args[0]]
                 if not ctx.resilient_parsing:
-                    old = f"the old name goes in {version}"
-                    say(f"'simshuffle {args[0]}' is 'simshuffle {now}' now; {old}.")
-                args = [*now.split(), *args[1:]]
+                    farewell = f"the old name goes in {version}"
+                    say(f"'simshuffle {args[0]}' is 'simshuffle {new_name}' now; {farewell}.")
+                args = [*new_name.split(), *args[1:]]
         old_name = f"{ctx.info_name} {args[0]}"
-        if ctx.parent is not None and old_name in RAISED:
-            now = RAISED[old_name]
+        if ctx.parent is not None and old_name in RAISED_VERBS:
+            new_name = RAISED_VERBS[old_name]
             if not ctx.resilient_parsing:
-                say(f"'simshuffle {old_name}' is 'simshuffle {now}' now; the old name goes in 0.4.")
-            return ctx.parent.command.resolve_command(ctx.parent, [now, *args[1:]])
+                say(
+                    f"'simshuffle {old_name}' is 'simshuffle {new_name}' now; the old name goes in"
+                    " 0.4."
+                )
+            return ctx.parent.command.resolve_command(ctx.parent, [new_name, *args[1:]])
         if args[0] in PLUGIN_REMEDIES and args[0] not in self.commands:
             problem = Problem(
                 args[0], "is a plugin, which is not installed", "", PLUGIN_REMEDIES[args[0]]

@@ -10,22 +10,22 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import Force, check_place, say, write_together
+from simshuffle.cli.common import Force, check_paths, say, write_files
 from simshuffle.cli.help import command, keyword
+from simshuffle.cli.new_answers import machine_answers
 from simshuffle.cli.new_questions import (
     BY_NAME,
     CHOICES,
     FITTING,
-    LISTS,
+    LIST_KINDS,
     NONE,
     QUESTIONS,
     SHAPES,
     SOURCE_QUESTIONS,
-    WAYS,
+    STRATEGY_OF_WAY,
     Question,
-    asked_of,
-    decided,
-    listed,
+    questions_of,
+    split_answer,
 )
 from simshuffle.study.options import Argument, Option, words
 
@@ -37,12 +37,15 @@ TOPOLOGY = "topology"
 """The question that decides what else is asked."""
 COLUMNS = 90
 """Of a line that says what to answer."""
-ENDS = (".yaml", "-cluster.yaml")
+FILE_SUFFIXES = (".yaml", "-cluster.yaml")
 """Of the files of the scenario and of its machine, what follows their name."""
 
 
 def new(
-    name: Path, from_dlio: Path | None, force: bool, **given: str | Sequence[str] | None
+    name: Path,
+    from_dlio: Path | None,
+    force: bool,
+    **answer_of_question: str | Sequence[str] | None,
 ) -> None:
     """Write a commented scenario and its machine.
 
@@ -53,110 +56,151 @@ def new(
     """
     if name.suffix in {".yaml", ".yml"}:
         name = name.with_suffix("")
-    check_place(name, replace=force, option="NAME", ends=ENDS)
+    check_paths(name, replace=force, option="NAME", suffixes=FILE_SUFFIXES)
     answers = {
         key: answer if isinstance(answer, str) else ",".join(answer)
-        for key, answer in given.items()
+        for key, answer in answer_of_question.items()
         if answer
     }
-    asked = asked_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
-    missing = from_dlio is None and any(q.needed and q.name not in answers for q in asked)
-    if missing and sys.stdin.isatty():
-        answers = _told(answers, _asked(answers))
-        asked = asked_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
-        known = [q for q in (*asked, *SOURCE_QUESTIONS) if q.name in answers]
-        words = [word for question in known for word in (question.option, answers[question.name])]
+    questions = questions_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
+    is_incomplete = from_dlio is None and any(
+        question.needed and question.name not in answers for question in questions
+    )
+    if is_incomplete and sys.stdin.isatty():
+        answers = user_answers(answers, ask_questions(answers))
+        questions = questions_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
+        answered_questions = [
+            question for question in (*questions, *SOURCE_QUESTIONS) if question.name in answers
+        ]
+        words = [
+            word
+            for question in answered_questions
+            for word in (question.option, answers[question.name])
+        ]
         say(f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}")
     (scenario, machine), warnings = write_drafts(name, answers, from_dlio)
     for text in warnings:
         say(f"Warning: {text}" if from_dlio else text)
-    for line in _advice(scenario, answers, is_of_dlio=from_dlio is not None):
+    for line in list_advice(scenario, answers, is_of_dlio=from_dlio is not None):
         say(line)
     typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
     typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")
 
 
 def write_drafts(
-    stem: Path, given: Mapping[str, str], dlio: Path | None = None
+    stem: Path, answers: Mapping[str, str], dlio_file: Path | None = None
 ) -> tuple[list[Path], tuple[str, ...]]:
-    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none;
-    ``dlio`` is a file of DLIO in place of the answers that are not about the machine. Returns the
-    paths; and what is left out, a sentence each: of the strategies, or of DLIO's file. Raises an
-    InputError as `drafts` and `dlio_drafts`."""
+    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both or none.
+
+    Args:
+        stem: path of the scenario, without suffix.
+        answers: by the names of the questions.
+        dlio_file: a file of DLIO in place of the answers that are not about the machine.
+
+    Returns:
+        The paths; and a sentence for each strategy, or key of the file of DLIO, that is left out.
+
+    Raises:
+        InputError: as `draft_texts` and `dlio_drafts`.
+    """
     from simshuffle.cli.new_dlio import dlio_drafts
-    from simshuffle.cli.new_scenario import drafts
+    from simshuffle.cli.new_scenario import draft_texts
 
-    made = drafts(stem.name, given) if dlio is None else dlio_drafts(stem.name, dlio, given)
-    return write_together(stem.parent, made[0]), made[1]
+    if dlio_file is None:
+        texts, notes = draft_texts(stem.name, answers)
+    else:
+        texts, notes = dlio_drafts(stem.name, dlio_file, answers)
+    return write_files(stem.parent, texts), notes
 
 
-def _told(given: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+def user_answers(
+    option_answers: Mapping[str, str], all_answers: Mapping[str, str]
+) -> dict[str, str]:
     """Return the answers that the user gave: options, and what was typed at a prompt.
 
     What Enter took is left out, so that it counts as an estimate; a number that must be given is
     named among the estimates instead.
     """
-    typed = {
+    typed_answers = {
         name: answer
-        for name, answer in asked.items()
-        if name in given or ALL_QUESTIONS[name].needed or answer != ALL_QUESTIONS[name].default
+        for name, answer in all_answers.items()
+        if name in option_answers
+        or ALL_QUESTIONS[name].needed
+        or answer != ALL_QUESTIONS[name].default
     }
-    taken = [
+    accepted_defaults = [
         question.option.removeprefix("--")
         for question in QUESTIONS
-        if question.behind and question.needed and question.name not in given
-        if typed.get(question.name) == question.default
+        if question.source_kind and question.needed and question.name not in option_answers
+        if typed_answers.get(question.name) == question.default
     ]
-    guesses = [name for name in listed(typed.get("estimated", NONE)) if name != NONE]
-    if names := list(dict.fromkeys([*guesses, *taken])):
-        typed["estimated"] = ",".join(names)
-    return typed
+    estimated = typed_answers.get("estimated", NONE)
+    estimated_names = [name for name in split_answer(estimated) if name != NONE]
+    if names := list(dict.fromkeys([*estimated_names, *accepted_defaults])):
+        typed_answers["estimated"] = ",".join(names)
+    return typed_answers
 
 
-def _advice(scenario: Path, answers: Mapping[str, str], *, is_of_dlio: bool) -> list[str]:
-    """Return what is to be known of the answers: those that change nothing, and what decides.
-    A file of DLIO has given the loader and the decoding, too."""
+def list_advice(scenario: Path, answers: Mapping[str, str], *, is_of_dlio: bool) -> list[str]:
+    """Return sentences on the answers: those that change nothing, and those that decide.
+
+    A file of DLIO has given the loader and the decoding, too.
+    """
     from simshuffle.cli.advice import advise_on_answers
     from simshuffle.job.scenario.scenario import load_scenario
     from simshuffle.job.uncertainty.decisive import DECODE, WORKERS
 
     written = load_scenario(scenario)
-    given = {ALL_QUESTIONS[name].option: answer for name, answer in answers.items()}
-    option_of_key = {question.at: question.option for question in QUESTIONS}
+    answer_of_option = {ALL_QUESTIONS[name].option: answer for name, answer in answers.items()}
+    option_of_key = {question.key: question.option for question in QUESTIONS}
     device = f"workload.model.accelerators.{written.cluster.host.accelerator}.forward"
     option_of_key |= {device: "--batch-time", DECODE: "--decode"}
-    by_file = (DECODE, WORKERS) if is_of_dlio else ()
-    return advise_on_answers(written, given, option_of_key, by_file)
+    keys_of_file = (DECODE, WORKERS) if is_of_dlio else ()
+    return advise_on_answers(written, answer_of_option, option_of_key, keys_of_file)
 
 
-def _asked(answers: dict[str, str]) -> dict[str, str]:
-    """Answers from the terminal to all questions that have none yet."""
+def ask_questions(answers: dict[str, str]) -> dict[str, str]:
+    """Ask on the terminal all questions that have no answer yet; return all answers."""
     say("Press Enter where you do not know: what stands in brackets is taken.")
-    out: dict[str, str] = {}
+    typed_answers: dict[str, str] = {}
     group = ""
-    known: dict[str, str] = {}
+    answers_of_machine: dict[str, str] = {}
     for question in QUESTIONS:
-        if question.name != TOPOLOGY and question not in asked_of((answers | out)[TOPOLOGY]):
+        if question.name != TOPOLOGY and question not in questions_of(
+            (answers | typed_answers)[TOPOLOGY]
+        ):
             continue
-        pointless = question.name in {"ssd_read", "ssd_write"} and (answers | out)["ssd"] == "none"
-        if question.name in answers or pointless:
-            out[question.name] = answers.get(question.name, question.default)
+        is_pointless = (
+            question.name in {"ssd_read", "ssd_write"}
+            and (answers | typed_answers)["ssd"] == "none"
+        )
+        if question.name in answers or is_pointless:
+            typed_answers[question.name] = answers.get(question.name, question.default)
             continue
         if question.group != group:
             group = question.group
             say(f"\n{group}")
-        out[question.name] = _answer(question, known.get(question.name, question.default))
+        typed_answers[question.name] = ask_question(
+            question, answers_of_machine.get(question.name, question.default)
+        )
         if question.name == TOPOLOGY:
-            known = decided(out[TOPOLOGY])
-    guesses = SOURCE_QUESTIONS[0]
-    is_typed = any(q.behind and (answers | out).get(q.name) != q.default for q in QUESTIONS)
-    if guesses.name not in answers and is_typed:
-        say(f"\n{guesses.group}")
-        out[guesses.name] = _answer(guesses, guesses.default)
-    return answers | out
+            answers_of_machine = machine_answers(typed_answers[TOPOLOGY])
+    estimates_question = SOURCE_QUESTIONS[0]
+    is_typed = any(
+        other_question.source_kind
+        and (answers | typed_answers).get(other_question.name) != other_question.default
+        for other_question in QUESTIONS
+    )
+    if estimates_question.name not in answers and is_typed:
+        say(f"\n{estimates_question.group}")
+        typed_answers[estimates_question.name] = ask_question(
+            estimates_question, estimates_question.default
+        )
+    return answers | typed_answers
 
 
-def _answer(question: Question, default: str) -> str:
+def ask_question(question: Question, default: str) -> str:
+    """Ask a question on the terminal until its answer is valid."""
     for line in question.lines(COLUMNS)[question.measure == "" :]:
         typer.secho(f"  {line}", dim=True, err=True)
     while True:
@@ -167,10 +211,10 @@ def _answer(question: Question, default: str) -> str:
         say(f"  {problem.rule}. {problem.remedy}")
 
 
-_WORDS = {
-    **{kind: words(*of) for kind, of in CHOICES.items()},
+_WORDS_OF_KIND = {
+    **{kind: words(*choices) for kind, choices in CHOICES.items()},
     "topology": words(*SHAPES),
-    "ways": words(*WAYS, FITTING),
+    "ways": words(*STRATEGY_OF_WAY, FITTING),
 }
 """What there is of each kind of an answer that is one of few words."""
 _NAME = Annotated[Path, Argument("NAME", "Of the scenario, with or without a folder.")]
@@ -188,7 +232,7 @@ _OPTIONS = [
         metavar="VALUE",
         help=f"{question.text}. "
         + ("Needed." if question.needed else f"Default: {question.default}."),
-        autocompletion=_WORDS.get(str(question.kind)),
+        autocompletion=_WORDS_OF_KIND.get(str(question.kind)),
         rich_help_panel=question.group,
     )
     for question in (*QUESTIONS, *SOURCE_QUESTIONS)
@@ -207,7 +251,7 @@ command(
         *(
             keyword(
                 question.name,
-                Annotated[(list[str] if question.kind in LISTS else str) | None, option],
+                Annotated[(list[str] if question.kind in LIST_KINDS else str) | None, option],
                 None,
             )
             for question, option in zip(ALL_QUESTIONS.values(), _OPTIONS, strict=True)

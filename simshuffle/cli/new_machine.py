@@ -1,5 +1,7 @@
-"""The machine of a new scenario as commented YAML: a shape, of which a few numbers are known, the
-network of a file, or a machine that is there."""
+"""The machine of a new scenario as commented YAML.
+
+It begins from a shape of which a few numbers are known, the network of a file, or a machine.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +16,23 @@ from pydantic import ValidationError
 
 from simshuffle.cli.new_questions import (
     BY_NAME,
+    DATA_SHEET,
     ESTIMATE,
     MACHINE,
     NO_SSD,
-    SHEET,
-    SOURCE,
+    PROBLEM_SOURCE,
     start_of,
 )
-from simshuffle.cli.new_sources import quoted
+from simshuffle.cli.new_sources import source_lines
 from simshuffle.errors import refuse
 from simshuffle.fabric.topology import RailOptimised
 from simshuffle.spec.library import find_file, is_file
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 COLUMNS = 100
-_OF_LINKS = ("pcie", "pcie_why", "nvlink", "nvlink_why", "intra", "intra_why")
-_LINKS = {
-    name: dict(zip(_OF_LINKS, values, strict=True))
+_LINK_NAMES = ("pcie", "pcie_why", "nvlink", "nvlink_why", "intra", "intra_why")
+_LINKS_OF_ACCELERATOR = {
+    name: dict(zip(_LINK_NAMES, values, strict=True))
     for name, *values in (
         ("v100", "16 GB/s", "PCIe 3 x16", "50 GB/s", "NVLink 2 to one other, ABCI's guide",
          "21 GB/s", "4 GPUs of ABCI, from its logs"),
@@ -99,7 +101,7 @@ _LINK = """\
 {hca_bandwidth?}
   link_bandwidth: {hca_bandwidth}
   {link_source}"""
-NETWORKS = {
+NETWORK_TEXTS = {
     "fat_tree": f"""\
 topology:
   kind: fat_tree
@@ -151,156 +153,217 @@ topology:
 
 
 def machine_text(name: str, answers: Mapping[str, str], origins: Mapping[str, str]) -> str:
-    """Return the text of the machine of a scenario ``name``, from an answer to every question and
-    the sources of those that have one (`simshuffle.cli.new_sources`), by name."""
+    """Return the text of the machine of a scenario.
+
+    Args:
+        name: of the scenario.
+        answers: to every question, by name.
+        origins: sources of the answers that have one (`simshuffle.cli.new_sources`), by name.
+    """
     start = start_of(answers["topology"])
     if start == MACHINE:
         path = find_file(answers["topology"], "topologies")
-        return COPY.format(name=name, topology=answers["topology"]) + _standing_alone(path)
-    text = TEXT.replace("{network}", NETWORKS[start])
+        return COPY.format(name=name, topology=answers["topology"]) + copy_machine_text(path)
+    text = TEXT.replace("{network}", NETWORK_TEXTS[start])
     values = {
         **answers,
-        **links_of(answers["accelerator"]),
-        **(VALUES[start](answers) if start in VALUES else {}),
+        **links_of_accelerator(answers["accelerator"]),
+        **(VALUES_OF_SHAPE[start](answers) if start in VALUES_OF_SHAPE else {}),
         "path": str(Path(answers["topology"]).resolve()),
         "name": name,
-        "label": scalar(name),
-        "device": scalar(answers["accelerator"]),
-        **_sources_of_machine(answers, origins),
+        "label": yaml_scalar(name),
+        "device": yaml_scalar(answers["accelerator"]),
+        **sources_of_machine(answers, origins),
     }
     storage = WITHOUT_SSD if answers["ssd"] == NO_SSD else SSD
-    return filled(text.replace("{storage}", storage), values)
+    return fill_template(text.replace("{storage}", storage), values)
 
 
-def _sources_of_machine(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str, str]:
-    """Return the sources of the records of a machine as YAML, by what the text calls them."""
-    links = links_of(answers["accelerator"])
-    known = "as of an A100" not in links["pcie_why"]
-    kind = SHEET if known else ESTIMATE
+def sources_of_machine(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str, str]:
+    """Return the sources of the records of a machine as YAML, by their names in the template."""
+    links = links_of_accelerator(answers["accelerator"])
+    is_known = "as of an A100" not in links["pcie_why"]
+    kind = DATA_SHEET if is_known else ESTIMATE
     host = {
         f"{key}_bandwidth": f"{kind}: {links[f'{key}_why'].removesuffix(', data sheet')}"
         for key in ("pcie", "nvlink")
     }
     servers = {"read_bandwidth": origins["pfs_bandwidth"], "open_rate": origins["pfs_opens"]}
-    device = {f"{way}_bandwidth": origins[f"ssd_{way}"] for way in ("read", "write")}
+    device = {
+        f"{direction}_bandwidth": origins[f"ssd_{direction}"] for direction in ("read", "write")
+    }
     return {
-        "host_source": quoted(host, 4),
-        "pfs_source": quoted(servers, 4),
-        "ssd_source": quoted(device, 4),
-        "link_source": quoted({"link_bandwidth": origins["hca_bandwidth"]}, 4),
+        "host_source": source_lines(host, 4),
+        "pfs_source": source_lines(servers, 4),
+        "ssd_source": source_lines(device, 4),
+        "link_source": source_lines({"link_bandwidth": origins["hca_bandwidth"]}, 4),
     }
 
 
-def _standing_alone(path: Path) -> str:
-    """The text of a machine's file, in which files beside it are named by their whole path."""
+def copy_machine_text(path: Path) -> str:
+    """Return the text of a machine's file, in which files beside it are named by absolute paths."""
 
-    def whole(found: re.Match[str]) -> str:
-        beside = path.parent / found[2]
-        return f"{found[1]}{beside.resolve() if is_file(beside) else found[2]}"
+    def absolute_line(match: re.Match[str]) -> str:
+        """Return a line 'path: FILE' with the absolute path of a file beside the machine's."""
+        neighbour = path.parent / match[2]
+        return f"{match[1]}{neighbour.resolve() if is_file(neighbour) else match[2]}"
 
-    return re.sub(r"(?m)^(\s+path: )(\S+)", whole, path.read_text(encoding="utf-8"))
+    return re.sub(r"(?m)^(\s+path: )(\S+)", absolute_line, path.read_text(encoding="utf-8"))
 
 
-def links_of(accelerator: str, nvlink: str = "") -> dict[str, str]:
-    """What joins the GPUs of a host, and why that is taken: texts by name. ``nvlink`` is what a
-    machine has that is there."""
-    known = next((key for key in _LINKS if accelerator.lower().startswith(key)), None)
-    links = _LINKS[known or "a100"]
-    if known is not None:
+def links_of_accelerator(accelerator: str, nvlink: str = "") -> dict[str, str]:
+    """Return the bandwidths of the links between the GPUs of a host, and their sources, by name.
+
+    Args:
+        accelerator: name of the GPU.
+        nvlink: bandwidth that a shipped machine has; '' for a new one.
+    """
+    known_name = next(
+        (key for key in _LINKS_OF_ACCELERATOR if accelerator.lower().startswith(key)), None
+    )
+    links = _LINKS_OF_ACCELERATOR[known_name or "a100"]
+    if known_name is not None:
         return links
     if nvlink:
-        reached = 230 / 300 * parse_quantity(nvlink, Dimension.BANDWIDTH)
-        why = "estimate: the share of nvlink_bandwidth that an A100 has"
-        return {"intra": readable(reached, Dimension.BANDWIDTH), "intra_why": why}
-    return {k: f"{v}; as of an A100" if k.endswith("_why") else v for k, v in links.items()}
+        bandwidth = 230 / 300 * parse_quantity(nvlink, Dimension.BANDWIDTH)
+        reason = "estimate: the share of nvlink_bandwidth that an A100 has"
+        return {"intra": readable(bandwidth, Dimension.BANDWIDTH), "intra_why": reason}
+    return {
+        name: f"{text}; as of an A100" if name.endswith("_why") else text
+        for name, text in links.items()
+    }
 
 
-def scalar(text: str) -> str:
-    """A name as YAML, in quotes if it would be a number or the like without."""
+def yaml_scalar(text: str) -> str:
+    """Return a text as YAML, in quotes if it would be a number or the like without."""
     return yaml.safe_dump(text).splitlines()[0]
 
 
-def filled(template: str, values: Mapping[str, str]) -> str:
-    """The template with its values; a line ``{name?}`` becomes what the question ``name`` says, as
-    a comment that is indented like the line after it."""
-    out = []
+def fill_template(template: str, values: Mapping[str, str]) -> str:
+    """Return the template with its values.
+
+    A line ``{name?}`` becomes the text of the question ``name``, as a comment that is indented like
+    the line after it.
+    """
+    filled_lines = []
     lines = template.splitlines()
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
         if line.endswith("?}"):
-            indent = " " * (len(following) - len(following.lstrip())) + "# "
+            indent = " " * (len(next_line) - len(next_line.lstrip())) + "# "
             question = BY_NAME[line.strip("{?}")]
-            out += [indent + text for text in question.lines(COLUMNS - len(indent))]
+            filled_lines += [indent + text for text in question.lines(COLUMNS - len(indent))]
         else:
-            out.append(line.format_map(values))
-    return "\n".join(out) + "\n"
+            filled_lines.append(line.format_map(values))
+    return "\n".join(filled_lines) + "\n"
 
 
 # -------------------------------------------------- what shapes need beside answers: texts by name
 
 
-def _torus(answers: Mapping[str, str]) -> dict[str, str]:
-    sizes, hosts = answers["shape"].split("x"), int(answers["hosts"])
+def torus_values(answers: Mapping[str, str]) -> dict[str, str]:
+    """Return the dimensions of a torus, and the hosts of each switch, as texts by name.
+
+    Raises:
+        InputError: there are more switches than hosts.
+    """
+    sizes = answers["shape"].split("x")
+    hosts = int(answers["hosts"])
     switches = math.prod(map(int, sizes))
     if switches > hosts:
         rule = f"must have at most {hosts} switches: each needs one of the hosts"
-        refuse("--shape", rule, f"{answers['shape']} = {switches}", "Use fewer.", SOURCE)
+        refuse("--shape", rule, f"{answers['shape']} = {switches}", "Use fewer.", PROBLEM_SOURCE)
     return {"dimensions": f"[{', '.join(sizes)}]", "hosts_per_switch": str(-(-hosts // switches))}
 
 
-def _dragonfly(answers: Mapping[str, str]) -> dict[str, str]:
-    hosts, groups, hcas, ports = (int(answers[of]) for of in ("hosts", "groups", "hcas", "ports"))
-    found = _balanced(hosts, groups, hcas, ports)
-    if found is None:
-        near = sorted(range(1, min(hosts, 4096) + 1), key=lambda count: abs(count - groups))
-        fitting = next((count for count in near if _balanced(hosts, count, hcas, ports)), None)
-        remedy = "Use switches with more ports." if fitting is None else f"Use {fitting}."
+def dragonfly_values(answers: Mapping[str, str]) -> dict[str, str]:
+    """Return the switches and links of a balanced dragonfly as texts by name.
+
+    Raises:
+        InputError: the ports of a switch are too few.
+    """
+    hosts, groups, hcas, ports = (
+        int(answers[name]) for name in ("hosts", "groups", "hcas", "ports")
+    )
+    layout = balance_dragonfly(hosts, groups, hcas, ports)
+    if layout is None:
+        nearest_counts = sorted(
+            range(1, min(hosts, 4096) + 1), key=lambda count: abs(count - groups)
+        )
+        fitting_count = next(
+            (count for count in nearest_counts if balance_dragonfly(hosts, count, hcas, ports)),
+            None,
+        )
+        remedy = (
+            "Use switches with more ports." if fitting_count is None else f"Use {fitting_count}."
+        )
         rule = f"must be such that {ports} ports of a switch join {hosts} hosts with {hcas} HCAs"
-        refuse("--groups", rule, str(groups), remedy, SOURCE)
+        refuse("--groups", rule, str(groups), remedy, PROBLEM_SOURCE)
     names = ("switches_per_group", "hosts_per_switch", "global_links")
-    return dict(zip(names, map(str, found), strict=True))
+    return dict(zip(names, map(str, layout), strict=True))
 
 
-def _balanced(hosts: int, groups: int, hcas: int, ports: int) -> tuple[int, int, int] | None:
-    """Switches of a group, hosts on each and its links to other groups; None if there are too few
-    ports. A balanced dragonfly has p links to hosts on a switch, 2p switches in a group and p links
-    to other groups, with p + (2p - 1) + p ports (Kim, Dally, Scott & Abts, ISCA 2008)."""
+def balance_dragonfly(
+    hosts: int, groups: int, hcas: int, ports: int
+) -> tuple[int, int, int] | None:
+    """Return the switches of a group, the hosts of a switch and its links to other groups.
+
+    None is returned if there are too few ports. A balanced dragonfly has p links to hosts on a
+    switch, 2p switches in a group and p links to other groups, with p + (2p - 1) + p ports (Kim,
+    Dally, Scott & Abts, ISCA 2008).
+    """
     if groups > hosts:
         return None
-    on_switch = max((ports + 1) // 4 // hcas, 1)
-    switches = min(-(-hosts // (groups * on_switch)), hosts // groups)
-    on_switch = -(-hosts // (groups * switches))
-    least = max(-(-(groups - 1) // switches), 1)
-    left = ports - on_switch * hcas - (switches - 1)
-    return (switches, on_switch, min(left, max(on_switch * hcas, least))) if left >= least else None
+    hosts_per_switch = max((ports + 1) // 4 // hcas, 1)
+    switches = min(-(-hosts // (groups * hosts_per_switch)), hosts // groups)
+    hosts_per_switch = -(-hosts // (groups * switches))
+    min_global_links = max(-(-(groups - 1) // switches), 1)
+    free_ports = ports - hosts_per_switch * hcas - (switches - 1)
+    if free_ports < min_global_links:
+        return None
+    global_links = min(free_ports, max(hosts_per_switch * hcas, min_global_links))
+    return switches, hosts_per_switch, global_links
 
 
-def _rail_optimised(answers: Mapping[str, str]) -> dict[str, str]:
-    hosts, ports, taper = int(answers["hosts"]), int(answers["ports"]), float(answers["taper"])
-    up = math.floor(ports / (taper + 1) + 1e-3)
-    each = min(max(math.floor(up * taper + 1e-3), 1), hosts)
-    pods = -(-hosts // each)
-    given = {
+def rail_optimised_values(answers: Mapping[str, str]) -> dict[str, str]:
+    """Return pods and spines of a rail-optimised network as texts by name.
+
+    Raises:
+        InputError: the ports of a switch are too few.
+    """
+    hosts = int(answers["hosts"])
+    ports = int(answers["ports"])
+    taper = float(answers["taper"])
+    ports_up = math.floor(ports / (taper + 1) + 1e-3)
+    hosts_per_pod = min(max(math.floor(ports_up * taper + 1e-3), 1), hosts)
+    pods = -(-hosts // hosts_per_pod)
+    topology = {
         "kind": "rail_optimised",
         "hosts": hosts,
         "rails": int(answers["hcas"]),
         "ports": ports,
         "taper": taper,
         "link_bandwidth": answers["hca_bandwidth"],
-        "hosts_per_pod": each,
+        "hosts_per_pod": hosts_per_pod,
         "pods": pods,
     }
-    possible = []
+    valid_topologies = []
     for layout in ("shared", "rail", "pod"):
         with suppress(ValidationError):
-            possible.append(RailOptimised.model_validate({**given, "spine_layout": layout}))
-    if not possible:
+            valid_topologies.append(
+                RailOptimised.model_validate({**topology, "spine_layout": layout})
+            )
+    if not valid_topologies:
         rule = (
             f"must be enough for {hosts} hosts with {answers['hcas']} HCAs, and spines above them"
         )
         remedy = "Use switches with more ports, another --taper, or --topology fat_tree."
-        refuse("--ports", rule, str(ports), remedy, SOURCE)
-    layout = possible[0].spine_layout
-    return {"hosts_per_pod": str(each), "pods": str(pods), "spine_layout": layout}
+        refuse("--ports", rule, str(ports), remedy, PROBLEM_SOURCE)
+    layout = valid_topologies[0].spine_layout
+    return {"hosts_per_pod": str(hosts_per_pod), "pods": str(pods), "spine_layout": layout}
 
 
-VALUES = {"dragonfly": _dragonfly, "rail_optimised": _rail_optimised, "torus": _torus}
+VALUES_OF_SHAPE = {
+    "dragonfly": dragonfly_values,
+    "rail_optimised": rail_optimised_values,
+    "torus": torus_values,
+}

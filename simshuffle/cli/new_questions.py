@@ -1,27 +1,28 @@
-"""What a new scenario asks about a machine and a training, and what to answer where one does not
-know: the one table of the prompts, the options and the comments."""
+"""The questions about a new scenario: the one table of the prompts, the options and the comments.
+
+Each says what to answer where the user does not know.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.cli.common import NAME_RULE, is_name
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem
 from simshuffle.spec.library import is_file, shipped_names, suggest_nearest
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.study.options import between_commas
 
 if TYPE_CHECKING:
-    from simshuffle.fabric.topology.base import Interconnect
+    pass
 
 SHAPES = ("fat_tree", "dragonfly", "rail_optimised", "torus")
 NETWORK, MACHINE = "network", "machine"
 """From what a new machine begins: a shape with a few numbers, a network's file, or a machine."""
-NETWORKS, MACHINES = (".json", ".graphml", ".xml"), (".yaml", ".yml")
+NETWORK_SUFFIXES, MACHINE_SUFFIXES = (".json", ".graphml", ".xml"), (".yaml", ".yml")
 """What names of files of a network end with, and those of a machine."""
 CHOICES = {
     "format": ("jpeg", "raw"),
@@ -29,7 +30,7 @@ CHOICES = {
     "overlap": ("ddp", "horovod", "none"),
 }
 """The words of the kinds of which an answer is one."""
-WAYS = {
+STRATEGY_OF_WAY = {
     "global-pfs": "global_shuffle",
     "global-ssd": "global_shuffle:source=ssd",
     "local": "local_shuffle",
@@ -40,99 +41,108 @@ NO_SSD = "none"
 BY_FORMAT = "format"
 """The answer that decoding costs what follows from the format of the samples."""
 NONE = "none"
-MEASURED, SHEET, ESTIMATE = "measured", "data sheet", "estimate"
+MEASURED, DATA_SHEET, ESTIMATE = "measured", "data sheet", "estimate"
 """What stands behind a number, as `simshuffle.job.uncertainty` reads it from a source."""
-SOURCES = "Sources"
+SOURCES_GROUP = "Sources"
 """The group of the questions about what stands behind numbers, which decides intervals."""
 ALL_RANKS = "all"
 FITTING = "fitting"
-OFFERED = ("global-pfs", "global-ssd", "local", "partial-0.1")
+OFFERED_WAYS = ("global-pfs", "global-ssd", "local", "partial-0.1")
 """The ways of `FITTING`, as far as hosts have room for what they hold."""
-SOURCE = "new scenario"
+PROBLEM_SOURCE = "new scenario"
 """What problems with answers are found in."""
 
 
-QUANTITY_OR: dict[Any, tuple[Any, str]] = {
+QUANTITY_OR_WORD: dict[Any, tuple[Any, str]] = {
     "ssd": (Dimension.NBYTES, NO_SSD),
     "decode": (Dimension.SECONDS, BY_FORMAT),
 }
 """The dimension of an answer that is a quantity or a word, and that word, by the kind."""
 
 
-def _list_of(each: str) -> str:
-    return rf"({each})(\s*,\s*({each}))*"
+def list_pattern(item_pattern: str) -> str:
+    """Return a pattern of items between commas."""
+    return rf"({item_pattern})(\s*,\s*({item_pattern}))*"
 
 
 _COUNT = r"[1-9][0-9]{0,14}"
 _SIDE = r"([2-9]|[1-9][0-9]{1,3})"
-_ANSWERS = {
+_PARTIAL = r"partial-(0(\.\d+)?|1(\.0+)?|\.\d+)"
+_RUN_NAMES = "|".join(STRATEGY_OF_WAY)
+_ANSWER_PATTERNS = {
     "count": (_COUNT, "must be a whole number, at least 1"),
     "number": (r"[1-9][0-9]{0,3}(\.[0-9]{1,9})?", "must be a number, at least 1"),
     "shape": (f"{_SIDE}(x{_SIDE})*", "must be whole numbers from 2 on with x between them"),
     **{
-        kind: ("|".join(of), f"must be {', '.join(of[:-1])} or {of[-1]}")
-        for kind, of in CHOICES.items()
+        kind: ("|".join(choices), f"must be {', '.join(choices[:-1])} or {choices[-1]}")
+        for kind, choices in CHOICES.items()
     },
     "ways": (
-        f"{FITTING}|" + _list_of("|".join([*WAYS, r"partial-(0(\.\d+)?|1(\.0+)?|\.\d+)"])),
-        f"must be names between commas, of {', '.join(WAYS)} and partial-Q with Q from 0 to 1; or"
-        f" {FITTING}",
+        f"{FITTING}|{list_pattern(f'{_RUN_NAMES}|{_PARTIAL}')}",
+        f"must be names between commas, of {', '.join(STRATEGY_OF_WAY)} and partial-Q with Q from"
+        f" 0 to 1; or {FITTING}",
     ),
     "inputs": (
-        f"{NONE}|" + _list_of("[a-z-]+"),
+        f"{NONE}|" + list_pattern("[a-z-]+"),
         f"must be names of options between commas, such as batch-time; or {NONE}",
     ),
     "ranks": (
-        _list_of(f"{_COUNT}|{ALL_RANKS}"),
+        list_pattern(f"{_COUNT}|{ALL_RANKS}"),
         f"must be whole numbers, at least 1, between commas; or {ALL_RANKS}",
     ),
 }
 """What answers of a kind look like, and that in words."""
-LISTS = ("ways", "inputs", "ranks")
+LIST_KINDS = ("ways", "inputs", "ranks")
 """Kinds of answers that may name several things."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One thing that is asked."""
+    """A question about a new scenario: its option, its default, and how to find the answer."""
 
     name: str  # of the answer; the option has hyphens for its underscores
     group: str  # what it is about
-    at: str  # dotted key of the scenario that it decides
+    key: str  # dotted key of the scenario that it decides
     text: str  # what is asked
-    kind: Dimension | str  # of the answer: a quantity, one of `_ANSWERS`, name, topology or ssd
+    # of the answer: a quantity, one of `_ANSWER_PATTERNS`, name, topology or ssd
+    kind: Dimension | str
     default: str  # what to write if one does not know it
-    why: str  # where the default is from
+    default_source: str  # where the default is from
     measure: str = ""  # a command that tells
     needed: bool = False  # whether a script must answer it, as nobody else can know
     # of a number that is given: whether a user measures it, or reads it from a data sheet; '' for
     # what is counted or chosen
-    behind: str = ""
+    source_kind: str = ""
     # of what new machine it is asked, as in `start_of`; of any if empty
-    of: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
 
     @property
     def option(self) -> str:
-        """How it is answered on the command line."""
+        """The option of the command line that answers it."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def advice(self) -> str:
-        """What to write if one does not know it."""
-        return f"Unknown? Write {self.default} ({self.why})."
+        """A sentence on what to write if the user does not know the answer."""
+        return f"Unknown? Write {self.default} ({self.default_source})."
 
     def lines(self, columns: int) -> list[str]:
-        """What is asked, how to find out (below it if it needs more columns), and the advice."""
-        head = [f"{self.text}.", *([f"Measure: {self.measure}"] if self.measure else [])]
-        joined = " ".join(head)
-        return [*([joined] if len(joined) <= columns else head), self.advice]
+        """Return the question, the command that measures its answer, and the advice, as lines.
+
+        The command stands in a line of its own if it does not fit into ``columns``.
+        """
+        question_and_command = [f"{self.text}."]
+        if self.measure:
+            question_and_command.append(f"Measure: {self.measure}")
+        joined = " ".join(question_and_command)
+        return [*([joined] if len(joined) <= columns else question_and_command), self.advice]
 
     def problem(self, answer: str) -> Problem | None:
-        """What is wrong with an answer; None if nothing is."""
+        """Return the problem with an answer; None if there is none."""
         if self.kind == "topology":
-            return _start_problem(self.option, answer)
-        if isinstance(self.kind, Dimension) or self.kind in QUANTITY_OR:
-            dimension, word = QUANTITY_OR.get(self.kind, (self.kind, ""))
+            return start_problem(self.option, answer)
+        if isinstance(self.kind, Dimension) or self.kind in QUANTITY_OR_WORD:
+            dimension, word = QUANTITY_OR_WORD.get(self.kind, (self.kind, ""))
             rule = quantity_rule(answer, dimension)
             rule = rule or "must not be divided" * bool(re.search(r"/\s*[0-9_]+$", answer))
             if rule and word:
@@ -140,30 +150,37 @@ class Question:
         elif self.kind == "name":
             rule = "" if is_name(answer) else NAME_RULE
         else:
-            pattern, rule = _ANSWERS[self.kind]
+            pattern, rule = _ANSWER_PATTERNS[self.kind]
             rule = "" if re.fullmatch(pattern, answer) else rule
         remedy = f"For example {self.default}."
         return Problem(self.option, rule, repr(answer), remedy) if rule else None
 
 
-def _start_problem(option: str, topology: str) -> Problem | None:
-    there, machines = is_file(Path(topology)), shipped_names("topologies")
-    suffix = Path(topology).suffix
-    if topology in (*SHAPES, *machines) or (there and suffix in NETWORKS + MACHINES):
+def start_problem(option: str, topology: str) -> Problem | None:
+    """Return the problem with what a machine begins from; None if there is none."""
+    exists = is_file(Path(topology))
+    has_suffix = Path(topology).suffix in NETWORK_SUFFIXES + MACHINE_SUFFIXES
+    machine_names = shipped_names("topologies")
+    if topology in (*SHAPES, *machine_names) or (exists and has_suffix):
         return None
     rule = f"must be {', '.join(SHAPES)}, the name of a machine, or a file"
-    if there:
-        rule = f"must be a file of a machine ({MACHINES[0]}) or of a network ({NETWORKS[0]})"
+    if exists:
+        rule = (
+            f"must be a file of a machine ({MACHINE_SUFFIXES[0]}) or of a network"
+            f" ({NETWORK_SUFFIXES[0]})"
+        )
         remedy = f"Import it: simshuffle machine import {topology} --out fabric.yaml."
-    elif suffix in NETWORKS + MACHINES:
+    elif has_suffix:
         rule, remedy = "no such file", "Name it from the working directory."
     else:
-        remedy = suggest_nearest(topology, [*SHAPES, *machines])
+        remedy = suggest_nearest(topology, [*SHAPES, *machine_names])
     return Problem(option, rule, repr(topology), remedy)
 
 
 def quantity_rule(answer: str, dimension: Dimension) -> str:
-    """What an answer breaks that must be a quantity above 0; '' if it is one."""
+    """Return the rule that an answer breaks which must be a quantity above 0; '' if it breaks
+    none.
+    """
     try:
         return "" if parse_quantity(answer, dimension) > 0 else "must be greater than 0"
     except UnitError as error:
@@ -181,52 +198,53 @@ QUESTIONS = (
              " or file (.yaml); or a network's file (.json, .graphml)", "topology", "fat_tree",
              "what most InfiniBand clusters have"),
     Question("hosts", "Machine", "cluster.topology.hosts", "Hosts", "count", "64",
-             "an example", "sinfo -h -o %D", needed=True, of=SHAPES),
+             "an example", "sinfo -h -o %D", needed=True, starts=SHAPES),
     Question("gpus", "Machine", "cluster.host.gpus", "GPUs of a host", "count", "4",
-             "as on ABCI, Perlmutter and JUWELS Booster", "nvidia-smi -L", of=_HOSTS),
+             "as on ABCI, Perlmutter and JUWELS Booster", "nvidia-smi -L", starts=_HOSTS),
     Question("accelerator", "Machine", "cluster.host.accelerator", "What the GPUs are called",
              "name", "a100", "a name; v100, a100 and h100 set PCIe and NVLink too",
-             "nvidia-smi -L", of=_HOSTS),
+             "nvidia-smi -L", starts=_HOSTS),
     Question("cores", "Machine", "cluster.host.cores", "Cores of a host", "count", "64",
-             "Perlmutter, one EPYC 7763", "nproc", of=_HOSTS),
+             "Perlmutter, one EPYC 7763", "nproc", starts=_HOSTS),
     Question("memory", "Machine", "cluster.memory.capacity", "Memory of a host", _DATA, "256 GB",
-             "Perlmutter", "free -h", of=_HOSTS),
+             "Perlmutter", "free -h", starts=_HOSTS),
     Question("hcas", "Machine", "cluster.host.hcas", "Network adapters (HCAs) of a host",
-             "count", "2", "as on ABCI and Perlmutter", "ibstat -l", of=_HOSTS),
+             "count", "2", "as on ABCI and Perlmutter", "ibstat -l", starts=_HOSTS),
     Question("hca_bandwidth", "Machine", "cluster.topology.link_bandwidth",
              "Bandwidth of an adapter", _RATE, "25 GB/s",
-             "HDR200; EDR and HDR100 have 12.5 GB/s, NDR 50 GB/s", "ib_write_bw", of=SHAPES,
-             behind=SHEET),
+             "HDR200; EDR and HDR100 have 12.5 GB/s, NDR 50 GB/s", "ib_write_bw", starts=SHAPES,
+             source_kind=DATA_SHEET),
     Question("ports", "Machine", "cluster.topology.ports", "Ports of a switch", "count", "40",
-             "HDR, as in topologies/selene.yaml; EDR has 36, NDR 64", "ibswitches", of=SHAPES[:3]),
+             "HDR, as in topologies/selene.yaml; EDR has 36, NDR 64", "ibswitches",
+             starts=SHAPES[:3]),
     Question("taper", "Machine", "cluster.topology.taper",
              "Links below a leaf switch to one above it", "number", "1",
              "full bisection, as in topologies/selene.yaml", "iblinkinfo",
-             of=("fat_tree", "rail_optimised")),
+             starts=("fat_tree", "rail_optimised")),
     Question("groups", "Machine", "cluster.topology.groups", "Groups of the dragonfly",
              "count", "4", "an example; often a group is a cabinet or two", needed=True,
-             of=("dragonfly",)),
+             starts=("dragonfly",)),
     Question("shape", "Machine", "cluster.topology.shape",
              "Switches of the torus in every dimension, with x between them", "shape", "4x4x4",
-             "an example", needed=True, of=("torus",)),
+             "an example", needed=True, starts=("torus",)),
     Question("pfs_bandwidth", "Machine", f"{_PFS}.read_bandwidth",
              "What all servers of the parallel file system read", _RATE, "77 GB/s",
-             "ABCI, topologies/abci.yaml", f"{_IOR} -o /pfs/file", of=_HOSTS,
-             behind=MEASURED),
+             "ABCI, topologies/abci.yaml", f"{_IOR} -o /pfs/file", starts=_HOSTS,
+             source_kind=MEASURED),
     Question("pfs_opens", "Machine", f"{_PFS}.open_rate", "Files that they open a second",
              Dimension.FREQUENCY, "43 k/s", "ABCI, from its training logs",
-             "mdtest -n 1000 -i 5 -F -w 110000 -e 110000 -d /pfs/folder", of=_HOSTS,
-             behind=MEASURED),
+             "mdtest -n 1000 -i 5 -F -w 110000 -e 110000 -d /pfs/folder", starts=_HOSTS,
+             source_kind=MEASURED),
     Question("ssd", "Machine", f"{_SSD}.capacity", f"SSD of a host, or {NO_SSD}", "ssd", "1.6 TB",
-             "ABCI, Intel DC P4600", "df -h", of=_HOSTS),
+             "ABCI, Intel DC P4600", "df -h", starts=_HOSTS),
     Question("ssd_read", "Machine", f"{_SSD}.read_bandwidth", "What the SSD reads", _RATE,
              "3.2 GB/s", "ABCI, data sheet of the Intel DC P4500", f"{_IOR} -o /local/file",
-             of=_HOSTS,
-             behind=MEASURED),
+             starts=_HOSTS,
+             source_kind=MEASURED),
     Question("ssd_write", "Machine", f"{_SSD}.write_bandwidth", "What the SSD writes", _RATE,
              "1.325 GB/s", "ABCI, data sheet of the Intel DC P4600", f"{_IOR} -o /local/file",
-             of=_HOSTS,
-             behind=MEASURED),
+             starts=_HOSTS,
+             source_kind=MEASURED),
     Question("samples", "Data set", "workload.dataset.num_samples", "Samples", "count", "1281167",
              "ImageNet-1K", "find FOLDER -type f | wc -l", needed=True),
     Question("sample_size", "Data set", "workload.dataset.sample_size.mean",
@@ -238,7 +256,7 @@ QUESTIONS = (
     Question("decode", "Data set", "workload.dataset.format",
              "Time of one core to decode and transform a sample, or format", "decode", BY_FORMAT,
              "as ImageNet's JPEGs, or a copy of raw; transforms add to it",
-             "simshuffle machine probe FOLDER", behind=MEASURED),
+             "simshuffle machine probe FOLDER", source_kind=MEASURED),
     Question("workers", "Data set", "workload.loader.workers",
              "Loader workers of a rank (num_workers)", "count", "4",
              "as the authors' loaders; each loads 2 batches ahead, as PyTorch's"),
@@ -248,7 +266,7 @@ QUESTIONS = (
              "Time of a batch, data at hand: forward, backward, update", _TIME, "23.1 ms",
              "the catalog's ResNet-50, 64 images, A100, mixed precision",
              "a loop of 100 batches, whose data is in memory", needed=True,
-             behind=MEASURED),
+             source_kind=MEASURED),
     Question("timed", "Model", "workload.allreduce.overlap",
              "How that was timed: one_gpu, or distributed (DDP's hooks and slow-down are in it)",
              "timed", "one_gpu", "a loop without DistributedDataParallel"),
@@ -264,20 +282,20 @@ QUESTIONS = (
     Question("epochs", "Comparison", "epochs", "Epochs", "count", "2",
              "a cold one, and one like all that follow"),
     Question("ways", "Comparison", "sweep.workload.exchange",
-             f"Ways to shuffle, between commas: {', '.join(WAYS)} and partial-Q, Q from 0 to 1; or"
-             f" {FITTING}", "ways", FITTING,
-             f"of {', '.join(OFFERED)} those for which hosts have room"),
+             f"Ways to shuffle, between commas: {', '.join(STRATEGY_OF_WAY)} and partial-Q, Q from"
+             f" 0 to 1; or {FITTING}", "ways", FITTING,
+             f"of {', '.join(OFFERED_WAYS)} those for which hosts have room"),
 )  # fmt: skip
 """In the order in which they are asked and written."""
 BY_NAME = {question.name: question for question in QUESTIONS}
 SOURCE_QUESTIONS = (
-    Question("estimated", SOURCES, "source",
+    Question("estimated", SOURCES_GROUP, "source",
              "Guesses among the numbers above, between commas (batch-time, pfs-opens, ...)",
              "inputs", NONE, "what you typed counts as measured, adapters as of a data sheet"),
-    Question("measured", SOURCES, "source",
+    Question("measured", SOURCES_GROUP, "source",
              "Measured numbers among those that are from data sheets otherwise (hca-bandwidth)",
              "inputs", NONE, "batch, decoding and storage are measured if they are given"),
-    Question("data_sheet", SOURCES, "source",
+    Question("data_sheet", SOURCES_GROUP, "source",
              "Numbers from data sheets among those that are measured otherwise (ssd-read, ...)",
              "inputs", NONE, "the bandwidth of an adapter is from one if it is given"),
 )  # fmt: skip
@@ -285,90 +303,18 @@ SOURCE_QUESTIONS = (
 
 
 def start_of(topology: str) -> str:
-    """Which of `SHAPES` an answer names, or whether `NETWORK` or `MACHINE`."""
+    """Return what a machine begins from: one of `SHAPES`, `NETWORK` or `MACHINE`."""
     if topology in SHAPES:
         return topology
-    return NETWORK if Path(topology).suffix in NETWORKS else MACHINE
+    return NETWORK if Path(topology).suffix in NETWORK_SUFFIXES else MACHINE
 
 
-def asked_of(topology: str) -> list[Question]:
-    """The questions about a new machine that begins so, in their order."""
+def questions_of(topology: str) -> list[Question]:
+    """Return the questions about a new machine that begins from ``topology``, in their order."""
     start = start_of(topology)
-    return [question for question in QUESTIONS if not question.of or start in question.of]
+    return [question for question in QUESTIONS if not question.starts or start in question.starts]
 
 
-def listed(answer: str) -> list[str]:
-    """What stands between the commas of an answer, each once."""
+def split_answer(answer: str) -> list[str]:
+    """Return the words between the commas of an answer, each once."""
     return between_commas([answer])
-
-
-def decided(topology: str) -> dict[str, str]:
-    """Answers, by the names of their questions, that a network's file or a machine decides; none of
-    a shape. Raises an InputError if it is not valid."""
-    start = start_of(topology)
-    if start == NETWORK:
-        from simshuffle.fabric.topology import Custom
-
-        return _of_network(Custom(kind="custom", path=topology))
-    if start != MACHINE:
-        return {}
-    from simshuffle.job.scenario.scenario import machine_of
-
-    cluster = machine_of(topology)
-    return {
-        **_of_network(cluster.topology),
-        "gpus": str(cluster.host.gpus),
-        "accelerator": cluster.host.accelerator,
-        "hcas": str(cluster.host.hcas),
-        "nvlink": readable(cluster.host.nvlink_bandwidth, Dimension.BANDWIDTH),
-        "memory": readable(cluster.memory.capacity, Dimension.NBYTES),
-        "ssd": readable(cluster.ssd.capacity, Dimension.NBYTES),
-    }
-
-
-def _of_network(topology: Interconnect) -> dict[str, str]:
-    """Hosts, links of a host, and the slowest of those."""
-    each = getattr(topology, "link_bandwidth", None)
-    if each is None:
-        graph = topology.graph()
-        hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
-        each = min(bandwidth for *_, bandwidth in graph.edges(hosts, data="bandwidth"))
-    return {
-        "hosts": str(topology.num_hosts),
-        "hcas": str(topology.links_per_host),
-        "hca_bandwidth": readable(each, Dimension.BANDWIDTH),
-    }
-
-
-def answered(given: Mapping[str, str]) -> dict[str, str]:
-    """An answer to every question: that given, or the default; and what a network's file or a
-    machine decides (`decided`). Raises an InputError if an answer is missing that only the user
-    knows, is not asked for, or is not valid."""
-    given = {name: " ".join(answer.split()) for name, answer in given.items()}
-    topology = given.get("topology", BY_NAME["topology"].default)
-    if problem := BY_NAME["topology"].problem(topology):
-        raise InputError(problem, SOURCE)  # it decides what else is asked
-    asked = asked_of(topology)
-    found = [_problem(question, given, topology, question in asked) for question in QUESTIONS]
-    if problems := [problem for problem in found if problem]:
-        raise InputError(problems, SOURCE)
-    defaults = {question.name: question.default for question in QUESTIONS}
-    return {**defaults, **decided(topology), **given}
-
-
-def _problem(
-    question: Question, given: Mapping[str, str], topology: str, asked: bool
-) -> Problem | None:
-    """What is wrong with the answer to a question; None if nothing is."""
-    answer = given.get(question.name)
-    if asked and answer is not None:
-        return question.problem(answer)
-    if asked and question.needed:
-        return Problem(question.option, f"is required: {question.text}", remedy=question.advice)
-    if answer is None:
-        return None
-    rule = f"is not asked where --topology is {topology}"
-    remedy = "Leave it out, and change the machine that is written."
-    if topology in SHAPES:
-        remedy = f"Leave it out: it is for {', '.join(question.of)}."
-    return Problem(question.option, rule, answer, remedy)

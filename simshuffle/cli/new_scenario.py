@@ -8,28 +8,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from simshuffle.cli.common import write_together
-from simshuffle.cli.new_machine import COLUMNS, filled, links_of, machine_text, scalar
+from simshuffle.cli.common import write_files
+from simshuffle.cli.new_answers import complete_answers
+from simshuffle.cli.new_machine import (
+    COLUMNS,
+    fill_template,
+    links_of_accelerator,
+    machine_text,
+    yaml_scalar,
+)
 from simshuffle.cli.new_questions import (
     ALL_RANKS,
     BY_FORMAT,
     FITTING,
     NO_SSD,
-    OFFERED,
+    OFFERED_WAYS,
+    PROBLEM_SOURCE,
     QUESTIONS,
-    SOURCE,
-    WAYS,
-    answered,
-    listed,
+    STRATEGY_OF_WAY,
+    split_answer,
 )
-from simshuffle.cli.new_sources import quoted, sources
+from simshuffle.cli.new_sources import source_lines, sources_of_inputs
 from simshuffle.errors import InputError
 from simshuffle.fabric.allreduce import Ddp, Horovod
 from simshuffle.job.plan.holding import HeldStrategy, list_alternatives
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
-BATCHES_AHEAD = 2
+BATCHES_PER_WORKER = 2
 """Batches that a worker loads ahead (prefetch_factor of PyTorch's DataLoader)."""
 _ALLREDUCE_SHARE = 0.85
 """Of the adapters of a host, what an allreduce over hosts reaches: 84.8 of 100 GB/s with 4 HDR200
@@ -87,10 +93,10 @@ workload:
     protocols: nccl_2.7  # LL and LL128 where they are faster, by the same table
 {overlap?}
     {added}"""
-STAGING = "\n  staging: {target: memory}  # the hosts have no SSD"
+STAGING_LINE = "\n  staging: {target: memory}  # the hosts have no SSD"
 
 
-TIMED = {
+TEXTS_OF_TIMING = {
     "one_gpu": (
         "on one GPU",
         "# It makes a batch that was timed on one GPU longer: by hooks, and by the share slowdown\n"
@@ -105,84 +111,115 @@ TIMED = {
 """What is said of a batch time, and of what an overlap adds to it, by how it was timed."""
 
 
-def drafts(name: str, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The texts of the scenario ``name`` and of its machine, by the names of their files; and a
-    sentence for each strategy that is left out, as hosts have no room for it. ``given`` are answers
-    by the names of the questions; those that have a default may be missing. Raises an InputError if
-    an answer is missing or not valid, or they do not make a scenario."""
-    answers = answered(given)
-    fitting = answers["ways"] == FITTING
+def draft_texts(
+    name: str, user_answers: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the texts of a scenario and of its machine, by the names of their files.
+
+    Args:
+        name: of the scenario.
+        user_answers: by the names of the questions; those that have a default may be missing.
+
+    Returns:
+        The texts; and a sentence for each strategy that is left out, as hosts have no room for it.
+
+    Raises:
+        InputError: an answer is missing or not valid, or they do not make a scenario.
+    """
+    answers = complete_answers(user_answers)
+    only_fitting = answers["ways"] == FITTING
     strategies = [
-        WAYS.get(way) or f"partial_local_shuffle:exchange_fraction={way.partition('-')[2]}"
-        for way in (OFFERED if fitting else listed(answers["ways"]))
+        STRATEGY_OF_WAY.get(run_name)
+        or f"partial_local_shuffle:exchange_fraction={run_name.partition('-')[2]}"
+        for run_name in (OFFERED_WAYS if only_fitting else split_answer(answers["ways"]))
     ]
-    ranks = _ranks(answers)
-    origins = sources(given)
-    derived = {**_derived(name, answers), **_loading(answers, origins)}
-    text = filled(SCENARIO, {**answers, **derived, "first": strategies[0]})
+    ranks = requested_ranks(answers)
+    origins = sources_of_inputs(user_answers)
+    derived = {**derived_values(name, answers), **loading_values(answers, origins)}
+    text = fill_template(SCENARIO, {**answers, **derived, "first": strategies[0]})
     texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers, origins)}
-    options = {question.at: question.option for question in QUESTIONS}
-    options |= {"workload.exchange": "--ways", "cluster.host": "--hcas"}
+    option_of_key = {question.key: question.option for question in QUESTIONS}
+    option_of_key |= {"workload.exchange": "--ways", "cluster.host": "--hcas"}
     too_large: dict[str, HeldStrategy] = {}
-    if fitting:
-        scenario = checked(texts, options, SOURCE)
-        each = [of for count in ranks for of in list_alternatives(scenario, count)]
-        too_large = {of.exchange: of for of in each if not of.fits}
+    if only_fitting:
+        scenario = check_texts(texts, option_of_key, PROBLEM_SOURCE)
+        too_large = {
+            alternative.exchange: alternative
+            for count in ranks
+            for alternative in list_alternatives(scenario, count)
+            if not alternative.fits
+        }
         strategies = [strategy for strategy in strategies if strategy not in too_large]
-    left_out = tuple(f"Left out: {of}." for of in too_large.values())
-    texts[f"{name}.yaml"] = text + _sweep(ranks, strategies, left_out)
-    checked(texts, options, SOURCE)
-    return texts, left_out
+    unfit_sentences = tuple(f"Left out: {strategy}." for strategy in too_large.values())
+    texts[f"{name}.yaml"] = text + sweep_lines(ranks, strategies, unfit_sentences)
+    check_texts(texts, option_of_key, PROBLEM_SOURCE)
+    return texts, unfit_sentences
 
 
-def checked(texts: Mapping[str, str], origins: Mapping[str, str], source: str) -> Scenario:
-    """The scenario of texts by the names of their files, of which it is the first, and its machine
-    another, with all runs. For messages, ``origins`` say what decides a dotted key, and ``source``
-    what the texts are made from. Raises an InputError if they do not make a scenario."""
+def check_texts(texts: Mapping[str, str], origins: Mapping[str, str], source: str) -> Scenario:
+    """Return the scenario that some texts make, with all its runs and its machine.
+
+    Args:
+        texts: by the names of their files; the first is the scenario, another its machine.
+        origins: what decides a dotted key, for errors.
+        source: what the texts are made from, for errors.
+
+    Raises:
+        InputError: they do not make a scenario.
+    """
     with tempfile.TemporaryDirectory() as folder:
         try:
-            scenario = load_scenario(write_together(Path(folder), texts)[0])
+            scenario = load_scenario(write_files(Path(folder), texts)[0])
             scenario.runs()
         except InputError as error:
-            problems = [replace(p, path=origins.get(p.path, p.path)) for p in error.problems]
+            problems = [
+                replace(problem, path=origins.get(problem.path, problem.path))
+                for problem in error.problems
+            ]
             raise InputError(problems, source) from None
     return scenario
 
 
-def _ranks(answers: Mapping[str, str]) -> list[int]:
-    """The numbers of ranks that are asked for, each once."""
+def requested_ranks(answers: Mapping[str, str]) -> list[int]:
+    """Return the numbers of ranks that the answers ask for, each once."""
     machine = int(answers["hosts"]) * int(answers["gpus"])
-    given = (machine if each == ALL_RANKS else int(each) for each in listed(answers["ranks"]))
-    return list(dict.fromkeys(given))
+    rank_counts = (
+        machine if count == ALL_RANKS else int(count) for count in split_answer(answers["ranks"])
+    )
+    return list(dict.fromkeys(rank_counts))
 
 
-def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:
-    """What follows from the answers: texts by name."""
+def derived_values(name: str, answers: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of the template that follow from the answers, by name."""
     adapters = int(answers["hcas"]) * parse_quantity(answers["hca_bandwidth"], Dimension.BANDWIDTH)
-    ranks, timed_on = _ranks(answers), TIMED[answers["timed"]][0]
+    ranks = requested_ranks(answers)
+    timed_on, _ = TEXTS_OF_TIMING[answers["timed"]]
     return {
         "name": name,
-        "label": scalar(name),
-        "device": scalar(answers["accelerator"]),
+        "label": yaml_scalar(name),
+        "device": yaml_scalar(answers["accelerator"]),
         "ranks": str(max(ranks)),
         "gpu_counts": ", ".join(map(str, ranks)),
         "many": f"{int(answers['samples']):,}",
         "thirds": str(3 * int(answers["batch_size"])),
-        **links_of(answers["accelerator"], answers.get("nvlink", "")),
+        **links_of_accelerator(answers["accelerator"], answers.get("nvlink", "")),
         "inter": readable(_ALLREDUCE_SHARE * adapters, Dimension.BANDWIDTH),
-        "staging": STAGING if answers["ssd"] == NO_SSD else "",
+        "staging": STAGING_LINE if answers["ssd"] == NO_SSD else "",
         "timed_on": timed_on,
-        "added": _overlap(answers["overlap"], answers["timed"]),
+        "added": overlap_lines(answers["overlap"], answers["timed"]),
     }
 
 
-def _loading(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str, str]:
-    """Return what was said of decoding, which is a comment where nothing was, of loader workers,
-    and where numbers are from."""
-    decode, workers = answers["decode"], int(answers["workers"])
+def loading_values(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of the template on decoding, loader workers and sources, by name.
+
+    Decoding is a comment where no answer gives it.
+    """
+    decode = answers["decode"]
+    workers = int(answers["workers"])
     decoding = "# decode: 1 ms"
     if decode != BY_FORMAT:
-        decoding = f"decode: {decode}\n    {quoted({'decode': origins['decode']}, 6)}"
+        decoding = f"decode: {decode}\n    {source_lines({'decode': origins['decode']}, 6)}"
     buses = {
         "intra_host_bus_bandwidth": "estimate: of hosts like these, measured elsewhere",
         "inter_host_bus_bandwidth": "estimate: 0.85 of the adapters, as measured on A100 and HDR",
@@ -190,31 +227,35 @@ def _loading(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str
     return {
         "decoding": decoding,
         "workers": str(workers),
-        "prefetch": str(BATCHES_AHEAD * workers),
-        "model_source": quoted({"accelerators": origins["batch_time"]}, 6),
-        "allreduce_source": quoted(buses, 6),
+        "prefetch": str(BATCHES_PER_WORKER * workers),
+        "model_source": source_lines({"accelerators": origins["batch_time"]}, 6),
+        "allreduce_source": source_lines(buses, 6),
     }
 
 
-def _overlap(kind: str, timed: str) -> str:
-    """The lines of the overlap, with what it adds to the batch time that is given."""
+def overlap_lines(kind: str, timed: str) -> str:
+    """Return the lines of the overlap, with what it adds to the batch time that was answered."""
     if kind == "none":
         return "overlap: none"
     rule = Ddp(kind="ddp") if kind == "ddp" else Horovod(kind="horovod")
     hooks, slowdown = (rule.hooks, rule.slowdown) if timed == "one_gpu" else (0.0, 0.0)
     added = f"hooks: {readable(hooks, Dimension.SECONDS)}, slowdown: {slowdown:g}"
-    return f"{TIMED[timed][1]}    overlap: {{kind: {kind}, {added}}}"
+    return f"{TEXTS_OF_TIMING[timed][1]}    overlap: {{kind: {kind}, {added}}}"
 
 
-def _sweep(ranks: Sequence[int], strategies: Sequence[str], left_out: Sequence[str]) -> str:
-    """The sweep over what has several values; '' if nothing has. What is ``left_out`` stands in
-    comments."""
+def sweep_lines(
+    ranks: Sequence[int], strategies: Sequence[str], unfit_sentences: Sequence[str]
+) -> str:
+    """Return the sweep over ranks and strategies that have several values; '' if none has.
+
+    The sentences on strategies without room are comments.
+    """
     lines = [f"  world_size: {[*ranks]}"] if ranks[1:] else []
     if strategies[1:]:
-        lines += ["  workload.exchange:", *(f"    - {of}" for of in strategies)]
+        lines += ["  workload.exchange:", *(f"    - {strategy}" for strategy in strategies)]
     lines = ["sweep:  # a run for each combination", *lines] if lines else []
     indent = "    # " if strategies[1:] else "# "
-    for text in left_out:
+    for text in unfit_sentences:
         wrapped = textwrap.wrap(text, COLUMNS - len(indent), break_on_hyphens=False)
         lines += [indent + line for line in wrapped]
     return "".join(f"{line}\n" for line in lines)

@@ -1,5 +1,7 @@
-"""What stands behind the numbers of a new scenario: who measured, read or guessed them, which
-decides how far an interval reaches (docs/trust.md)."""
+"""The sources of the numbers in a new scenario: whether they were measured, read or guessed.
+
+They decide how far an interval reaches (docs/trust.md).
+"""
 
 from __future__ import annotations
 
@@ -8,83 +10,87 @@ from collections.abc import Mapping
 
 from simshuffle.cli.new_questions import (
     BY_FORMAT,
+    DATA_SHEET,
     ESTIMATE,
     MEASURED,
     NONE,
+    PROBLEM_SOURCE,
     QUESTIONS,
-    SHEET,
-    SOURCE,
     SOURCE_QUESTIONS,
-    listed,
+    split_answer,
 )
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import suggest_nearest
 
-KINDS = {"measured": MEASURED, "data_sheet": SHEET, "estimated": ESTIMATE}
+KIND_OF_QUESTION = {"measured": MEASURED, "data_sheet": DATA_SHEET, "estimated": ESTIMATE}
 """What stands behind the numbers that an option names, by the name of its question."""
 BY_NAME = {question.name: question for question in SOURCE_QUESTIONS}
-SENTENCES = {
+SENTENCE_OF_KIND = {
     MEASURED: "measured, as given to simshuffle new",
-    SHEET: "data sheet, as given to simshuffle new",
+    DATA_SHEET: "data sheet, as given to simshuffle new",
     ESTIMATE: "estimate, as given to simshuffle new",
 }
 NOT_GIVEN = "estimate: nobody gave it to simshuffle new"
-INPUTS = {q.name.replace("_", "-"): q for q in QUESTIONS if q.behind}
+QUESTION_OF_INPUT = {q.name.replace("_", "-"): q for q in QUESTIONS if q.source_kind}
 """The questions whose numbers have a source, by the names that options have for them."""
 
 
-def sources(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the source of each of `INPUTS` by the name of its question.
+def sources_of_inputs(user_answers: Mapping[str, str]) -> dict[str, str]:
+    """Return the source of each of `QUESTION_OF_INPUT`, by the name of its question.
 
     Args:
-        given: answers that the user gave, by name.
+        user_answers: answers that the user gave, by name.
 
     Raises:
         InputError: an option names what is no such number, was not given, or is named twice.
     """
-    named: dict[str, str] = {}
+    kind_of_input: dict[str, str] = {}
     problems = []
-    for option, kind in KINDS.items():
-        answer = " ".join(given.get(option, NONE).split())
-        if problem := BY_NAME[option].problem(answer):
-            problems.append(problem)
+    for option, kind in KIND_OF_QUESTION.items():
+        answer = " ".join(user_answers.get(option, NONE).split())
+        if answer_problem := BY_NAME[option].problem(answer):
+            problems.append(answer_problem)
             continue
-        for name in listed(answer) if answer != NONE else []:
-            wrong = _problem(option, name, given, named)
-            if wrong is not None:
-                problems.append(wrong)
+        for name in split_answer(answer) if answer != NONE else []:
+            problem = naming_problem(option, name, user_answers, kind_of_input)
+            if problem is not None:
+                problems.append(problem)
             else:
-                named[INPUTS[name].name] = kind
+                kind_of_input[QUESTION_OF_INPUT[name].name] = kind
     if problems:
-        raise InputError(problems, SOURCE)
+        raise InputError(problems, PROBLEM_SOURCE)
     texts = {}
-    for question in INPUTS.values():
-        kind = named.get(question.name, question.behind)
-        texts[question.name] = SENTENCES[kind] if _is_given(question.name, given) else NOT_GIVEN
+    for question in QUESTION_OF_INPUT.values():
+        kind = kind_of_input.get(question.name, question.source_kind)
+        texts[question.name] = (
+            SENTENCE_OF_KIND[kind] if _is_given(question.name, user_answers) else NOT_GIVEN
+        )
     return texts
 
 
-def _problem(
-    option: str, name: str, given: Mapping[str, str], named: Mapping[str, str]
+def naming_problem(
+    option: str, name: str, user_answers: Mapping[str, str], kind_of_input: Mapping[str, str]
 ) -> Problem | None:
-    """Return what is wrong with naming a number in an option."""
+    """Return the problem with naming a number in an option; None if there is none."""
     flag = BY_NAME[option].option
-    if name not in INPUTS:
-        return Problem(flag, "must name numbers", repr(name), suggest_nearest(name, [*INPUTS]))
-    if INPUTS[name].name in named:
+    if name not in QUESTION_OF_INPUT:
+        remedy = suggest_nearest(name, [*QUESTION_OF_INPUT])
+        return Problem(flag, "must name numbers", repr(name), remedy)
+    if QUESTION_OF_INPUT[name].name in kind_of_input:
         remedy = "Leave it out of one of the options."
         return Problem(flag, f"names {name}, which another option names, too", name, remedy)
-    if not _is_given(INPUTS[name].name, given):
+    if not _is_given(QUESTION_OF_INPUT[name].name, user_answers):
         rule = f"names {name}, which is not given: what is taken in its place is an estimate"
         return Problem(flag, rule, name, f"Give --{name} too, or leave it out here.")
     return None
 
 
-def _is_given(name: str, given: Mapping[str, str]) -> bool:
-    return given.get(name, BY_FORMAT) != BY_FORMAT
+def _is_given(name: str, user_answers: Mapping[str, str]) -> bool:
+    """Return whether the user gave a number, and not the word that the format decides it."""
+    return user_answers.get(name, BY_FORMAT) != BY_FORMAT
 
 
-def quoted(sources_by_key: Mapping[str, str], indent: int) -> str:
-    """Return sources by key as lines of YAML below ``source:``, indented by that many blanks."""
+def source_lines(sources_by_key: Mapping[str, str], indent: int) -> str:
+    """Return sources by key as lines of YAML below ``source:``, indented by ``indent`` blanks."""
     lines = (f"{' ' * indent}{key}: {json.dumps(text)}" for key, text in sources_by_key.items())
     return "\n".join(["source:", *lines])

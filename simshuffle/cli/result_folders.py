@@ -37,8 +37,8 @@ LabelsOption = Annotated[
 ]
 
 
-def _booked(result: Result, labels: str | None) -> Result:
-    """The result with waiting booked so; as it was asked for of None."""
+def with_labels(result: Result, labels: str | None) -> Result:
+    """Return the result with waiting booked by ``labels``; unchanged if it is None."""
     return result if labels is None else replace(result, meta={**result.meta, "labels": labels})
 
 
@@ -64,7 +64,7 @@ def plot(
     For a paper or slides, also of several results: simshuffle figure."""
     from simshuffle.study.registry import read_folder
 
-    result = _booked(read_folder(folder), labels)
+    result = with_labels(read_folder(folder), labels)
     if result.meta.get("state") == "unfinished":
         say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:
@@ -86,6 +86,7 @@ def plot(
 )
 def show(
     folder: ResultFolder,
+    *,
     labels: LabelsOption = None,
     runs: Annotated[
         str | None, Option("RUN,...", "Rows of these runs; 'local*' is a pattern. Default: all.")
@@ -103,12 +104,13 @@ def show(
     from simshuffle.report.excerpt import Excerpt
     from simshuffle.study.registry import read_folder
 
-    excerpt = Excerpt(_words(runs), _words(columns), caption)
-    result = _booked(read_folder(folder), labels)
-    show_result(result, folder, json=json, to=to, excerpt=excerpt)
+    excerpt = Excerpt(split_words(runs), split_words(columns), caption)
+    result = with_labels(read_folder(folder), labels)
+    show_result(result, folder, json=json, table_format=to, excerpt=excerpt)
 
 
-def _words(text: str | None) -> list[str]:
+def split_words(text: str | None) -> list[str]:
+    """Return the words between the commas of a text."""
     return between_commas([text or ""])
 
 
@@ -141,9 +143,9 @@ def verify(
     from simshuffle.study.executors import LocalExecutor
 
     on_gpu = str(meta_of(folder).get("device", "cpu")).startswith("cuda")
-    at_once = processes or (1 if on_gpu else None)
+    num_processes = processes or (1 if on_gpu else None)
     with study_progress("run") as progress:
-        found = verified(folder, LocalExecutor(at_once), progress, tolerance)
-    print_answer(found.as_json, found.parts, json=json)
-    if not found.same:
+        verification = verified(folder, LocalExecutor(num_processes), progress, tolerance)
+    print_answer(verification.as_json, verification.parts, json=json)
+    if not verification.same:
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ from simshuffle.cli.common import (
     AsJson,
     To,
     check_format,
-    file_in,
+    output_file,
     print_answer,
     print_json,
     print_parts,
@@ -28,7 +28,7 @@ from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 app = typer.Typer()
 
 
-COMPARED = any_of(result_folders, scenario_names)
+complete_sides = any_of(result_folders, scenario_names)
 
 
 @command(
@@ -38,8 +38,8 @@ COMPARED = any_of(result_folders, scenario_names)
     "simshuffle compare quickstart abci-imagenet1k --to markdown",
 )
 def compare(
-    a: Annotated[str, Argument("A", "A result folder, or a scenario.", complete=COMPARED)],
-    b: Annotated[str, Argument("B", "Another one.", complete=COMPARED)],
+    a: Annotated[str, Argument("A", "A result folder, or a scenario.", complete=complete_sides)],
+    b: Annotated[str, Argument("B", "Another one.", complete=complete_sides)],
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -50,7 +50,7 @@ def compare(
     from simshuffle.studies.comparison import side
 
     comparison = compared(side(a), side(b))
-    print_answer(comparison.as_json, comparison.parts, json=json, to=to)
+    print_answer(comparison.as_json, comparison.parts, json=json, table_format=to)
 
 
 @command(
@@ -74,7 +74,7 @@ def report(
     A browser shows it without a network."""
     from simshuffle.studies.presentation.page import default_name, write_page
 
-    place = file_in(out, default_name(folders))
+    place = output_file(out, default_name(folders))
     typer.echo(f"Page: {write_page(folders, place, force)}")
 
 
@@ -84,6 +84,7 @@ def report(
 def figure(
     kind: Annotated[str | None, Argument("KIND", "What to draw.", complete=words(*KINDS))] = None,
     results: Annotated[list[Path] | None, Argument("RESULT", "Result folders.", many=True)] = None,
+    *,
     style: Annotated[
         str, Option("STYLE", "ieee, acm or slides.", choices=("ieee", "acm", "slides"))
     ] = "ieee",
@@ -106,7 +107,7 @@ def figure(
 ) -> None:
     """Draw a figure, or list the kinds there are."""
     if kind is None:
-        typer.echo(_listed())
+        typer.echo(list_kinds())
         return
     if latex and to not in {None, "latex"}:
         refuse("--latex", "cannot be combined with --to", str(to), "Leave one out.", COMMAND_LINE)
@@ -120,32 +121,34 @@ def figure(
         plain_rows_of_figure,
     )
 
-    out = file_in(out, f"{kind}.{format_ or 'pdf'}")
-    wish = FigureRequest(kind, results or [], style, int(columns), format_, out, force)
-    place = find_target(wish) if out is not None or not (json or to) else None
-    given = wish.read()
-    if unfinished := [of.name for of in given if of.result.meta.get("state") == "unfinished"]:
-        say(f"Unfinished: {', '.join(unfinished)}. The figure shows what is there.")
-    caption = "" if place is None else draw_figure(wish, given, place)
+    out = output_file(out, f"{kind}.{format_ or 'pdf'}")
+    figure_request = FigureRequest(kind, results or [], style, int(columns), format_, out, force)
+    target_file = find_target(figure_request) if out is not None or not (json or to) else None
+    figure_results = figure_request.read()
+    states = [(result.name, result.result.meta.get("state")) for result in figure_results]
+    if unfinished_names := [name for name, state in states if state == "unfinished"]:
+        say(f"Unfinished: {', '.join(unfinished_names)}. The figure shows what is there.")
+    caption = draw_figure(figure_request, figure_results, target_file) if target_file else ""
     if json:
-        print_json(plain_rows_of_figure(wish, given))
+        print_json(plain_rows_of_figure(figure_request, figure_results))
     elif to:
-        print_parts(describe_figure(wish, given), to)
+        print_parts(describe_figure(figure_request, figure_results), to)
     else:
-        typer.echo(f"Figure: {place}")
+        typer.echo(f"Figure: {target_file}")
         typer.echo(f"Caption: {caption}")
         return
-    if place is not None:
-        say(f"Figure: {place}")
+    if target_file is not None:
+        say(f"Figure: {target_file}")
 
 
-def _listed() -> str:
+def list_kinds() -> str:
+    """Return the kinds of figures as text, one a line."""
     width = max(map(len, KINDS))
     lines = ["Kinds of figures:"]
     for name, sentence in KINDS.items():
-        first, *rest = textwrap.wrap(sentence, 76 - width)
-        lines.append(f"  {name:<{width}}  {first}")
-        lines += [" " * (width + 4) + line for line in rest]
+        first_line, *other_lines = textwrap.wrap(sentence, 76 - width)
+        lines.append(f"  {name:<{width}}  {first_line}")
+        lines += [" " * (width + 4) + line for line in other_lines]
     return "\n".join([*lines, "", "simshuffle figure --help says how to draw one."])
 
 

@@ -1,5 +1,7 @@
-"""JSON Schemas (draft 2020-12) of scenario, study and machine files and of the options of verbs,
-from the records that read them; for editors, which complete and check, and for other tools."""
+"""JSON Schemas (draft 2020-12) of files and of the options of verbs, for editors and other tools.
+
+They are made from the records that read scenario, study and machine files.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from simshuffle.workload.exchange.schedule import SCHEDULE_NAMES, MessageSchedul
 from simshuffle.workload.exchange.sending import ShardHolding
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-PATH = {
+PATH_SCHEMA = {
     "type": "string",
     "title": "path",
     "description": "A file: with its suffix, or beginning with '.', '/' or '~'.",
@@ -31,71 +33,83 @@ PATH = {
 }
 
 
-def schema(what: str) -> Json:
-    """Return the JSON Schema of a kind of file: 'scenario', 'topology' (a machine) or one that an
-    extension reads; or of the options of a verb, by its last word, as its function takes them.
+def schema(kind: str) -> Json:
+    """Return the JSON Schema of a kind of file, or of the options of a verb.
+
+    Args:
+        kind: 'scenario', 'topology' (a machine) or a kind that an extension reads; or the last word
+            of a verb, whose options are taken as its function takes them.
 
     Raises:
         InputError: the kind of file needs a package that is not installed.
         KeyError: there is no such kind, and no such verb.
     """
-    files = {"scenario": _of_scenarios, "topology": _of_machines}
-    if what in files:
-        return files[what]()
-    if what in merge_extensions().schemas:
-        made: Json = resolve_name(merge_extensions().schemas[what])()
-        return made
-    return _of_options({verb.word: verb.options for verb in verbs().values()}[what])
+    files = {"scenario": schema_of_scenarios, "topology": schema_of_machines}
+    if kind in files:
+        return files[kind]()
+    if kind in merge_extensions().schemas:
+        extension_schema: Json = resolve_name(merge_extensions().schemas[kind])()
+        return extension_schema
+    return schema_of_options({verb.word: verb.options for verb in verbs().values()}[kind])
 
 
-def _of_options(record: type[Options]) -> Json:
-    made = TypeAdapter(record).json_schema()
+def schema_of_options(record: type[Options]) -> Json:
+    """Return the schema of the options of a verb."""
+    record_schema = TypeAdapter(record).json_schema()
     for field in fields_of(record):
-        of, option = made["properties"][field.name], field.option
-        of["description"] = option.text
-        each = of.get("items", of)
+        property_schema = record_schema["properties"][field.name]
+        option = field.option
+        property_schema["description"] = option.text
+        value_schema = property_schema.get("items", property_schema)
         if option.choices:
-            each["enum"] = [*option.choices, *([None] if field.default is None else [])]
-        each |= {} if option.low is None else {"minimum": option.low}
-        each |= {} if option.high is None else {"maximum": option.high}
-    return {"$schema": DRAFT, **made, "additionalProperties": False}
+            value_schema["enum"] = [*option.choices, *([None] if field.default is None else [])]
+        value_schema |= {} if option.low is None else {"minimum": option.low}
+        value_schema |= {} if option.high is None else {"maximum": option.high}
+    return {"$schema": DRAFT, **record_schema, "additionalProperties": False}
 
 
 # ---------------------------------------------------------------------------------- kinds of files
 
 
-def _of_scenarios() -> Json:
+def schema_of_scenarios() -> Json:
+    """Return the schema of scenario files."""
     definitions = definitions_of(Scenario)
-    keys = definitions.of(Scenario)["properties"]
-    profile = definitions.of(ModelProfile)
+    keys = definitions.definition_of(Scenario)["properties"]
+    profile = definitions.definition_of(ModelProfile)
     required = [key for key in profile["required"] if key != "name"]  # the key is its name
     keys["models"]["additionalProperties"] = {**profile, "required": required}
     keys["include"] = {
         "description": "files with measured values, which simshuffle machine calibrate writes.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     }
-    swept = [key for key in keys if key != "sweep"]
-    keys["sweep"] |= definitions.by_dotted_key(Scenario, swept, _list_of)
-    return document("A scenario of simshuffle", definitions, {"$ref": definitions.ref(Scenario)})
+    swept_keys = [key for key in keys if key != "sweep"]
+    keys["sweep"] |= definitions.by_dotted_key(Scenario, swept_keys, list_schema)
+    return document(
+        "A scenario of simshuffle", definitions, {"$ref": definitions.pointer_to(Scenario)}
+    )
 
 
-def _of_machines() -> Json:
+def schema_of_machines() -> Json:
+    """Return the schema of machine files."""
     definitions = definitions_of(Cluster)
-    return document("A machine of simshuffle", definitions, {"$ref": definitions.ref(Cluster)})
+    return document(
+        "A machine of simshuffle", definitions, {"$ref": definitions.pointer_to(Cluster)}
+    )
 
 
 def document(title: str, definitions: Definitions, root: Json) -> Json:
     """Return the schema of a file whose root is ``root``, with all definitions."""
-    return {"$schema": DRAFT, "title": title, **root, "$defs": definitions.all}
+    return {"$schema": DRAFT, "title": title, **root, "$defs": definitions.by_name}
 
 
-def _list_of(values: Json) -> Json:
-    return {"type": "array", "minItems": 1, "items": values}
+def list_schema(value_schema: Json) -> Json:
+    """Return the schema of a list with at least one value."""
+    return {"type": "array", "minItems": 1, "items": value_schema}
 
 
-def one_or_several(values: Json) -> Json:
-    """Return the schema of one of the values, or of a list of them."""
-    return {"anyOf": [values, _list_of(values)]}
+def one_or_several(value_schema: Json) -> Json:
+    """Return the schema of a value, or of a list of such values."""
+    return {"anyOf": [value_schema, list_schema(value_schema)]}
 
 
 def definitions_of(
@@ -108,60 +122,67 @@ def definitions_of(
         by_kind: further (record, key) at which ``kind:key=value`` may stand, beside `TEXTS`.
     """
     definitions = Definitions(*records)
-    for schedule in definitions.below(MessageSchedule):
+    for schedule in definitions.definitions_below(MessageSchedule):
         kind = {"enum": list(SCHEDULE_NAMES), "description": "Whose defaults the other keys have."}
         schedule["properties"] = {"kind": kind, **schedule["properties"]}
-    definitions.add_texts({**TEXTS, **dict.fromkeys(by_kind, _kinds_as_text)})
+    definitions.add_texts({**TEXTS, **dict.fromkeys(by_kind, kinds_as_text)})
     return definitions
 
 
 # --------------------------------------------------------------------- what may be a text in a file
 
 
-def _kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
-    """``kind:key=value,key=value``, as `simshuffle.spec.library.by_kind` reads it."""
-    kinds = {each["properties"]["kind"]["const"]: definitions.keys(each) for each in members}
-    return [_short_form(kinds)]
+def kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
+    """Return the schema of ``kind:key=value,key=value``, see `simshuffle.spec.library.by_kind`."""
+    kinds = {
+        member["properties"]["kind"]["const"]: definitions.dotted_keys(member) for member in members
+    }
+    return [short_form(kinds)]
 
 
-def _schedule_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
-    keys = sorted({key for each in members for key in definitions.keys(each)})
-    return [_short_form(dict.fromkeys(SCHEDULE_NAMES, keys))]
+def schedule_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
+    """Return the schema of a schedule as text: its name, and maybe keys that it sets."""
+    keys = sorted({key for member in members for key in definitions.dotted_keys(member)})
+    return [short_form(dict.fromkeys(SCHEDULE_NAMES, keys))]
 
 
-def _short_form(keys: Mapping[str, Sequence[str]]) -> Json:
-    """A text that is one of the names, and maybe sets its keys."""
+def short_form(keys_of_name: Mapping[str, Sequence[str]]) -> Json:
+    """Return the schema of a text that is one of the names, and maybe sets its keys."""
     forms = []
-    for name, known in keys.items():
-        pair = rf"\s*({'|'.join(map(re.escape, known))})\s*=[^,]*"
-        forms.append(f"{name}(:{pair}(,{pair})*)?" if known else name)
+    for name, name_keys in keys_of_name.items():
+        pair = rf"\s*({'|'.join(map(re.escape, name_keys))})\s*=[^,]*"
+        forms.append(f"{name}(:{pair}(,{pair})*)?" if name_keys else name)
     return {
         "type": "string",
         "title": "short form",
         "description": "Its kind, or kind:key=value,key=value.",
         "pattern": f"^({'|'.join(forms)})$",
-        "examples": list(keys),
+        "examples": list(keys_of_name),
     }
 
 
-def _one_of(title: str, words: Iterable[str]) -> Json:
+def one_of(title: str, words: Iterable[str]) -> Json:
+    """Return the schema of a closed set of words."""
     return {"title": title, "enum": list(words)}
 
 
-_OWN_MODEL = {"type": "string", "title": "own", "description": "A name below models."}
+_MODEL_NAME_SCHEMA = {"type": "string", "title": "own", "description": "A name below models."}
 TEXTS: Texts = {
-    (Scenario, "cluster"): lambda *_: [_one_of("shipped", shipped_names("topologies")), PATH],
+    (Scenario, "cluster"): lambda *_: [one_of("shipped", shipped_names("topologies")), PATH_SCHEMA],
     (Scenario, "failures"): lambda definitions, members: [
-        _one_of("catalog", catalog_names("failures")),
-        *_kinds_as_text(definitions, members),
+        one_of("catalog", catalog_names("failures")),
+        *kinds_as_text(definitions, members),
     ],
-    (Cluster, "routing"): _kinds_as_text,
-    (Cluster, "placement"): lambda *_: [_one_of("rule", PLACEMENTS)],
-    (Workload, "dataset"): lambda *_: [_one_of("catalog", catalog_names("datasets"))],
-    (Workload, "model"): lambda *_: [_one_of("catalog", catalog_names("models")), _OWN_MODEL],
-    (Workload, "exchange"): _kinds_as_text,
-    (Workload, "parallelism"): _kinds_as_text,
-    (ShardHolding, "schedule"): _schedule_as_text,
-    (AllreduceAlgorithm, "overlap"): _kinds_as_text,
-    (Nccl, "protocols"): lambda *_: [_one_of("set", SETS)],
+    (Cluster, "routing"): kinds_as_text,
+    (Cluster, "placement"): lambda *_: [one_of("rule", PLACEMENTS)],
+    (Workload, "dataset"): lambda *_: [one_of("catalog", catalog_names("datasets"))],
+    (Workload, "model"): lambda *_: [
+        one_of("catalog", catalog_names("models")),
+        _MODEL_NAME_SCHEMA,
+    ],
+    (Workload, "exchange"): kinds_as_text,
+    (Workload, "parallelism"): kinds_as_text,
+    (ShardHolding, "schedule"): schedule_as_text,
+    (AllreduceAlgorithm, "overlap"): kinds_as_text,
+    (Nccl, "protocols"): lambda *_: [one_of("set", SETS)],
 }

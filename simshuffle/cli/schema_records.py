@@ -1,5 +1,8 @@
-"""From records to the definitions of a JSON Schema: what pydantic says of their types, with units,
-defaults as they are written, and the sentences of their docstrings."""
+"""From records to the definitions of a JSON Schema.
+
+They hold what pydantic says of types, with units, defaults as files write them, and the sentences
+of docstrings.
+"""
 
 from __future__ import annotations
 
@@ -14,132 +17,177 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from simshuffle.spec.units import Dimension, format_quantity
 
 Json = dict[str, Any]
-_DEFS = "#/$defs/"
-_SAID = ("description", "default")
+_DEFINITIONS_PATH = "#/$defs/"
+_DESCRIPTIVE_KEYS = ("description", "default")
 """Of a schema, what says nothing of which values there may be."""
-_NAMES = {
+_NAME_OF_DIMENSION = {
     Dimension.NBYTES: "size",
     Dimension.SECONDS: "time",
     Dimension.BANDWIDTH: "bandwidth",
     Dimension.FREQUENCY: "frequency",
 }
-_UNITS = {dimension.unit: dimension for dimension in Dimension}
+_DIMENSION_OF_UNIT = {dimension.unit: dimension for dimension in Dimension}
 _SECTION = re.compile(r"^Attributes:\n((?:    .*\n?|\n)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*\n(?: {8}.*\n)*)", re.MULTILINE)
-_ENDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+_KEYWORD_OF_LIMIT = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+}
 
 
-class _Generator(GenerateJsonSchema):
-    """Keeps the order of keys, and the class of a record beside its schema."""
+class SchemaGenerator(GenerateJsonSchema):
+    """A generator that keeps the order of keys, and the class of a record beside its schema."""
 
     def sort(self, value: Any, parent_key: str | None = None) -> Any:
+        """Return the keys in their own order."""
         return value
 
     def model_schema(self, schema: Any) -> Json:
+        """Return the schema of a record with its class."""
         return {**super().model_schema(schema), "class": [schema["cls"]]}
 
 
 class Definitions:
-    """The schemas of records, none of which is a member of a union, and of all records in them:
-    ``all``, by name."""
+    """The JSON Schemas of records that belong to no union, and of all records inside them.
+
+    Attributes:
+        by_name: the definitions, by the name of the record.
+    """
 
     def __init__(self, *records: type[BaseModel]) -> None:
-        wanted: Any = [(record, "validation") for record in records]
-        _, made = models_json_schema(wanted, schema_generator=_Generator)
-        found = {name: value for name, value in made["$defs"].items() if "class" in value}
-        classes = {_short(name): value.pop("class")[0] for name, value in found.items()}
+        record_modes: Any = [(record, "validation") for record in records]
+        _, generated = models_json_schema(record_modes, schema_generator=SchemaGenerator)
+        record_schemas = {
+            name: value for name, value in generated["$defs"].items() if "class" in value
+        }
+        classes = {
+            short_name(name): value.pop("class")[0] for name, value in record_schemas.items()
+        }
         self._roots = records
         self._names = {record: name for name, record in classes.items()}
-        self.all: Json = {}
-        for name, value in found.items():
-            self.all[_short(name)] = self._record(value, classes[_short(name)])
+        self.by_name: Json = {}
+        for name, value in record_schemas.items():
+            self.by_name[short_name(name)] = self.record_definition(
+                value, classes[short_name(name)]
+            )
 
     def add_texts(self, texts: Texts) -> None:
-        """Beside the records that may stand at a key, allow the texts that may."""
+        """Allow texts in place of the records that may stand at some keys."""
         for (base, key), texts_of in texts.items():
-            for record in self.below(base):
+            for record in self.definitions_below(base):
                 value = record["properties"][key]
-                rest = {name: value.pop(name) for name in _SAID if name in value}
-                parts = [dict(each) for each in alternatives(value)]
+                descriptions = {
+                    name: value.pop(name) for name in _DESCRIPTIVE_KEYS if name in value
+                }
+                record_alternatives = [dict(alternative) for alternative in alternatives(value)]
                 allowed = texts_of(self, self.members(value))
                 value.clear()
-                value |= {"anyOf": [*allowed, *parts], **rest}
+                value |= {"anyOf": [*allowed, *record_alternatives], **descriptions}
 
-    def of(self, record: type[BaseModel]) -> Json:
-        """The definition of a record; changes show in the document."""
-        found: Json = self.all[self._names[record]]
-        return found
+    def definition_of(self, record: type[BaseModel]) -> Json:
+        """Return the definition of a record; the document shows changes of the definition."""
+        definition: Json = self.by_name[self._names[record]]
+        return definition
 
-    def ref(self, record: type[BaseModel]) -> str:
-        """The JSON Pointer to the definition of a record."""
-        return f"{_DEFS}{self._names[record]}"
+    def pointer_to(self, record: type[BaseModel]) -> str:
+        """Return the JSON Pointer to the definition of a record."""
+        return f"{_DEFINITIONS_PATH}{self._names[record]}"
 
-    def below(self, base: type[BaseModel]) -> list[Json]:
-        """The definitions of the records that derive from ``base``."""
-        return [self.of(record) for record in self._names if issubclass(record, base)]
+    def definitions_below(self, base: type[BaseModel]) -> list[Json]:
+        """Return the definitions of the records that derive from ``base``."""
+        return [self.definition_of(record) for record in self._names if issubclass(record, base)]
 
     def members(self, value: Json) -> list[Json]:
-        """The records that a value may be."""
-        found = [self.all.get(_name(each), each) for each in alternatives(value)]
-        return [each for each in found if "properties" in each]
+        """Return the records that a value may be."""
+        definitions = [
+            self.by_name.get(referenced_name(alternative), alternative)
+            for alternative in alternatives(value)
+        ]
+        return [alternative for alternative in definitions if "properties" in alternative]
 
-    def by_dotted_key(self, record: type[BaseModel], known: Iterable[str], of: Any) -> Json:
-        """A mapping from the dotted keys of a record, those of its own that are ``known`` and those
-        below them, to values; ``of`` makes the schema of what stands at a key from that of its
-        value."""
+    def by_dotted_key(self, record: type[BaseModel], names: Iterable[str], wrap: Any) -> Json:
+        """Return the schema of a mapping from the dotted keys of a record to values.
+
+        Args:
+            record: its keys, and those below them, may be keys of the mapping.
+            names: the keys of the record that count.
+            wrap: makes the schema of what stands at a key from that of its value.
+        """
         keys: dict[str, dict[str, Json]] = {}
-        for name in known:
-            value = self.of(record)["properties"][name]
-            for path, ref in self._below(name, value, f"{self.ref(record)}/properties/{name}"):
-                keys.setdefault(path, {})[ref] = {"$ref": ref}
-        plain, patterns = {}, {}
-        for path, refs in keys.items():
-            values = [*refs.values()]
-            schema = of(values[0] if len(values) == 1 else {"anyOf": values})
+        for name in names:
+            value = self.definition_of(record)["properties"][name]
+            for path, pointer in self.walk_keys(
+                name, value, f"{self.pointer_to(record)}/properties/{name}"
+            ):
+                keys.setdefault(path, {})[pointer] = {"$ref": pointer}
+        properties, patterns = {}, {}
+        for path, pointers in keys.items():
+            values = [*pointers.values()]
+            schema = wrap(values[0] if len(values) == 1 else {"anyOf": values})
             if "*" in path:
                 patterns[f"^{re.escape(path).replace(re.escape('*'), '[^.]+')}$"] = schema
             else:
-                plain[path] = schema
+                properties[path] = schema
         return {
             "type": "object",
-            "properties": plain,
+            "properties": properties,
             "patternProperties": patterns,
             "additionalProperties": False,
         }
 
-    def keys(self, member: Json) -> list[str]:
-        """The dotted keys of a record, as a short form sets them, but that of its kind."""
-        below = (self._below(key, value, "") for key, value in member["properties"].items())
-        paths = {path for each in below for path, _ in each}
+    def dotted_keys(self, member: Json) -> list[str]:
+        """Return the dotted keys of a record that a short form may set, all but its kind."""
+        keys_of_property = (
+            self.walk_keys(key, value, "") for key, value in member["properties"].items()
+        )
+        paths = {path for key_paths in keys_of_property for path, _ in key_paths}
         return sorted(path for path in paths if path != "kind" and "*" not in path)
 
-    def _below(self, path: str, value: Json, ref: str) -> Iterator[tuple[str, str]]:
-        """The dotted keys at and below a value at ``path``, '*' for any name or number, each with
-        the pointer to its schema; ``ref`` is the pointer to that of the value."""
-        yield path, ref
-        for number, part in enumerate(alternatives(value)):
-            at = part.get("$ref") or (ref if part is value else f"{ref}/anyOf/{number}")
-            one = self.all.get(_name(part), part)
-            for key, inner in one.get("properties", {}).items():
-                yield from self._below(f"{path}.{key}", inner, f"{at}/properties/{key}")
-            for each in ("additionalProperties", "items"):
-                if isinstance(one.get(each), dict) and one[each]:
-                    yield from self._below(f"{path}.*", one[each], f"{at}/{each}")
+    def walk_keys(self, path: str, value: Json, pointer: str) -> Iterator[tuple[str, str]]:
+        """Yield the dotted keys at and below a value, each with the pointer to its schema.
 
-    def _record(self, made: Json, record: type[BaseModel]) -> Json:
-        """What pydantic made of a record, as it is read by people."""
-        said, keys = sentences(record), {}
-        for key, value in made.get("properties", {}).items():
-            plain = self._plain({name: of for name, of in value.items() if name != "title"})
+        Args:
+            path: dotted key of the value; '*' stands for any name or number.
+            value: its schema.
+            pointer: JSON Pointer to the schema.
+        """
+        yield path, pointer
+        for index, part in enumerate(alternatives(value)):
+            part_pointer = part.get("$ref") or (
+                pointer if part is value else f"{pointer}/anyOf/{index}"
+            )
+            part_schema = self.by_name.get(referenced_name(part), part)
+            for key, inner in part_schema.get("properties", {}).items():
+                yield from self.walk_keys(
+                    f"{path}.{key}", inner, f"{part_pointer}/properties/{key}"
+                )
+            for container in ("additionalProperties", "items"):
+                if isinstance(part_schema.get(container), dict) and part_schema[container]:
+                    yield from self.walk_keys(
+                        f"{path}.*", part_schema[container], f"{part_pointer}/{container}"
+                    )
+
+    def record_definition(self, generated: Json, record: type[BaseModel]) -> Json:
+        """Return the definition of a record, from the schema that pydantic generated."""
+        sentence_of_key = sentences(record)
+        keys = {}
+        for key, value in generated.get("properties", {}).items():
+            key_schema = self.simplify(
+                {name: member for name, member in value.items() if name != "title"}
+            )
             if key == "kind":
-                plain["description"] = summary(record)
-            if key in said:
-                plain["description"] = said[key]
-            if "default" in plain:
-                default = self._as_written(plain.pop("default"), plain)
-                plain |= {} if default is None or "const" in plain else {"default": default}
-            keys[key] = plain
-        required = list(made.get("required", []))
+                key_schema["description"] = summary(record)
+            if key in sentence_of_key:
+                key_schema["description"] = sentence_of_key[key]
+            if "default" in key_schema:
+                default = self.default_in_file(key_schema.pop("default"), key_schema)
+                key_schema |= (
+                    {} if default is None or "const" in key_schema else {"default": default}
+                )
+            keys[key] = key_schema
+        required = list(generated.get("required", []))
         if "const" in keys.get("kind", {}) and "kind" not in required and record not in self._roots:
             required.insert(0, "kind")  # it says which member of a union the record is
         return {
@@ -151,81 +199,90 @@ class Definitions:
             "additionalProperties": False,
         }
 
-    def _plain(self, value: Any) -> Any:
-        """A schema of pydantic's without what is for pydantic alone, quantities as references."""
+    def simplify(self, value: Any) -> Any:
+        """Return a schema without keys for pydantic alone, and with quantities as references."""
         if isinstance(value, list):
-            return [self._plain(each) for each in value]
+            return [self.simplify(member) for member in value]
         if not isinstance(value, dict):
             return value
-        out = {
-            str(_ENDS.get(key, key)): self._plain(of)
-            for key, of in value.items()
+        simplified = {
+            str(_KEYWORD_OF_LIMIT.get(key, key)): self.simplify(member)
+            for key, member in value.items()
             if key != "discriminator"
         }
-        if "unit" in out:
-            return self._quantity(out)
-        if "$ref" in out:
-            out["$ref"] = f"{_DEFS}{_short(_name(out))}"
-        if "oneOf" in out or "anyOf" in out:
-            parts = out.pop("oneOf", None) or out.pop("anyOf")
-            out["anyOf"] = [each for part in parts for each in alternatives(part)]
-        return out
+        if "unit" in simplified:
+            return self.refer_to_quantity(simplified)
+        if "$ref" in simplified:
+            simplified["$ref"] = f"{_DEFINITIONS_PATH}{short_name(referenced_name(simplified))}"
+        if "oneOf" in simplified or "anyOf" in simplified:
+            parts = simplified.pop("oneOf", None) or simplified.pop("anyOf")
+            simplified["anyOf"] = [
+                alternative for part in parts for alternative in alternatives(part)
+            ]
+        return simplified
 
-    def _quantity(self, value: Json) -> Json:
-        """A reference to the definition of a quantity, beside what is said of this one."""
-        name = _NAMES[_UNITS[value["unit"]]]
+    def refer_to_quantity(self, value: Json) -> Json:
+        """Return a reference to the definition of a quantity, with its description and default."""
+        name = _NAME_OF_DIMENSION[_DIMENSION_OF_UNIT[value["unit"]]]
         if "(?=" in value["pattern"]:
             name += "_above_0"
-        own = {key: value[key] for key in ("type", "pattern", "examples", "unit")}
-        self.all[name] = {"title": name.replace("_", " "), **own}
-        return {"$ref": f"{_DEFS}{name}", **{key: value[key] for key in value if key in _SAID}}
+        quantity_schema = {key: value[key] for key in ("type", "pattern", "examples", "unit")}
+        self.by_name[name] = {"title": name.replace("_", " "), **quantity_schema}
+        return {
+            "$ref": f"{_DEFINITIONS_PATH}{name}",
+            **{key: value[key] for key in value if key in _DESCRIPTIVE_KEYS},
+        }
 
-    def _as_written(self, default: Any, value: Json) -> Any:
-        """A default as a file would have it; None for none, and for a record, whose keys say it."""
+    def default_in_file(self, default: Any, value: Json) -> Any:
+        """Return a default as a file has it; None for none, and for a record: its keys have
+        theirs."""
         if isinstance(default, dict):
             return None
-        for each in alternatives(value):
-            unit = self.all.get(_name(each), {}).get("unit")
+        for alternative in alternatives(value):
+            unit = self.by_name.get(referenced_name(alternative), {}).get("unit")
             if unit and isinstance(default, float | int):
-                return format_quantity(default, _UNITS[unit])
+                return format_quantity(default, _DIMENSION_OF_UNIT[unit])
         return default
 
 
 def alternatives(value: Json) -> list[Json]:
-    """The schemas of which a value obeys one; the schema itself if there is one only."""
-    found: list[Json] = value.get("anyOf") or value.get("oneOf") or [value]
-    return found
+    """Return the schemas of which a value obeys one; the schema itself if there is one only."""
+    schemas: list[Json] = value.get("anyOf") or value.get("oneOf") or [value]
+    return schemas
 
 
-def _short(name: str) -> str:
-    """Of classes of one name, pydantic calls one after its module: 'topology.Torus'."""
+def short_name(name: str) -> str:
+    """Return the short name of a definition: 'Torus', or 'topology.Torus' if classes share it."""
     *_, folder, _, record = ["", "", *name.split("__")]
     return f"{folder}.{record}" if folder else record
 
 
-def _name(value: Json) -> str:
-    """The name of the definition that a schema refers to; '' if it refers to none."""
-    return str(value.get("$ref", "")).removeprefix(_DEFS)
+def referenced_name(value: Json) -> str:
+    """Return the name of the definition that a schema refers to; '' if it refers to none."""
+    return str(value.get("$ref", "")).removeprefix(_DEFINITIONS_PATH)
 
 
 def sentences(record: type) -> dict[str, str]:
-    """What the section Attributes of a class and of those above it says, by name; each as one line
-    without the backticks."""
-    found: dict[str, str] = {}
-    for of in reversed(record.__mro__):
-        if section := _SECTION.search(f"{inspect.cleandoc(of.__doc__ or '')}\n"):
+    """Return the sentences in the section Attributes of a class and of its ancestors, by name.
+
+    Each is one line without the backticks.
+    """
+    sentence_of_name: dict[str, str] = {}
+    for ancestor in reversed(record.__mro__):
+        if section := _SECTION.search(f"{inspect.cleandoc(ancestor.__doc__ or '')}\n"):
             for names, text in _ENTRY.findall(section[1]):
-                found |= dict.fromkeys(names.split(", "), _line(text))
-    return found
+                sentence_of_name |= dict.fromkeys(names.split(", "), plain_line(text))
+    return sentence_of_name
 
 
 def summary(record: type) -> str:
-    """The first paragraph of the class's own docstring, as one line without the backticks."""
+    """Return the first paragraph of a class's own docstring, as one line without backticks."""
     text = inspect.cleandoc(record.__dict__.get("__doc__") or "")
-    return _line(text.split("\n\n", maxsplit=1)[0])
+    return plain_line(text.split("\n\n", maxsplit=1)[0])
 
 
-def _line(text: str) -> str:
+def plain_line(text: str) -> str:
+    """Return a text as one line without the backticks."""
     return " ".join(text.replace("``", "'").replace("`", "'").split())
 
 

@@ -1,10 +1,14 @@
-"""Verbs below ``simshuffle study`` that make no result folder: collective, an allreduce by the size
-of its buffer; replay, flows of a file over a network alone; schema, of files, for editors."""
+"""Verbs below ``simshuffle study`` that make no result folder.
+
+collective times an allreduce by the size of its buffer, replay the flows of a file over a network
+alone, and schema prints the schemas of files, for editors.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +19,13 @@ from simshuffle.cli.common import (
     AsJson,
     Set,
     To,
-    check_place,
-    file_in,
+    check_paths,
+    output_file,
     print_json,
     print_parts,
     say,
     share_progress,
-    write_together,
+    write_files,
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from simshuffle.studies.collective import Measurement
 
 app = typer.Typer()
-KNOWN = (
+SCHEMA_KINDS = (
     "scenario",
     *merge_extensions().schemas,
     "topology",
@@ -75,6 +79,7 @@ def collective(
             complete=any_of(scenario_names, machine_names),
         ),
     ],
+    *,
     kind: Annotated[
         str, Option("KIND", "allreduce or alltoall.", choices=("allreduce", "alltoall"))
     ] = "allreduce",
@@ -107,45 +112,79 @@ def collective(
     if kind == "alltoall" and allreduce:
         rule, remedy = "sets keys of an allreduce", "Leave it out, or --kind alltoall."
         refuse("--allreduce", rule, "--kind alltoall", remedy, COMMAND_LINE)
-    where = {"hosts": hosts, "gpus_per_host": gpus_per_host}
+    machine = CollectiveMachine(name, set_ or {}, hosts, gpus_per_host)
     with share_progress(kind) as progress:
         if kind == "alltoall":
-            found = _alltoall(name, set_ or {}, algorithm, sizes, progress, where)
+            measurement = measure_alltoall(machine, algorithm, sizes, progress)
         else:
-            found = _allreduce(name, (set_ or {}, algorithm, allreduce), sizes, progress, where)
-    for note in found.notes:
+            measurement = measure_allreduce(machine, algorithm, allreduce, sizes, progress)
+    for note in measurement.notes:
         say(note)
     if json:
-        print_json(found.as_json())
+        print_json(measurement.as_json())
     elif to:
-        print_parts([found.table(), *found.notes], to)
+        print_parts([measurement.table(), *measurement.notes], to)
     else:
-        typer.echo("\n".join(found.lines()))
+        typer.echo("\n".join(measurement.lines()))
 
 
-def _allreduce(
-    name: str, chosen: tuple[Any, ...], sizes: str | None, progress: Any, where: Mapping[str, Any]
-) -> AlltoallTable | Measurement:
-    from simshuffle.studies.collective import SIZES, bench, measure
-    from simshuffle.studies.collective import sizes as read_sizes
+@dataclass(frozen=True)
+class CollectiveMachine:
+    """The machine or scenario whose ranks take part in a collective."""
 
-    wanted = SIZES if sizes is None else read_sizes(sizes)
-    return measure(bench(name, *chosen, **where), wanted, progress)
+    name: str  # a file, or the name of a shipped one
+    values: Mapping[str, Any]  # to set, by dotted key
+    hosts: int | None  # None for the scenario's, or all of the machine
+    gpus_per_host: int | None  # None for all
 
 
-def _alltoall(
-    name: str,
-    values: Mapping[str, Any],
+def measure_allreduce(
+    machine: CollectiveMachine,
     algorithm: str,
+    keys: Mapping[str, Any] | None,
     sizes: str | None,
     progress: Any,
-    where: Mapping[str, Any],
 ) -> AlltoallTable | Measurement:
-    from simshuffle.studies.alltoall import SIZES, algorithms, alltoall
-    from simshuffle.studies.collective import sizes as read_sizes
+    """Simulate an allreduce for each size of its buffer.
 
-    wanted = SIZES if sizes is None else read_sizes(sizes, 1)
-    return alltoall(name, values, algorithms(algorithm), wanted, progress=progress, **where)
+    Args:
+        machine: whose ranks take part.
+        algorithm: the allreduce; '' for the default.
+        keys: of the allreduce to set.
+        sizes: texts between commas; None for the default.
+        progress: shows the finished share.
+    """
+    from simshuffle.studies import collective as study
+
+    nbytes = study.SIZES if sizes is None else study.sizes(sizes)
+    bench = study.bench(
+        machine.name,
+        machine.values,
+        algorithm,
+        keys,
+        hosts=machine.hosts,
+        gpus_per_host=machine.gpus_per_host,
+    )
+    return study.measure(bench, nbytes, progress)
+
+
+def measure_alltoall(
+    machine: CollectiveMachine, algorithm: str, sizes: str | None, progress: Any
+) -> AlltoallTable | Measurement:
+    """Simulate an all-to-all for each size of its messages; arguments as of `measure_allreduce`."""
+    from simshuffle.studies import alltoall as study
+    from simshuffle.studies import collective
+
+    nbytes = study.SIZES if sizes is None else collective.sizes(sizes, 1)
+    return study.alltoall(
+        machine.name,
+        machine.values,
+        study.algorithms(algorithm),
+        nbytes,
+        hosts=machine.hosts,
+        gpus_per_host=machine.gpus_per_host,
+        progress=progress,
+    )
 
 
 @command(
@@ -158,6 +197,7 @@ def replay(
     case: Annotated[
         Path, Argument("CASE", "A JSON file with links and flows, compressed with gzip or not.")
     ],
+    *,
     network: Annotated[
         str, Option("MODEL", "The network model.", complete=words("analytic", "fluid", "packet"))
     ] = "fluid",
@@ -188,14 +228,14 @@ def replay(
     from simshuffle.fabric.network.whole_file import check_target, whole_file
 
     model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
-    if (out := file_in(out, f"{case.name.partition('.')[0]}.csv")) is not None:
+    if (out := output_file(out, f"{case.name.partition('.')[0]}.csv")) is not None:
         check_target(out, case)
-    given = read_case(case)
-    if compare and given.expected is None:
+    replayed_case = read_case(case)
+    if compare and replayed_case.expected is None:
         rule, remedy = "needs a case that says when its flows end", "Leave it out."
         refuse("--compare", rule, "no flows.end", remedy, str(case))
     with share_progress("replay") as progress:
-        result = replay_case(given, model, progress)
+        result = replay_case(replayed_case, model, progress)
     if out is not None:
         with whole_file(out) as file:
             file.writelines(csv_rows(result, compare=compare))
@@ -203,15 +243,15 @@ def replay(
         sys.stdout.writelines(csv_rows(result, compare=compare))
         sys.stdout.flush()  # an error comes here, and not at the end of the process
     if to is not None:
-        print_parts(_tables(result, with_ends=out is None, compare=compare), to)
+        print_parts(replay_tables(result, with_ends=out is None, compare=compare), to)
     else:
         say(title(result))
         for name, text in facts(result).items():
             say(f"  {name:15} {text}")
 
 
-def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
-    """The summary as a table, and below it the ends unless a file has them."""
+def replay_tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
+    """Return the summary as a table, and below it the ends of flows unless a file has them."""
     from simshuffle.fabric.network.replay import end_columns, facts, title
     from simshuffle.report.console import new_table
 
@@ -223,8 +263,8 @@ def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
     columns = end_columns(result, compare=compare)
     headings = [name.replace("_s", " (s)").replace("_", " ") for name in columns]
     table = new_table("When each flow ends", numbers=["flow", *headings])
-    for number, row in enumerate(zip(*(of.tolist() for of in columns.values()), strict=True)):
-        table.add_row(str(number), *map(repr, row))
+    for flow, row in enumerate(zip(*(column.tolist() for column in columns.values()), strict=True)):
+        table.add_row(str(flow), *map(repr, row))
     return [summary, table]
 
 
@@ -242,7 +282,7 @@ def schema(
             "[scenario|study|topology|VERB]",
             "Whose schema: that of scenarios, of studies of training, of machines, or of the"
             " options of a verb, as its function in Python takes them.",
-            complete=words(*KNOWN),
+            complete=words(*SCHEMA_KINDS),
         ),
     ] = "scenario",
     out: Annotated[
@@ -258,17 +298,17 @@ def schema(
     """
     import json
 
-    if what not in KNOWN:
-        rule, remedy = f"must be one of {', '.join(KNOWN)}", "Write one of them."
+    if what not in SCHEMA_KINDS:
+        rule, remedy = f"must be one of {', '.join(SCHEMA_KINDS)}", "Write one of them."
         refuse("schema", rule, repr(what), remedy, COMMAND_LINE)
-    if (out := file_in(out, f"{what}.schema.json")) is not None:
-        check_place(out, replace=force)
+    if (out := output_file(out, f"{what}.schema.json")) is not None:
+        check_paths(out, replace=force)
     from simshuffle.cli.schema_files import schema as schema_of
 
     text = json.dumps(schema_of(what), indent=1, ensure_ascii=False)
     if out is None:
         typer.echo(text)
         return
-    (path,) = write_together(out.parent, {out.name: f"{text}\n"})
+    (path,) = write_files(out.parent, {out.name: f"{text}\n"})
     typer.echo(f"Written: {path}")
     say(f"In the first line of a {what} file: # yaml-language-server: $schema={path}")

@@ -1,1 +1,1 @@
-"""What a simulation leaves behind: tables, report, folders, the look of figures."""
+"""The records of a simulation: tables, report, folders, and the look of figures."""

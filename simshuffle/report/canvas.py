@@ -26,10 +26,10 @@ from simshuffle.report.style import (
     SERIF,
     SMALL,
     STYLE,
-    least_height,
     letters_in_line,
-    line_spacing,
     metadata,
+    min_height,
+    spacing_of_lines,
     width,
 )
 
@@ -44,15 +44,15 @@ NO_LAYOUT: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_lay
 for _name, _file in ((SANS, "DejaVuSans.ttf"), (SERIF, "STIXGeneral.ttf")):
     if all(entry.name != _name for entry in fontManager.ttflist):
         _path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / _file
-        _look: dict[str, Any] = {"style": "normal", "variant": "normal", "stretch": "normal"}
-        _font = FontEntry(fname=str(_path), name=_name, weight=400, size="scalable", **_look)
+        _font_style: dict[str, Any] = {"style": "normal", "variant": "normal", "stretch": "normal"}
+        _font = FontEntry(fname=str(_path), name=_name, weight=400, size="scalable", **_font_style)
         fontManager.ttflist.append(_font)
 
 
 class _Figure(Figure):
     """A figure that remembers the height it would have without a least height."""
 
-    wanted: float = 0.0
+    natural_height: float = 0.0
 
 
 def new_figure(height: float) -> Figure:
@@ -60,7 +60,7 @@ def new_figure(height: float) -> Figure:
     in a style whose figures have a least height.
     """
     figure = _Figure(figsize=(width(), height), layout="constrained")
-    figure.wanted = height
+    figure.natural_height = height
     FigureCanvasAgg(figure)
     _stretch(figure, 0.0)
     return figure
@@ -71,8 +71,8 @@ def _stretch(figure: Figure, extra_inches: float) -> None:
     if not isinstance(figure, _Figure):
         figure.set_figheight(figure.get_figheight() + extra_inches)
         return
-    figure.wanted += extra_inches
-    figure.set_figheight(max(figure.wanted, least_height()))
+    figure.natural_height += extra_inches
+    figure.set_figheight(max(figure.natural_height, min_height()))
 
 
 def legend_above(
@@ -80,25 +80,29 @@ def legend_above(
     handles: Sequence[Any],
     title: str = "",
     location: str = "upper center",
-    **look: Any,
+    **legend_options: Any,
 ) -> None:
-    """Set the legend above the panels of a figure from `new_figure`, or at another ``location``
-    outside of them, in as few rows as there is width for, and make the figure that much higher.
-    There is no legend without ``handles``.
+    """Set the legend above the panels of a figure from `new_figure`, and make the figure higher by
+    it.
+
+    It has as few rows as there is width for. There is no legend without ``handles``.
 
     Args:
+        figure: the figure.
+        handles: matplotlib's handles, one for each name.
         title: two lines at most.
-        look: options of matplotlib's legend.
+        location: another one outside of the panels.
+        legend_options: options of matplotlib's legend.
     """
     title = textwrap.fill(
         title, letters_in_line(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
     )
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
-        options: Any = {**look, "loc": f"outside {location}", "title": title or None}
+        options: Any = {**legend_options, "loc": f"outside {location}", "title": title or None}
         legend = figure.legend(handles=handles, ncols=columns, **options)
         for text in legend.get_texts():
-            text.set_linespacing(line_spacing())
+            text.set_linespacing(spacing_of_lines())
         extent = legend.get_window_extent()
         if extent.width <= figure.bbox.width or columns == 1:
             _stretch(figure, extent.height / figure.dpi)
@@ -106,23 +110,23 @@ def legend_above(
         legend.remove()
 
 
-def save(figure: Figure, stem: Path, about: str = "") -> list[Path]:
-    """Write ``stem``.png (300 dpi) and ``stem``.pdf, whose metadata say ``about``; return both
-    paths. The same figure gives the same bytes.
+def save(figure: Figure, stem: Path, description: str = "") -> list[Path]:
+    """Write ``stem``.png (300 dpi) and ``stem``.pdf with a ``description`` in their metadata;
+    return both paths. The same figure gives the same bytes.
     """
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT}):
-        figure.savefig(png, dpi=300, metadata=metadata(".png", about))
+        figure.savefig(png, dpi=300, metadata=metadata(".png", description))
         layout = figure.get_layout_engine()
         # all stands where it is to stand; with any engine it would be drawn once more, to no effect
         figure.set_layout_engine(None)
-        figure.savefig(pdf, metadata=metadata(".pdf", about))
+        figure.savefig(pdf, metadata=metadata(".pdf", description))
         figure.set_layout_engine(layout)
     return [png, pdf]
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as SVG, the same text for the same figure; letters are outlines."""
+    """Return a figure as SVG, in which letters are outlines; equal figures give equal texts."""
     file = io.StringIO()
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT, "svg.fonttype": "path"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -168,8 +172,8 @@ def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
         if label_place.led:
             line: dict[str, Any] = {"arrowstyle": "-", "linewidth": 0.5}
             line |= {"color": annotation.get_color(), "shrinkA": 3.5, "shrinkB": 2.0}
-            beside: Any = {"textcoords": "offset points", "arrowprops": line}
-            ax.annotate("", annotation.xy, annotation.xyann, **beside).set_in_layout(False)
+            leader_options: Any = {"textcoords": "offset points", "arrowprops": line}
+            ax.annotate("", annotation.xy, annotation.xyann, **leader_options).set_in_layout(False)
 
 
 def _write_label(ax: Axes, spot: Mapping[Any, Any]) -> Annotation:
@@ -188,14 +192,14 @@ def _write_label(ax: Axes, spot: Mapping[Any, Any]) -> Annotation:
 
 Box = tuple[float, float, float, float]  # left, bottom, right and top, all in one unit
 GAP = 1.0  # around a label, in points
-AWAY = (0.0, 2.0, 5.0, 9.0, 14.0, 20.0, 28.0, 38.0, 50.0, 64.0)
+LABEL_DISTANCES = (0.0, 2.0, 5.0, 9.0, 14.0, 20.0, 28.0, 38.0, 50.0, 64.0)
 """How far from its point a label may stand, in points."""
-FAR = 5.0  # in points: from there on a line leads from a label to its point
+LEADER_DISTANCE = 5.0  # in points: from there on a line leads from a label to its point
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 """Right, left, above, below, and the corners; the first that are free are taken."""
 ON_MARK, ON_LEADER, ON_LINE = 400.0, 120.0, 25.0
 """Costs of lying on a mark, a leading line, or another line; a point of distance costs 1."""
-STEPS = 12  # pieces in which a leading line is looked at
+LEADER_PIECES = 12  # pieces in which a leading line is looked at
 
 
 @dataclass(frozen=True)
@@ -245,15 +249,15 @@ def place_labels(
         for distance, box in _candidates(label, point):
             is_inside = area[0] <= box[0] and area[1] <= box[1]
             is_inside = is_inside and box[2] <= area[2] and box[3] <= area[3]
-            if not is_inside or any(overlap(box, other) for other in used_boxes):
+            if not is_inside or any(overlap(box, used_box) for used_box in used_boxes):
                 continue
-            leader = _leader(label.mark, box, point) if distance >= FAR else []
+            leader = _leader(label.mark, box, point) if distance >= LEADER_DISTANCE else []
             cost = distance + _cost_of_box(box, label.mark, marks, lines, leaders)
-            cost += ON_LEADER * _count_crossed(leader, used_boxes) + ON_LINE * _count_crossed(
-                leader, marks
-            )
+            cost += ON_LEADER * count_crossed_boxes(
+                leader, used_boxes
+            ) + ON_LINE * count_crossed_boxes(leader, marks)
             if cost < least_cost:
-                cheapest, least_cost = (LabelPlace(box, distance >= FAR), leader), cost
+                cheapest, least_cost = (LabelPlace(box, distance >= LEADER_DISTANCE), leader), cost
         label_places.append(cheapest and cheapest[0])
         if cheapest:
             used_boxes.append(cheapest[0].box)
@@ -263,20 +267,24 @@ def place_labels(
 
 def _candidates(label: Label, point: float) -> Iterator[tuple[float, Box]]:
     """Yield boxes around a mark, the nearest first, each with its distance in points."""
-    left, bottom, right, top = label.mark
-    ends = min(bottom, label.interval[0]), max(top, label.interval[1])
-    middle = (left + right) / 2, (bottom + top) / 2
+    mark_left, mark_bottom, mark_right, mark_top = label.mark
+    ends = min(mark_bottom, label.interval[0]), max(mark_top, label.interval[1])
+    middle = (mark_left + mark_right) / 2, (mark_bottom + mark_top) / 2
     half_size = label.width / 2 + GAP * point, label.height / 2 + GAP * point
-    for distance in AWAY:
+    for distance in LABEL_DISTANCES:
         for across, upwards in SIDES:
-            x = middle[0] + across * ((right - left) / 2 + half_size[0] + distance * point)
-            y = middle[1] + upwards * ((top - bottom) / 2 + half_size[1] + distance * point)
+            x = middle[0] + across * (
+                (mark_right - mark_left) / 2 + half_size[0] + distance * point
+            )
+            y = middle[1] + upwards * (
+                (mark_top - mark_bottom) / 2 + half_size[1] + distance * point
+            )
             beyond = 0.0
             if not across:
                 y = (ends[1] if upwards > 0 else ends[0]) + upwards * (
                     half_size[1] + distance * point
                 )
-                beyond = (ends[1] - top if upwards > 0 else bottom - ends[0]) / point
+                beyond = (ends[1] - mark_top if upwards > 0 else mark_bottom - ends[0]) / point
             yield (
                 distance + beyond / 4,
                 (x - half_size[0], y - half_size[1], x + half_size[0], y + half_size[1]),
@@ -288,7 +296,7 @@ def _leader(mark: Box, box: Box, point: float) -> list[Box]:
     middles = [
         ((end_box[0] + end_box[2]) / 2, (end_box[1] + end_box[3]) / 2) for end_box in (mark, box)
     ]
-    shares = [step / STEPS for step in range(1, STEPS)]
+    shares = [step / LEADER_PIECES for step in range(1, LEADER_PIECES)]
     dots = [tuple(a + share * (b - a) for a, b in zip(*middles, strict=True)) for share in shares]
     size = point / 2
     boxes = [(x - size, y - size, x + size, y + size) for x, y in dots]
@@ -307,6 +315,6 @@ def _cost_of_box(
     )
 
 
-def _count_crossed(dots: Sequence[Box], boxes: Sequence[Box]) -> int:
+def count_crossed_boxes(dots: Sequence[Box], boxes: Sequence[Box]) -> int:
     """Return how many of ``boxes`` any dot lies on."""
     return sum(any(overlap(dot, box) for dot in dots) for box in boxes)

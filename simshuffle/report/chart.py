@@ -45,12 +45,12 @@ SHAPES: Mapping[Marker, str] = {
 GREY = "#888888"
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 """Of lines of one colour: matplotlib's '-', or points on and off."""
-LETTER = 0.025  # share of an axis that a letter below it takes
-WIDE_RANGE = 8.0
+LETTER_SHARE = 0.025  # share of an axis that a letter below it takes
+MIN_LOG_RATIO = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
-MOST_INCHES = 8.1
+MAX_INCHES = 8.1
 """Height of a figure without legend and note, with which it fits a page of a paper."""
 
 
@@ -114,7 +114,7 @@ class Axis:
     high: float | None = None
     ticks: Mapping[float, str] | None = None  # texts by place; None for numbers where there is room
     unit: str = ""  # that stands behind such numbers on a page
-    most: int = 0  # such numbers; 0 for as many as there is room for
+    max_ticks: int = 0  # such numbers; 0 for as many as there is room for
     names: bool = False  # whether these are names, which need no ticks
     down: bool = False  # whether it grows downwards
     turned: float = 0.0  # degrees that texts are turned
@@ -238,43 +238,49 @@ def hollow_looks(looks: Mapping[str, Look], suffix: str, **changes: Any) -> dict
     }
 
 
-def spread_points(data: pd.DataFrame, by: str, step: float, *, log: bool = False) -> pd.DataFrame:
-    """Return the rows with each group ``by`` moved aside by another step, so that intervals do not
-    cover each other. On a logarithmic axis x is multiplied by powers of ``step``, else steps
-    are added.
+def spread_points(
+    data: pd.DataFrame, group_column: str, step: float, *, log: bool = False
+) -> pd.DataFrame:
+    """Return the rows with each group moved aside by another step, so that intervals do not cover
+    each other. On a logarithmic axis x is multiplied by powers of ``step``, else steps are added.
     """
-    index_of_group = {name: index for index, name in enumerate(dict.fromkeys(data[by]))}
-    aside = data[by].map(index_of_group).astype(float) - (len(index_of_group) - 1) / 2
+    index_of_group = {name: index for index, name in enumerate(dict.fromkeys(data[group_column]))}
+    aside = data[group_column].map(index_of_group).astype(float) - (len(index_of_group) - 1) / 2
     return data.assign(x=data["x"] * step**aside if log else data["x"] + step * aside)
 
 
-def stack_rows(data: pd.DataFrame, by: str, size: str, ends: tuple[str, str]) -> pd.DataFrame:
-    """Return the rows with columns ``ends``, between which each lies when the rows of one ``by``
-    follow one another in their order.
+def stack_rows(
+    data: pd.DataFrame, bar_column: str, size: str, ends: tuple[str, str]
+) -> pd.DataFrame:
+    """Return the rows of each bar stacked in their order: columns ``ends`` have where a row begins
+    and ends.
     """
-    end = data.groupby(by, sort=False)[size].cumsum()
+    end = data.groupby(bar_column, sort=False)[size].cumsum()
     return data.assign(**{ends[0]: end - data[size], ends[1]: end})
 
 
 def stacked_bars(
-    sizes: pd.DataFrame, by: str = "y", size: str = "size", ends: tuple[str, str] = ("x", "x2")
+    sizes: pd.DataFrame,
+    bar_column: str = "y",
+    size: str = "size",
+    ends: tuple[str, str] = ("x", "x2"),
 ) -> pd.DataFrame:
     """Return the pieces of a bar for each row of ``sizes``, one for each column, end to end.
 
     Args:
         sizes: a row for each bar; its index names the bars, its columns are names of looks.
-        by: the column of the result that holds the index.
+        bar_column: the column of the result that holds the index.
         size: the column that holds the sizes.
         ends: the columns that hold where a piece begins and ends.
     """
-    pieces = sizes.reset_index(names=by).melt(by, var_name="look", value_name=size)
-    return stack_rows(pieces, by, size, ends)
+    pieces = sizes.reset_index(names=bar_column).melt(bar_column, var_name="look", value_name=size)
+    return stack_rows(pieces, bar_column, size, ends)
 
 
 # ------------------------------------------------------------------------------------------- ticks
 
 
-def plain(value: float) -> str:
+def plain_number(value: float) -> str:
     """Return a number as a tick shows it."""
     return f"{value:g}"
 
@@ -284,30 +290,35 @@ def percent(value: float) -> str:
     return f"{100 * value:g} %"
 
 
-def ticks(values: Any, text: Callable[[Any], str] = plain) -> dict[float, str]:
+def ticks(values: Any, text: Callable[[Any], str] = plain_number) -> dict[float, str]:
     """Return ticks at those values, as texts by value."""
     return {float(value): text(value) for value in values}
 
 
-def round_values(low: float, high: float, most: int = 7) -> list[float]:
+def round_values(low: float, high: float, max_count: int = 7) -> list[float]:
     """Return values for ticks of a logarithmic axis: as many as there is room for of 1, 2, 5, ...,
     1, 3, 10, ... or powers of ten; the ends of the axis where fewer than two fit.
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for steps in ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1, 3), (1,)):
-        candidates = [s * 10.0**p for p in range(first, last + 1) for s in steps]
+        candidates = [step * 10.0**power for power in range(first, last + 1) for step in steps]
         candidates = [value for value in candidates if 0.999 * low <= value <= 1.001 * high]
-        if len(candidates) <= most:
+        if len(candidates) <= max_count:
             return candidates if len(candidates) > 1 else sorted({low, high})
-    stride = -(-len(candidates) // most)
+    stride = -(-len(candidates) // max_count)
     return candidates[::stride]
 
 
 def log_axis(
-    title: str, low: float, high: float, *, most: int = 7, text: Callable[[float], str] = plain
+    title: str,
+    low: float,
+    high: float,
+    *,
+    max_ticks: int = 7,
+    text: Callable[[float], str] = plain_number,
 ) -> Axis:
     """Return a logarithmic axis from ``low`` to ``high``, with round numbers."""
-    return Axis(title, True, low, high, ticks(round_values(low, high, most), text))
+    return Axis(title, True, low, high, ticks(round_values(low, high, max_ticks), text))
 
 
 def spaced_ticks(values: Sequence[float], log: bool) -> dict[float, str]:
@@ -315,9 +326,9 @@ def spaced_ticks(values: Sequence[float], log: bool) -> dict[float, str]:
     largest value stays.
     """
     values = sorted(map(float, set(values)))
-    texts = [plain(value) for value in values]
+    texts = [plain_number(value) for value in values]
     positions = np.log(values) if log else np.array(values)
-    least_distance = max(map(len, texts)) * LETTER * np.ptp(positions)
+    least_distance = max(map(len, texts)) * LETTER_SHARE * np.ptp(positions)
     text_of_value, last_position = {values[-1]: texts[-1]}, positions[-1]
     for value, position, text in list(zip(values, positions, texts, strict=True))[-2::-1]:
         has_room = last_position - position >= least_distance

@@ -16,7 +16,7 @@ Look = str | Callable[[Any], str]
 """How a value is printed: a format such as '.3g', 'bytes' or 'percent', or a function."""
 LARGEST = 1e100
 """No number is larger, so that what is summed, squared or drawn of them stays finite."""
-MOST = 2**53  # no whole number is larger, for floats hold all up to it
+MAX_COUNT = 2**53  # no whole number is larger, for floats hold all up to it
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ class Column:
         return f"{value:{look or ('.0f' if self.kind == 'count' else '.3g')}}"
 
     def fault(self, values: pd.Series[Any], num_previous_rows: int = 0) -> str:
-        """Return the rule that a column breaks, or the part of it after ``num_previous_rows`` rows;
-        '' if it breaks none.
+        """Return the rule that the values of a column break; '' if they break none.
+
+        ``num_previous_rows`` rows stand before the first value, for the number of the row.
         """
         missing = values.isna()
         if missing.any() and not self.empty:
@@ -122,7 +123,7 @@ def count(
     meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
     """Return a column of whole numbers from ``low`` on."""
-    return Column(meaning, "count", empty, low, MOST, head=head, look=look)
+    return Column(meaning, "count", empty, low, MAX_COUNT, head=head, look=look)
 
 
 def flag(meaning: str, *, empty: bool = False) -> Column:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from simshuffle.report.excerpt import narrow
 
-LEAST_NAME = 11  # characters of a line of a name, if there is room for no more
+MIN_NAME_WIDTH = 11  # characters of a line of a name, if there is room for no more
 
 
 def new_table(
@@ -39,7 +39,7 @@ def new_table(
         collapse_padding=True,
     )
     for name in names:
-        table.add_column(name, overflow="fold", min_width=LEAST_NAME)
+        table.add_column(name, overflow="fold", min_width=MIN_NAME_WIDTH)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     for name in texts:
@@ -116,18 +116,19 @@ def export_parts(parts: Iterable[str | Table], file_format: str) -> str:
     return "\n\n".join(filter(None, pieces)) + "\n"
 
 
-def _content(table: Table) -> tuple[str, list[str], list[list[str]], list[bool]]:
-    """Return title, headings and rows of a table, and which columns are aligned at the right:
-    those of numbers.
+def table_content(table: Table) -> tuple[str, list[str], list[list[str]], list[bool]]:
+    """Return title, headings and rows of a table, and for each column whether it holds numbers.
+
+    Columns of numbers are aligned at the right.
     """
-    headings = [_plain(str(column.header)) for column in table.columns]
-    cells = [[_plain(str(cell)) for cell in column.cells] for column in table.columns]
+    headings = [plain_line(str(column.header)) for column in table.columns]
+    cells = [[plain_line(str(cell)) for cell in column.cells] for column in table.columns]
     rows = [list(row) for row in zip(*cells, strict=True)]
     is_numeric = [column.justify == "right" for column in table.columns]
-    return _plain(str(table.title or "")), headings, rows, is_numeric
+    return plain_line(str(table.title or "")), headings, rows, is_numeric
 
 
-def _plain(text: str) -> str:
+def plain_line(text: str) -> str:
     """Return the text on one line, without control characters, which no document can print."""
     line = re.sub(r"[^\S\u00a0]+", " ", text).strip(" ")
     return "".join(letter for letter in line if unicodedata.category(letter) != "Cc")
@@ -153,7 +154,7 @@ def _latex_table(table: Table) -> str:
     """Return a table as LaTeX, with at most `MOST_COLUMNS` columns."""
     table, left_out = narrow(table)
     comment = f"% left out: {', '.join(left_out)}; results show --columns chooses\n"
-    title, headings, rows, are_numeric = _content(table)
+    title, headings, rows, are_numeric = table_content(table)
     alignment = "".join("r" if is_numeric else "l" for is_numeric in are_numeric)
 
     def line(cells: Sequence[str]) -> str:
@@ -188,7 +189,7 @@ def _markdown(text: str) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    title, headings, rows, are_numeric = _content(table)
+    title, headings, rows, are_numeric = table_content(table)
     rule = ["---:" if is_numeric else "---" for is_numeric in are_numeric]
     lines = [list(map(_markdown, headings)), rule, *(list(map(_markdown, row)) for row in rows)]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -202,7 +203,7 @@ def _markdown_note(text: str) -> str:
         fence = "`" * max(3, longest + 1)
         return f"{fence}text\n{text.rstrip()}\n{fence}"
     # a line that begins like an item of a list or a heading is none
-    return re.sub(r"^(\d+)([.)])|^([-+=])", r"\1\\\2\3", _markdown(_plain(text)))
+    return re.sub(r"^(\d+)([.)])|^([-+=])", r"\1\\\2\3", _markdown(plain_line(text)))
 
 
 # --------------------------------------------------------------------------------------------- HTML
@@ -221,7 +222,7 @@ def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
 
 
 def _html_table(table: Table, sortable: bool) -> str:
-    title, headings, rows, are_numeric = _content(table)
+    title, headings, rows, are_numeric = table_content(table)
     sides = ["right" if is_numeric else "left" for is_numeric in are_numeric]
 
     def line(cells: Sequence[str], tag: str) -> str:

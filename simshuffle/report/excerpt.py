@@ -13,7 +13,7 @@ from rich.table import Table
 
 from simshuffle.errors import refuse
 
-MOST_COLUMNS = 8
+MAX_COLUMNS = 8
 """Columns of a LaTeX table that fit a page of one column."""
 DIGITS = 3
 """Significant digits of a number in a paper."""
@@ -73,19 +73,19 @@ def shorten_numbers(table: Table) -> Table:
         mean, separator, half_width = cell.partition(" ± ")
         decimals = _decimals(mean)
         if decimals is None:
-            return _NUMBER.sub(lambda match: _rounded(match[0], _decimals(match[0])), cell)
+            return _NUMBER.sub(lambda match: round_number(match[0], _decimals(match[0])), cell)
         if not separator:
-            return _rounded(mean, decimals)
+            return round_number(mean, decimals)
         decimals = max(decimals, _decimals(half_width, digits=1) or 0)
-        return f"{_rounded(mean, decimals)} ± {_rounded(half_width, decimals)}"
+        return f"{round_number(mean, decimals)} ± {round_number(half_width, decimals)}"
 
     return with_cells(table, lambda column, cell: shorten(cell) if column else cell)
 
 
 def narrow(table: Table) -> tuple[Table, list[str]]:
-    """Return the first `MOST_COLUMNS` columns of a table, and the headings of those left out."""
+    """Return the first `MAX_COLUMNS` columns of a table, and the headings of those left out."""
     headings = _headings(table)
-    return _with_columns(table, headings[:MOST_COLUMNS]), headings[MOST_COLUMNS:]
+    return _with_columns(table, headings[:MAX_COLUMNS]), headings[MAX_COLUMNS:]
 
 
 def _decimals(number: str, digits: int = DIGITS) -> int | None:
@@ -100,7 +100,8 @@ def _decimals(number: str, digits: int = DIGITS) -> int | None:
     return min(num_decimals, max(0, digits - 1 - math.floor(math.log10(value))))
 
 
-def _rounded(number: str, decimals: int | None) -> str:
+def round_number(number: str, decimals: int | None) -> str:
+    """Return a number with so many decimals; another text stays as it is."""
     try:
         return f"{float(number.replace(',', '')):,.{decimals or 0}f}"
     except ValueError:
@@ -128,7 +129,7 @@ def _with_rows(table: Table, patterns: Sequence[str]) -> Table:
     ]
     columns = [[str(cell) for cell in column.cells] for column in table.columns]
     rows = [[cells[row] for cells in columns] for row in chosen_rows]
-    return _rebuilt(table, range(len(columns)), rows)
+    return rebuild_table(table, range(len(columns)), rows)
 
 
 def _with_columns(table: Table, patterns: Sequence[str]) -> Table:
@@ -137,7 +138,7 @@ def _with_columns(table: Table, patterns: Sequence[str]) -> Table:
     if patterns and not any(
         fnmatch.fnmatchcase(name, pattern) for name in headings for pattern in patterns
     ):
-        return _rebuilt(table, [], [])
+        return rebuild_table(table, [], [])
     chosen = [
         index
         for pattern in patterns or ["*"]
@@ -146,7 +147,7 @@ def _with_columns(table: Table, patterns: Sequence[str]) -> Table:
     ]
     chosen = list(dict.fromkeys(chosen))
     columns = [[str(cell) for cell in table.columns[index].cells] for index in chosen]
-    return _rebuilt(table, chosen, [list(row) for row in zip(*columns, strict=True)])
+    return rebuild_table(table, chosen, [list(row) for row in zip(*columns, strict=True)])
 
 
 def with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
@@ -155,10 +156,14 @@ def with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
         [change(index, str(cell)) for cell in column.cells]
         for index, column in enumerate(table.columns)
     ]
-    return _rebuilt(table, range(len(columns)), [list(row) for row in zip(*columns, strict=True)])
+    return rebuild_table(
+        table, range(len(columns)), [list(row) for row in zip(*columns, strict=True)]
+    )
 
 
-def _rebuilt(table: Table, column_indices: Sequence[int], rows: Sequence[Sequence[str]]) -> Table:
+def rebuild_table(
+    table: Table, column_indices: Sequence[int], rows: Sequence[Sequence[str]]
+) -> Table:
     """Return a table that looks like ``table``, with these columns and rows only."""
     rebuilt = copy.copy(table)
     rebuilt.rows = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from simshuffle.spec.units import Dimension, readable
 
-NAMED = 3
+MAX_NAMED_FAULTS = 3
 """Faults that are told one by one, at most."""
 
 
@@ -21,8 +21,10 @@ def describe_faults(rows: Sequence[Mapping[str, Any]]) -> str:
     """
     if not rows:
         return "Faults: none began before the end"
-    sentences = [describe_fault(row) for row in rows[:NAMED]]
-    remaining = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
+    sentences = [describe_fault(row) for row in rows[:MAX_NAMED_FAULTS]]
+    remaining = (
+        [f"and {len(rows) - MAX_NAMED_FAULTS:,} more"] if len(rows) > MAX_NAMED_FAULTS else []
+    )
     return f"Faults: {len(rows):,}: {'; '.join([*sentences, *remaining])}"
 
 

@@ -22,9 +22,9 @@ _TABLES = {
     "summary.csv",
 }
 """Of results whose columns.json does not name them."""
-_PARTS = {"runs", "plans", "timelines", "extractions", "models"}
-"""Folders in a result, of files with the suffixes `_OF_PARTS`."""
-_OF_PARTS = {".json", ".parquet", ".npz", ".yaml"}
+_PART_FOLDERS = {"runs", "plans", "timelines", "extractions", "models"}
+"""Folders in a result, of files with the suffixes `_PART_SUFFIXES`."""
+_PART_SUFFIXES = {".json", ".parquet", ".npz", ".yaml"}
 _INPUT = re.compile(r"[0-9a-f]{16}(\.[^.]*)?")  # names of the files in `INPUTS`
 
 
@@ -46,7 +46,7 @@ def check_place(folder: Path, *, replace: bool, known_names: Collection[str] = (
         reason = getattr(error, "strerror", None) or str(error)
         rule, remedy = f"cannot be written: {reason}", "Name a folder that can."
     if rule:
-        raise InputError(Problem("--out", rule, _short(str(folder)), remedy), "result folder")
+        raise InputError(Problem("--out", rule, shorten_text(str(folder)), remedy), "result folder")
 
 
 def _find_obstacle(
@@ -69,7 +69,7 @@ def _find_obstacle(
     if foreign := _foreign_files(folder, known_names):
         first_names = ", ".join(foreign[:3])
         return (
-            f"holds something else than a result: {_short(first_names)}",
+            f"holds something else than a result: {shorten_text(first_names)}",
             "Move it, or name another.",
         )
     if not replace:
@@ -88,7 +88,7 @@ def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
     possible_names = _DOCUMENTS | _TABLES | set(columns if isinstance(columns, dict) else ())
     names = {path.name for path in folder.iterdir()}
 
-    def ours(path: Path) -> bool:
+    def is_ours(path: Path) -> bool:
         """Return whether a result may have the file or folder."""
         twin = {".png": ".pdf", ".pdf": ".png"}.get(path.suffix)
         if path.is_symlink():
@@ -104,9 +104,9 @@ def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
         if any(part.is_symlink() for part in parts):
             return False
         kinds = {part.suffix for part in parts if not part.is_dir() and part.name != ".lock"}
-        return path.name in known_names or (path.name in _PARTS and kinds <= _OF_PARTS)
+        return path.name in known_names or (path.name in _PART_FOLDERS and kinds <= _PART_SUFFIXES)
 
-    return sorted(path.name for path in folder.iterdir() if not ours(path))
+    return sorted(path.name for path in folder.iterdir() if not is_ours(path))
 
 
 def _find_unwritable(folder: Path) -> tuple[str, str] | None:
@@ -117,10 +117,13 @@ def _find_unwritable(folder: Path) -> tuple[str, str] | None:
     parent = folder.parent
     while not parent.exists():
         if os.path.lexists(parent):
-            return f"is below {_short(str(parent))}, a link to nothing", "Name another folder."
+            return (
+                f"is below {shorten_text(str(parent))}, a link to nothing",
+                "Name another folder.",
+            )
         parent = parent.parent
     if not parent.is_dir():
-        return f"is below {_short(str(parent))}, which is a file", "Name another folder."
+        return f"is below {shorten_text(str(parent))}, which is a file", "Name another folder."
     longest = os.pathconf(parent, "PC_NAME_MAX")
     if any(len(os.fsencode(part)) > longest for part in folder.parts):
         return f"has a name of more than {longest} bytes", "Name a shorter one."
@@ -153,7 +156,8 @@ def take_place(draft: Path, path: Path) -> None:
         raise
 
 
-def _short(text: str) -> str:
+def shorten_text(text: str) -> str:
+    """Return a text with at most 100 letters."""
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
@@ -164,9 +168,13 @@ def write_folder(
     replace: bool = False,
     known_names: Collection[str] = (),
 ) -> Path:
-    """Let ``fill`` write into a temporary folder beside ``folder``, then rename it; return
-    ``folder``. An older folder stays until the new one is complete, and comes back if the renaming
-    fails. Raises an InputError as `check_place` does.
+    """Write a folder completely or not at all, and return it.
+
+    ``fill`` writes into a temporary folder beside it, which is then renamed. An older folder stays
+    until the new one is complete, and comes back if the renaming fails.
+
+    Raises:
+        InputError: as `check_place`.
     """
     check_place(folder, replace=replace, known_names=known_names)
     folder.parent.mkdir(parents=True, exist_ok=True)

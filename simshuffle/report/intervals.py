@@ -78,17 +78,17 @@ class ModelError(TypedDict):
     faster: NotRequired[_Share]
 
 
-NOTABLE = 0.05
+MIN_NOTABLE_SHARE = 0.05
 """Share of the inputs' variance from which on an input is named."""
-SURE = 0.995
+MIN_SURE_SHARE = 0.995
 """Share of draws from which on an order is called sure."""
-LITTLE = 0.01
+MIN_SHRINKAGE = 0.01
 """Share of a prediction by which an interval must shrink for it to be said."""
-NONE = "errors of inputs and model are in no interval (--interval adds them)"
+NO_INTERVALS = "errors of inputs and model are in no interval (--interval adds them)"
 """What is said of numbers that have none."""
-NONE_COMPARED = "no interval: run with --interval"
+NO_INTERVALS_TO_COMPARE = "no interval: run with --interval"
 """The same of results that are compared."""
-NONE_OF_TIMES = (
+NO_INTERVALS_OF_TIMES = (
     "Errors of inputs and model are in no interval of these times: run --interval of the same"
     " scenario gives that of an epoch."
 )
@@ -158,7 +158,7 @@ def intervals_side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 def range_of(stored: Plain, run: str) -> str:
     """Return the ends of the interval of a run, for a table; '-' where it has none."""
     interval = stored["runs"].get(run)
-    return _range(interval["low"], interval["high"]) if interval else "-"
+    return format_range(interval["low"], interval["high"]) if interval else "-"
 
 
 def side_by_side_table(rows: pd.DataFrame) -> Table:
@@ -168,9 +168,9 @@ def side_by_side_table(rows: pd.DataFrame) -> Table:
         [
             row["run"],
             _seconds(row["a"]),
-            _range(row["a_low"], row["a_high"]),
+            format_range(row["a_low"], row["a_high"]),
             _seconds(row["b"]),
-            _range(row["b_low"], row["b_high"]),
+            format_range(row["b_low"], row["b_high"]),
             "yes" if row["overlap"] else "no",
         ]
         for row in rows.to_dict("records")
@@ -178,43 +178,45 @@ def side_by_side_table(rows: pd.DataFrame) -> Table:
     return new_table("Epochs and their 90 % intervals", ["run"], heads, cells, ["overlap"])
 
 
-def table(found: Plain) -> Table:
-    """A row for each run: its epoch, the interval, and what each part alone gives."""
+def table(stored: Plain) -> Table:
+    """Return a table with a row for each run: its epoch, the interval, and what each cause
+    contributes.
+    """
     heads = ["epoch", "90 % interval", "inputs", "model", "chance"]
     rows = (
         [
             run,
             _seconds(interval["seconds"]),
-            _range(interval["low"], interval["high"]),
+            format_range(interval["low"], interval["high"]),
             *(_factor_range(interval[name]) for name in heads[2:]),
         ]
-        for run, interval in found["runs"].items()
+        for run, interval in stored["runs"].items()
     )
     return new_table("90 % intervals", ["run"], heads, rows)
 
 
-def odds_table(found: Plain) -> Table | None:
+def odds_table(stored: Plain) -> Table | None:
     """Return how sure the order of runs is, a row for each pair; None where no pair is known."""
-    if not found["odds"]:
+    if not stored["odds"]:
         return None
     rows = []
-    for odds in found["odds"]:
+    for odds in stored["odds"]:
         flips = "flips_at" in odds
         change = f"{odds['key']} {odds['flips_at']} (now {odds['value']})" if flips else "-"
         share = odds["share"]
-        sure = "all" if share > SURE else f"{100 * share:.0f} %"
+        sure = "all" if share > MIN_SURE_SHARE else f"{100 * share:.0f} %"
         rows.append([odds["first"], odds["second"], sure, change])
     names = ["run", "faster than"]
     return new_table("How sure the order is", names, ["in draws"], rows, ["is not, at"])
 
 
-def hangs_table(found: Plain) -> Table | None:
+def hangs_table(stored: Plain) -> Table | None:
     """Return what the width of each interval hangs on, and what measures it; None for nothing."""
     rows = [
         [run, hang["key"], f"{100 * hang['total']:.0f} %", hang["kind"], hang["measured_by"]]
-        for run, hangs in found["hangs"].items()
+        for run, hangs in stored["hangs"].items()
         for hang in hangs
-        if _is_named(hang)
+        if is_notable(hang)
     ]
     if not rows:
         return None
@@ -222,42 +224,46 @@ def hangs_table(found: Plain) -> Table | None:
     return new_table(title, ["run", "input"], ["share"], rows, texts)
 
 
-def details(found: Plain) -> list[Table]:
+def details(stored: Plain) -> list[Table]:
     """Return all tables of intervals: what makes them, how sure orders are, what they hang on."""
-    tables = (table(found), odds_table(found), hangs_table(found))
-    return [each for each in tables if each is not None]
+    tables = (table(stored), odds_table(stored), hangs_table(stored))
+    return [interval_table for interval_table in tables if interval_table is not None]
 
 
-def measure_next(found: Plain) -> Iterator[str]:
-    """Yield a line: the input whose measurement shrinks an interval most, of the runs on the most
-    ranks; or that none does."""
-    most = max(run["ranks"] for run in found["runs"].values())
+def measure_next(stored: Plain) -> Iterator[str]:
+    """Yield a line: the input whose measurement shrinks an interval most, or that none does.
+
+    Runs on the most ranks are considered.
+    """
+    max_ranks = max(run["ranks"] for run in stored["runs"].values())
     gains = [
-        (_half_width(found["runs"][run]) * (1 - hangs[0]["width"]), run, hangs[0])
-        for run, hangs in found["hangs"].items()
-        if found["runs"][run]["ranks"] == most and hangs and _is_named(hangs[0])
+        (_half_width(stored["runs"][run]) * (1 - hangs[0]["width"]), run, hangs[0])
+        for run, hangs in stored["hangs"].items()
+        if stored["runs"][run]["ranks"] == max_ranks and hangs and is_notable(hangs[0])
     ]
-    if not gains or max(gain for gain, *_ in gains) < LITTLE:
+    if not gains or max(gain for gain, *_ in gains) < MIN_SHRINKAGE:
         yield "No measurement of a single input shrinks an interval notably."
         return
-    gain, run, first = max(gains, key=lambda each: each[0])
-    half = _half_width(found["runs"][run])
+    gain, run, hang = max(gains, key=lambda gain_and_input: gain_and_input[0])
+    half_width = _half_width(stored["runs"][run])
     yield (
-        f"Measure next: {first['key']} ({first['measured_by']}); the interval of {run} shrinks from"
-        f" ±{100 * half:.0f} % to ±{100 * (half - gain):.0f} %."
+        f"Measure next: {hang['key']} ({hang['measured_by']}); the interval of {run} shrinks from"
+        f" ±{100 * half_width:.0f} % to ±{100 * (half_width - gain):.0f} %."
     )
 
 
-def _is_named(hang: Plain) -> bool:
-    return bool(hang["total"] >= NOTABLE)
+def is_notable(hang: Plain) -> bool:
+    """Return whether an input causes at least `MIN_NOTABLE_SHARE` of the variance."""
+    return bool(hang["total"] >= MIN_NOTABLE_SHARE)
 
 
 def _half_width(run: Plain) -> float:
-    """Half the interval of a run, as a share of its epoch."""
+    """Return half the interval of a run, as a share of its epoch."""
     return float((run["high"] - run["low"]) / 2 / run["seconds"])
 
 
-def _range(low: float, high: float) -> str:
+def format_range(low: float, high: float) -> str:
+    """Return both ends (s) of an interval with their units."""
     return f"{_seconds(low)} – {_seconds(high)}"
 
 

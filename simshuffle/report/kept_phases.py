@@ -1,5 +1,7 @@
-"""The part of a timeline that a result keeps: the phases of all ranks or of a sample of them, and
-means over all ranks by iteration."""
+"""The phases that a result keeps of a timeline, and means over all ranks by iteration.
+
+Phases are kept of all ranks, or of a sample of them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from simshuffle.report.report import COMPUTING, SLOWDOWN
 from simshuffle.report.timeline import PHASES, phase_rows, phase_table
 from simshuffle.spec.arrays import Floats
 
-Kept = Literal["full", "ranks", "none"]
+KeptRanks = Literal["full", "ranks", "none"]
 """Of which ranks a timeline is kept: of all, of those that `sample_ranks` names, of none."""
 
 ITERATION_COLUMNS: dict[str, Column] = {
@@ -69,9 +71,9 @@ def sample_ranks(seconds: Floats) -> list[int]:
     that lie evenly, from 0 on; and the first of those that computed, or waited for others, least
     and most.
     """
-    of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
-    computing = sum(of_phase[name] for name in (*COMPUTING, SLOWDOWN))
-    waiting = sum(of_phase[name] for name in PHASES if name.startswith("wait_"))
+    seconds_of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
+    computing = sum(seconds_of_phase[name] for name in (*COMPUTING, SLOWDOWN))
+    waiting = sum(seconds_of_phase[name] for name in PHASES if name.startswith("wait_"))
     extremes = {
         int(rank)
         for seconds_of_rank in (computing, waiting)

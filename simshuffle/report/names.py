@@ -15,18 +15,20 @@ def cut_text(text: str, max_letters: int) -> str:
 
 
 def without_schedule(runs: Sequence[str]) -> list[str]:
-    """Return names of runs without their second word, where all that have one have the same: the
-    schedule, as in 'partial-0.1 streamlined @64'."""
+    """Return names of runs without the schedule, their second word, if all runs have one schedule.
+
+    A name with a schedule is 'partial-0.1 streamlined @64'.
+    """
     words = [run.split(" ") for run in runs]
-    second = {
+    second_words = {
         run_words[1]
         for run_words in words
         if len(run_words) > 1 and run_words[1][:1] not in {"@", ""} and "=" not in run_words[1]
     }
-    if len(second) != 1:
+    if len(second_words) != 1:
         return list(runs)
     shortened = [
-        " ".join([run_words[0], *(word for word in run_words[1:] if word not in second)])
+        " ".join([run_words[0], *(word for word in run_words[1:] if word not in second_words)])
         for run_words in words
     ]
     return shortened if len(set(shortened)) == len(set(runs)) else list(runs)

@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from simshuffle.report.canvas import label_points, legend_above, new_figure
 from simshuffle.report.chart import (
-    MOST_INCHES,
+    MAX_INCHES,
     Axis,
     Chart,
     Look,
@@ -29,7 +29,7 @@ from simshuffle.report.chart import (
     round_values,
     ticks,
 )
-from simshuffle.report.style import SMALL, STYLE, letters_in_line, line_spacing
+from simshuffle.report.style import SMALL, STYLE, letters_in_line, spacing_of_lines
 
 MAX_VECTOR_MARKS = 2000  # marks of a kind, beyond which they are a picture inside the figure
 LEAST_EDGED_SHARE = 0.004
@@ -39,7 +39,7 @@ _FILLS: dict[str, dict[str, Any]] = {
     "hidden": {"hatch": "......", "facecolor": "none", "linewidth": 0.6},
     "none": {"facecolor": "none", "linewidth": 0.6},
 }
-_DENSE: dict[str, Any] = {
+_DENSE_LEGEND: dict[str, Any] = {
     "fontsize": SMALL,
     "labelspacing": 0.25,
     "handlelength": 0.8,
@@ -48,14 +48,14 @@ _DENSE: dict[str, Any] = {
 }
 NOTE_LETTERS, TITLE_LETTERS = 76, 56  # letters of a line across the figure
 NOTE_INCHES = 0.11
-Which = Literal["x", "y"]
+AxisName = Literal["x", "y"]
 
 
 def draw(chart: Chart) -> Figure:
     """Draw a chart as a figure in the current style."""
     with matplotlib.rc_context(STYLE):
         note = textwrap.fill(chart.note, letters_in_line(NOTE_LETTERS), break_on_hyphens=False)
-        height = min(chart.height, MOST_INCHES)
+        height = min(chart.height, MAX_INCHES)
         figure = new_figure(height + NOTE_INCHES * len(note.splitlines()))
         axes = _make_axes(figure, chart)
         for ax, panel in zip(axes, chart.panels, strict=True):
@@ -69,10 +69,11 @@ def draw(chart: Chart) -> Figure:
         elif chart.x:
             figure.supxlabel(chart.x, fontsize=STYLE["axes.labelsize"])
         handles = [_legend_handle(kinds, look) for kinds, look in chart.legend_keys()]
-        legend_above(figure, handles, chart.legend, **(_DENSE if chart.dense else {}))
+        legend_above(figure, handles, chart.legend, **(_DENSE_LEGEND if chart.dense else {}))
         if chart.names:
             name_handles = [Line2D([], [], linestyle="", label=name) for name in chart.names]
-            look: Any = {**_DENSE, "handlelength": 0, "handletextpad": 0, "columnspacing": 1.5}
+            look: Any = {**_DENSE_LEGEND, "handlelength": 0, "handletextpad": 0}
+            look["columnspacing"] = 1.5
             legend_above(figure, name_handles, location="lower left", **look)
         _draw_labels(figure, axes, chart)
         return figure
@@ -108,14 +109,15 @@ def _make_axes(figure: Figure, chart: Chart) -> list[Axes]:
 def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
     """Draw the axes, marks and title of a panel."""
     if panel.title:
-        across = max(1, round(chart.across / panel.span))
+        panels_across = max(1, round(chart.across / panel.span))
+        columns = letters_in_line(TITLE_LETTERS // panels_across)
         title = "\n".join(
-            textwrap.fill(line, letters_in_line(TITLE_LETTERS // across), break_on_hyphens=False)
+            textwrap.fill(line, columns, break_on_hyphens=False)
             for line in panel.title.splitlines()
         )
-        upright: Any = {"rotation": 90} if panel.turned else {}
-        size = SMALL if across > 1 else 6.5
-        ax.set_title(panel.title if panel.turned else title, fontsize=size, pad=3, **upright)
+        title_style: Any = {"rotation": 90} if panel.turned else {}
+        size = SMALL if panels_across > 1 else 6.5
+        ax.set_title(panel.title if panel.turned else title, fontsize=size, pad=3, **title_style)
     # scales first: what is hatched or has caps is drawn on them
     _draw_axis(ax, "x", panel.x)
     _draw_axis(ax, "y", panel.y)
@@ -132,8 +134,8 @@ def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
         _draw_axis(top_axes, "x", panel.top)
         top_axes.set_xlim(ax.get_xlim())
         top_axes.spines[["right", "left", "top", "bottom"]].set_visible(False)
-    bare = [side for side, axis in (("left", panel.y), ("bottom", panel.x)) if axis.names]
-    ax.spines[["top", "right", *bare]].set_visible(False)
+    name_sides = [side for side, axis in (("left", panel.y), ("bottom", panel.x)) if axis.names]
+    ax.spines[["top", "right", *name_sides]].set_visible(False)
 
 
 def _groups(mark: Mark, chart: Chart) -> Iterator[tuple[pd.DataFrame, Look]]:
@@ -151,39 +153,39 @@ def _groups(mark: Mark, chart: Chart) -> Iterator[tuple[pd.DataFrame, Look]]:
 # -------------------------------------------------------------------------------------------- axes
 
 
-def _draw_axis(ax: Axes, which: Which, declared: Axis) -> None:
+def _draw_axis(ax: Axes, axis_name: AxisName, declared: Axis) -> None:
     """Set scale, title and ticks of an axis."""
-    axis = getattr(ax, f"{which}axis")
-    getattr(ax, f"set_{which}scale")("log" if declared.log else "linear")
+    axis = getattr(ax, f"{axis_name}axis")
+    getattr(ax, f"set_{axis_name}scale")("log" if declared.log else "linear")
     axis.set_label_text(declared.title)
-    size = SMALL if declared.small else STYLE[f"{which}tick.labelsize"]
+    size = SMALL if declared.small else STYLE[f"{axis_name}tick.labelsize"]
     slanted = declared.turned % 90 != 0
-    ax.tick_params(axis=which, labelsize=size, rotation=declared.turned)
+    ax.tick_params(axis=axis_name, labelsize=size, rotation=declared.turned)
     if declared.ticks is not None:
         axis.set_ticks(
-            list(declared.ticks), list(declared.ticks.values()), linespacing=line_spacing()
+            list(declared.ticks), list(declared.ticks.values()), linespacing=spacing_of_lines()
         )
         axis.set_minor_locator(NullLocator())
         for text in axis.get_ticklabels() if slanted else ():
             text.set(ha="right", rotation_mode="anchor")
-    elif declared.most:
-        axis.set_major_locator(MaxNLocator(declared.most))
+    elif declared.max_ticks:
+        axis.set_major_locator(MaxNLocator(declared.max_ticks))
     elif declared.log:
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter("{x:g}")
     if declared.names:
-        ax.tick_params(axis=which, length=0)
+        ax.tick_params(axis=axis_name, length=0)
 
 
-def _set_limits(ax: Axes, which: Which, declared: Axis) -> None:
-    """Set the ends of an axis: the declared ones, or those of the data."""
-    limits = getattr(ax, f"get_{which}lim")()
+def _set_limits(ax: Axes, axis_name: AxisName, declared: Axis) -> None:
+    """Set both ends of an axis, as declared, or else as the data have them."""
+    limits = getattr(ax, f"get_{axis_name}lim")()
     low, high = min(limits), max(limits)
     low, high = (
         (low if declared.low is None else declared.low),
         (high if declared.high is None else declared.high),
     )
-    getattr(ax, f"set_{which}lim")(*((high, low) if declared.down else (low, high)))
+    getattr(ax, f"set_{axis_name}lim")(*((high, low) if declared.down else (low, high)))
 
 
 # ------------------------------------------------------------------------------------------- marks

@@ -45,7 +45,7 @@ ablations and times to an accuracy have columns for the papers' alone."""
 OPTIONAL_LABELS = ("IMPT", SAVING, LOST)
 """Labels that are listed only where they occur."""
 
-ALONE = ("FW+BW", "IMPT", LOST)
+UNSHARED_LABELS = ("FW+BW", "IMPT", LOST)
 """Labels in which ranks share no resource."""
 
 MEANINGS = {
@@ -63,7 +63,7 @@ WHOLE = "epoch"  # beside the labels: the whole epoch, to which they add up
 
 COMPUTING = ("forward", "backward", "update")  # phases in which the accelerator computes
 
-COUNTED = (
+COUNT_COLUMNS = (
     "samples_moved",
     "nbytes_peer",
     "nbytes_pfs",
@@ -111,7 +111,7 @@ EPOCH_COLUMNS: dict[str, Column] = {
     ),
     "allreduce_hidden_s": amount("s of allreduce beside the backward pass, on average"),
     "slowdown_s": amount("s that the backward pass of a rank takes longer for that, on average"),
-    **{name: SOURCE_COLUMNS[name] for name in COUNTED},
+    **{name: SOURCE_COLUMNS[name] for name in COUNT_COLUMNS},
 }
 
 
@@ -273,7 +273,7 @@ def waited_for(
     waits_of_hosts = waits_by_host(timeline.phases, ALL_LABELS, host_of_rank, row_weights(timeline))
     names = name_hosts(timeline.links, int(host_of_rank.max()) + 1)
     labels = list(ALL_LABELS)
-    unshared_labels = [labels.index(label) for label in ALONE]
+    unshared_labels = [labels.index(label) for label in UNSHARED_LABELS]
     hosts = hosts_waited_for(
         *waits_of_hosts, epoch_s, names, faulty, unshared_labels=unshared_labels
     )
@@ -293,7 +293,7 @@ Booking = Literal["cause", "paper"]
 """How waiting for other ranks is shown: by what it is for, or where the authors' timers book it."""
 
 
-def arrange_by_booking(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
+def arrange_labels(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
     """Return the breakdown as it is shown: as in `by_cause`, or as papers book it, where nothing is
     waiting.
     """
@@ -309,7 +309,7 @@ def part_name(label: str, waits: bool) -> str:
 
 def legend(table: pd.DataFrame, labels: Booking = "cause") -> str:
     """Return the meanings of the labels of a breakdown that have any time."""
-    parts = arrange_by_booking(table, labels)
+    parts = arrange_labels(table, labels)
     kinds = parts.loc[parts["seconds"] > 0, ["label", "waiting"]].drop_duplicates()
     return explain_labels(map(part_name, kinds["label"], kinds["waiting"]))
 

@@ -14,19 +14,20 @@ from simshuffle.report.report import WHOLE
 if TYPE_CHECKING:
     from rich.table import Table
 
-MOST_ROWS = 60
+MAX_ROWS = 60
 """Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
 MAX_KEYS = 30  # keys of what was asked that are shown, those that say most
-HEADLINE = 1e-3
+MIN_HEADLINE_SHARE = 1e-3
 """Share of the largest value beside it below which a value of A makes no headline."""
-HALVES = ("a_half", "b_half")
+HALF_WIDTH_COLUMNS = ("a_half", "b_half")
 """Columns of half the 95 % intervals of A and B, where a table has them."""
-ABSENT, SHORT = "-", 60
+ABSENT, MAX_LETTERS = "-", 60
 """What stands for no value in a table, and letters of a value that it shows."""
 
 
 def list_differing_keys(table: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield the table of the keys in which the requests differ, the first `MAX_KEYS` of them."""
+    """Yield the table of keys with different values in the requests, the first `MAX_KEYS` of
+    them."""
     yield differences("What was asked", table.head(MAX_KEYS))
     if len(table) > MAX_KEYS:
         yield f"{len(table) - MAX_KEYS} more keys differ; --json has them."
@@ -47,7 +48,7 @@ def differences(title: str, table: pd.DataFrame) -> Table:
 def _value(value: Any) -> str:
     """Return a value as a file has it, cut where it is long."""
     text = ABSENT if value is None else str(value).lower() if value in (True, False) else str(value)
-    return cut_text(text, SHORT)
+    return cut_text(text, MAX_LETTERS)
 
 
 def last_epochs(table: pd.DataFrame) -> Iterator[str]:
@@ -71,9 +72,11 @@ def last_epochs(table: pd.DataFrame) -> Iterator[str]:
     text = f"Last epoch of {run}: A {a} s, B {b} s, {_change(row['difference'])}"
     if len(changes) > 1:
         second_change = changes.iloc[1]
-        others = "1 other run" if len(changes) == 2 else f"{len(changes) - 1} other runs"
-        at_most = f"{_change(second_change)[1:]} at most" if second_change > 0 else "the same"
-        text += f"; {others}: {at_most}"
+        other_runs = "1 other run" if len(changes) == 2 else f"{len(changes) - 1} other runs"
+        largest_change = (
+            f"{_change(second_change)[1:]} at most" if second_change > 0 else "the same"
+        )
+        text += f"; {other_runs}: {largest_change}"
     yield f"{text}."
 
 
@@ -83,11 +86,15 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
         yield f"{name}: nothing to compare."
         return
     differing_rows = table[table["difference"] != 0]
-    displayed_rows = table if len(table) <= MOST_ROWS else differing_rows.head(MOST_ROWS)
+    displayed_rows = table if len(table) <= MAX_ROWS else differing_rows.head(MAX_ROWS)
     keys = _keys(table)
     if len(displayed_rows):
         yield _side_by_side(name, displayed_rows, keys)
-        if any(displayed_rows[half].gt(0).any() for half in HALVES if half in displayed_rows):
+        if any(
+            displayed_rows[column].gt(0).any()
+            for column in HALF_WIDTH_COLUMNS
+            if column in displayed_rows
+        ):
             yield "± is half the 95 % interval, by Student's t."
     num_equal = len(table) - len(differing_rows)
     equal_rows = table[table["difference"] == 0]
@@ -95,7 +102,8 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
     text = f"{name}: {num_equal} of {len(table)} values are the same, "
     text += "bit for bit" if is_exact else "but for rounding"
     notable = differing_rows[
-        differing_rows["a"].abs() >= HEADLINE * largest_beside(table)[differing_rows.index]
+        differing_rows["a"].abs()
+        >= MIN_HEADLINE_SHARE * largest_beside(table)[differing_rows.index]
     ]
     if notable["difference"].notna().any():
         largest = notable.loc[[notable["difference"].abs().idxmax()]].to_dict("records")[0]
@@ -109,20 +117,27 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
 
 def _keys(table: pd.DataFrame) -> list[str]:
     """Return the columns that tell rows apart."""
-    return [str(column) for column in table if column not in {"a", "b", "difference", *HALVES}]
+    return [
+        str(column)
+        for column in table
+        if column not in {"a", "b", "difference", *HALF_WIDTH_COLUMNS}
+    ]
 
 
 def largest_beside(table: pd.DataFrame) -> pd.Series[float]:
-    """Return (rows,) the largest value of A or B beside each row: among the rows that differ from
-    it in the last key alone and have the same measure.
+    """Return (rows,) the largest value of A or B among the siblings of each row.
+
+    Siblings differ from a row in the last key alone, and have its measure.
     """
     keys = _keys(table)
     size = table[["a", "b"]].abs().max(axis=1)
-    beside = [key for key in keys if key != "measure"][:-1] + ["measure"] * ("measure" in keys)
-    if not beside:
+    sibling_keys = [key for key in keys if key != "measure"][:-1] + ["measure"] * (
+        "measure" in keys
+    )
+    if not sibling_keys:
         return pd.Series(size.max(), table.index)
     largest: pd.Series[float] = size.groupby(
-        [table[key] for key in beside], dropna=False
+        [table[key] for key in sibling_keys], dropna=False
     ).transform("max")
     return largest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-FULL = 0.999  # share of a cable from which it is full
+MIN_FULL_SHARE = 0.999  # share of a cable from which it is full
 
 
 MENDED_IS_EQUAL = "mended, the result is the same"  # why a run with --mended is as this one
@@ -14,7 +14,7 @@ MENDED_IS_EQUAL = "mended, the result is the same"  # why a run with --mended is
 def describe_slow_cables_on_routes(facts: Mapping[str, Any]) -> str:
     """Return a sentence on the slow cables on the routes of a run that is not simulated yet."""
     if facts["used"]:
-        used = _name_used(facts)
+        used = name_used_cables(facts)
         return f"{_count_slow(facts)}, {used} on the ways between ranks and to their files"
     return f"{_count_slow(facts)}, none on a way between ranks or to their files: {MENDED_IS_EQUAL}"
 
@@ -23,22 +23,22 @@ def describe_slow_cables_in_use(facts: Mapping[str, Any]) -> str:
     """Return a sentence on the slow cables that a simulated run used."""
     if not facts["used"]:
         return f"{_count_slow(facts)}, none in use: {MENDED_IS_EQUAL}"
-    if facts["peak"] < FULL:
+    if facts["peak"] < MIN_FULL_SHARE:
         return (
-            f"{_count_slow(facts)}, {_name_used(facts)} in use,"
+            f"{_count_slow(facts)}, {name_used_cables(facts)} in use,"
             f" at most {100 * facts['peak']:.2g} % full: mended, hardly anything changes"
         )
     share = f"{100 * facts['mean']:.2g} %"
-    return (
-        f"{_count_slow(facts)}, {_name_used(facts)} in use, full at times, {share} full in the mean"
-    )
+    used = name_used_cables(facts)
+    return f"{_count_slow(facts)}, {used} in use, full at times, {share} full in the mean"
 
 
 def _count_slow(facts: Mapping[str, Any]) -> str:
     return f"Slow cables: {facts['slow']:,} of {facts['cables']:,}"
 
 
-def _name_used(facts: Mapping[str, Any]) -> str:
+def name_used_cables(facts: Mapping[str, Any]) -> str:
+    """Return the number of slow cables in use, and the names of the first."""
     names = ", ".join(facts["names"])
     ellipsis = ", ..." if facts["used"] > len(facts["names"]) else ""
     return f"{facts['used']:,} ({names}{ellipsis})"

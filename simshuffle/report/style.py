@@ -78,28 +78,30 @@ STYLES = {
 """By the name that people choose. IEEE's papers have Times, which STIX resembles; 10 inches are the
 width of a slide of 16:9."""
 _PLAIN = FigureStyle((COLUMN_INCHES, 7.0))
-_now: ContextVar[tuple[FigureStyle, int]] = ContextVar("style of figures", default=(_PLAIN, 1))
+_current_style: ContextVar[tuple[FigureStyle, int]] = ContextVar(
+    "style of figures", default=(_PLAIN, 1)
+)
 
 
 @contextmanager
 def in_style(style: FigureStyle, columns: int = 1) -> Iterator[None]:
     """Make figures look like ``style`` within this context; ``columns`` is 1 or 2."""
-    token = _now.set((style, columns))
+    token = _current_style.set((style, columns))
     try:
         yield
     finally:
-        _now.reset(token)
+        _current_style.reset(token)
 
 
 def width() -> float:
     """Return the width (inches) of a figure in the current style, as it is drawn."""
-    style, columns = _now.get()
+    style, columns = _current_style.get()
     return style.widths[columns - 1]
 
 
-def least_height() -> float:
+def min_height() -> float:
     """Return the least height (inches) of a figure in the current style."""
-    return _now.get()[0].aspect * width()
+    return _current_style.get()[0].aspect * width()
 
 
 def letters_in_line(count: int) -> int:
@@ -109,9 +111,9 @@ def letters_in_line(count: int) -> int:
     return int(count * width() / COLUMN_INCHES + 1e-9)
 
 
-def line_spacing() -> float:
+def spacing_of_lines() -> float:
     """Return the multiple of the font's own line height at which lines of a text stand now."""
-    return _now.get()[0].line_spacing
+    return _current_style.get()[0].line_spacing
 
 
 def line_height() -> float:
@@ -121,7 +123,7 @@ def line_height() -> float:
 
 class _Parameters(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
-        return {**_COMMON, **_now.get()[0].rc}[name]
+        return {**_COMMON, **_current_style.get()[0].rc}[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(_COMMON)
@@ -139,17 +141,17 @@ def sign_figure(name: str, fingerprints: Sequence[str]) -> str:
     name, and the fingerprints of the results that it shows.
     """
     results = f" of results {', '.join(fingerprints)}" if fingerprints else ""
-    return f"{SIGNED} {__version__}, figure {name}{results}"
+    return f"{SIGNATURE_START} {__version__}, figure {name}{results}"
 
 
-SIGNED = "simshuffle"  # how `sign_figure` begins
+SIGNATURE_START = "simshuffle"  # how `sign_figure` begins
 
 
 _METADATA = {".png": ("Software", "Description"), ".pdf": ("CreationDate", "Subject")}
 """What would say when or by what a file was made, and what says what it is about."""
 
 
-def metadata(suffix: str, about: str) -> dict[str, Any]:
-    """Return the metadata of a .png, .pdf or .svg file: ``about``, and no date."""
+def metadata(suffix: str, description: str) -> dict[str, Any]:
+    """Return the metadata of a .png, .pdf or .svg file: a ``description``, and no date."""
     date_key, subject_key = _METADATA.get(suffix, ("Date", "Description"))
-    return {date_key: None, **({subject_key: about} if about else {})}
+    return {date_key: None, **({subject_key: description} if description else {})}

@@ -16,12 +16,15 @@ def plain_rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def json_text(values: Any) -> str:
-    """Return plain values, and those of numpy, as JSON."""
+    """Return values as JSON; values of numpy are written as numbers."""
     return json.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """Read a table with its numbers to the last bit; ``options`` and errors are those of pandas."""
+    """Read a table from CSV with its numbers exact to the last bit.
+
+    ``options`` and errors are those of pandas.
+    """
     # the default of pandas 3, where naming it is deprecated
     exact: dict[str, Any] = (
         {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}

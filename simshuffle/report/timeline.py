@@ -153,14 +153,14 @@ class Timeline:
     links: pd.DataFrame  # columns `LINK_COLUMNS`; links that carried nothing are left out
     sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
     # what else is to be said of it: lists of plain values, by name
-    said: dict[str, list[Any]] = field(default_factory=dict)
+    facts: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
     """Join the tables of several timelines below one another; several may be of one run."""
-    names = dict.fromkeys(name for timeline in timelines for name in timeline.said)
+    names = dict.fromkeys(name for timeline in timelines for name in timeline.facts)
     facts = {
-        name: [fact for timeline in timelines for fact in timeline.said.get(name, [])]
+        name: [fact for timeline in timelines for fact in timeline.facts.get(name, [])]
         for name in names
     }
     return Timeline(
@@ -185,19 +185,20 @@ def phase_rows(
     ranks = has_row.shape[1]
     code = np.array([PHASES.index(name) for name in phases], np.int8)
 
-    def of(values: NDArray[Any]) -> NDArray[Any]:
-        """The values of the rows, of an array that is as long in each dimension, or 1 long."""
+    def values_of_rows(values: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of the rows, of an array that is as long in each dimension, or 1
+        long."""
         return np.broadcast_to(values, has_row.shape)[has_row]
 
     iteration = np.arange(1, len(has_row) + 1, dtype=np.int32) * (not final)
     return {
         "epoch": np.full(np.count_nonzero(has_row), epoch, np.int16),
-        "iteration": of(iteration.astype(np.int32)[:, None, None]),
-        "rank": of(np.arange(ranks, dtype=np.int32)[:, None]),
-        "phase": of(code),
-        "start_s": of(bounds[..., :-1]),
-        "end_s": of(bounds[..., 1:]),
-        "nbytes": of(nbytes),
+        "iteration": values_of_rows(iteration.astype(np.int32)[:, None, None]),
+        "rank": values_of_rows(np.arange(ranks, dtype=np.int32)[:, None]),
+        "phase": values_of_rows(code),
+        "start_s": values_of_rows(bounds[..., :-1]),
+        "end_s": values_of_rows(bounds[..., 1:]),
+        "nbytes": values_of_rows(nbytes),
     }
 
 

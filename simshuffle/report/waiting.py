@@ -1,4 +1,4 @@
-"""What ranks wait for, at allreduces and barriers.
+"""The causes of waiting of ranks, at allreduces and barriers.
 
 The idea is that of the delay analysis of D. Böhme et al., "Identifying the root causes of wait
 states in large-scale parallel applications", ICPP 2010: a wait is caused by the work that the last
@@ -23,7 +23,7 @@ TIE_SHARE = 1e-6
 WAITED_FOR = 0.05
 """Share of an epoch that ranks must wait for a host, beyond what they wait for others, to name it
 (chosen; as in `simshuffle.extensions.doctor.blame`)."""
-MOST_HOSTS = 3  # that are named of an epoch
+MAX_HOSTS = 3  # that are named of an epoch
 SURE_ERRORS = 4.0
 """Standard errors by which a host must come last more often than by chance (normal tail: 1 host of
 30,000 does so by chance)."""
@@ -112,17 +112,17 @@ class Waits:
     idle: Flags  # (rows,) whether it is waiting
     later: Flags  # (rows,) whether it is after the allreduce of its iteration
     # (steps, ranks, labels) s of waiting before the allreduce, after it, and in all
-    waited: Floats
-    after: Floats
+    before_allreduce: Floats
+    after_allreduce: Floats
     idling: Floats
-    share: Floats  # (steps, ranks, labels) which part of ``waited`` each label causes
+    share: Floats  # (steps, ranks, labels) which part of ``before_allreduce`` each label causes
     last: NDArray[np.intp]  # (steps,) the rank that comes last
 
     def weights(self, table: pd.DataFrame) -> Floats:
         """Return (steps,) how many times each step counts, from a column ``weight`` of the rows if
         there is one.
         """
-        weight = np.ones(len(self.waited))
+        weight = np.ones(len(self.before_allreduce))
         if "weight" in table:
             weight[self.step] = table["weight"]
         return weight
@@ -133,12 +133,15 @@ def _causes_of_epoch(
 ) -> dict[str, Floats]:
     """Return the seconds by cause, (labels,) mean over ranks, for each label with waiting in it."""
     epoch, names = waits(table, labels), list(labels)
-    _, ranks, _ = epoch.waited.shape
+    _, ranks, _ = epoch.before_allreduce.shape
     exchange = _label_of_phase(labels)[PHASES.index("exchange")]
     weight = epoch.weights(table)
-    waited, after = epoch.waited * weight[:, None, None], epoch.after * weight[:, None, None]
-    causes = np.einsum("srb,srl->bl", waited, epoch.share) / ranks
-    causes[exchange, exchange] += after.sum() / ranks
+    before_allreduce, after_allreduce = (
+        epoch.before_allreduce * weight[:, None, None],
+        epoch.after_allreduce * weight[:, None, None],
+    )
+    causes = np.einsum("srb,srl->bl", before_allreduce, epoch.share) / ranks
+    causes[exchange, exchange] += after_allreduce.sum() / ranks
     # what no work explains, by rounding or by the clocks of real ranks, is caused by the same
     booked = (epoch.idling * weight[:, None, None]).sum(axis=(0, 1)) / ranks
     explained = causes.sum(axis=1)
@@ -261,12 +264,12 @@ def waits_by_host(
         phases = phases.assign(weight=weights)
     epoch = waits(phases, labels)
     weight_of_step = epoch.weights(phases)
-    ranks, num_hosts = epoch.waited.shape[1], int(host_of_rank.max()) + 1
+    ranks, num_hosts = epoch.before_allreduce.shape[1], int(host_of_rank.max()) + 1
     exchange = _label_of_phase(labels)[PHASES.index("exchange")]
 
     seconds = np.zeros((num_hosts, len(labels)))
     wait_of_step, host_is_last = [], []
-    for waited, after_allreduce in ((epoch.waited, False), (epoch.after, True)):
+    for waited, after_allreduce in ((epoch.before_allreduce, False), (epoch.after_allreduce, True)):
         by_rank = waited.sum(axis=2)  # (steps, ranks) s
         longest = by_rank.max(axis=1, keepdims=True)
         is_last = by_rank <= by_rank.min(axis=1, keepdims=True) + TIE_SHARE * longest
@@ -319,7 +322,7 @@ def hosts_waited_for(
         median of the other hosts.
     """
     by_host, hosts = seconds.sum(axis=1), []
-    for host in np.argsort(-by_host, kind="stable")[:MOST_HOSTS].tolist():
+    for host in np.argsort(-by_host, kind="stable")[:MAX_HOSTS].tolist():
         other_hosts = np.delete(by_host, host)
         excess = float(by_host[host] - np.median(other_hosts)) if len(other_hosts) else 0.0
         label = int(seconds[host].argmax())

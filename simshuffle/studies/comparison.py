@@ -270,7 +270,7 @@ def _intervals(
     so."""
     none = [letter for letter, meta in (("A", a), ("B", b)) if "intervals" not in meta]
     if none:
-        notes.append(f"{' and '.join(none)}: {intervals.NONE_COMPARED}.")
+        notes.append(f"{' and '.join(none)}: {intervals.NO_INTERVALS_TO_COMPARE}.")
         return None
     left, right = (intervals.frame(meta["intervals"]) for meta in (a, b))
     return intervals.intervals_side_by_side(left, _renamed(left, right, pairs)[0])

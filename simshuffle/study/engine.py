@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError, refuse
-from simshuffle.report.columns import MOST
+from simshuffle.report.columns import MAX_COUNT
 from simshuffle.report.folders import meta_of
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, digest_of
@@ -376,7 +376,7 @@ def _find_problems(study: Study[Any], meta: Meta) -> list[Problem]:
     return problems + [
         Problem(f"meta.json: {key}", f"must be within ±{limit:g}", repr(number)[:60], REMEDY)
         for key, number in _walk_numbers(meta)
-        for limit in [MOST if isinstance(number, int) else LARGEST]
+        for limit in [MAX_COUNT if isinstance(number, int) else LARGEST]
         if abs(number) > limit
     ]
 

@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from simshuffle.cli import app, main
-from simshuffle.cli.common import OUT_FILE, file_in
+from simshuffle.cli.common import OUT_FILE, output_file
 from simshuffle.extensions.interop.exports.export import FORMATS
 
 
@@ -99,9 +99,9 @@ DRAWING = {"figure", "machine show"}
 
 
 def test_a_folder_that_is_there_takes_the_verb_s_own_name(tmp_path):
-    assert file_in(tmp_path, "a.pdf") == tmp_path / "a.pdf"
-    assert file_in(tmp_path / "b.pdf", "a.pdf") == tmp_path / "b.pdf"
-    assert file_in(None, "a.pdf") is None
+    assert output_file(tmp_path, "a.pdf") == tmp_path / "a.pdf"
+    assert output_file(tmp_path / "b.pdf", "a.pdf") == tmp_path / "b.pdf"
+    assert output_file(None, "a.pdf") is None
 
 
 @pytest.fixture(scope="module")

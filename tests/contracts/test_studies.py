@@ -21,7 +21,7 @@ from simshuffle.cli.common import show
 from simshuffle.errors import InputError
 from simshuffle.report import canvas
 from simshuffle.report.console import export_parts
-from simshuffle.report.excerpt import MOST_COLUMNS
+from simshuffle.report.excerpt import MAX_COLUMNS
 from simshuffle.report.style import COLUMN_INCHES
 from simshuffle.study import engine, executors, registry
 from simshuffle.study.executors import ProcessExecutor, SerialExecutor
@@ -144,7 +144,7 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(made, monkeypatch, cap
         assert tables or study.kind == "toy"
         assert out == export_parts(result.exported(), to)
         rows = [line for line in out.splitlines() if to == "latex" and line.endswith(r" \\")]
-        assert [row for row in rows if row.count(" & ") >= MOST_COLUMNS] == []
+        assert [row for row in rows if row.count(" & ") >= MAX_COLUMNS] == []
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simshuffle.extensions.calibration.validation.sealed import digest_of
+from simshuffle.extensions.calibration.validation.sealed import compute_digest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "accuracy.md").read_text()
@@ -31,7 +31,7 @@ def tables():
 
 def test_predictions_are_those_that_were_sealed():
     found = json.loads(SEALED.read_text())
-    assert digest_of(found["content"]) == found["sha256"]
+    assert compute_digest(found["content"]) == found["sha256"]
     assert found["sha256"][:16] in PAGE
     of = {tuple(str(row[key]) for key in KEYS): row for row in found["content"]["predictions"]}
     assert len(of) == 84

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from simshuffle import validate
-from simshuffle.extensions.calibration.validation.sealed import seal
-from simshuffle.extensions.calibration.validation.table import read_rows, summary
-from simshuffle.extensions.calibration.validation.text import cells, reasons
+from simshuffle.extensions.calibration.validation.sealed import seal_predictions
+from simshuffle.extensions.calibration.validation.table import read_rows, summarize_sets
+from simshuffle.extensions.calibration.validation.text import reasons, row_cells
 from simshuffle.spec.library import shipped_folder
 
 ROOT = Path(__file__).parent.parent.parent
@@ -57,7 +57,9 @@ def test_the_summary_is_what_comes_out(computed):
 def test_every_row_is_what_comes_out(computed):
     shown = block("validation rows")
     for row in computed[computed["use"] != "none"].to_dict("records"):
-        assert "| " + " | ".join(cells(row)).replace("  ", " ") + " |" in shown.replace("  ", " ")
+        assert "| " + " | ".join(row_cells(row)).replace("  ", " ") + " |" in shown.replace(
+            "  ", " "
+        )
     for cell in reasons(computed):
         assert "| " + " | ".join(cell) + " |" in shown
 
@@ -85,7 +87,7 @@ def test_the_scoreboard_has_a_line_for_every_set(computed):
     lines = lines_of(board)
     rows = [row.set for row in read_rows(shipped_folder("validation")) if row.use == "predict"]
     assert {name: int(of[1]) for name, of in lines.items()} == {of: rows.count(of) for of in rows}
-    found = summary(computed[computed["use"] == "predict"]).set_index("set")
+    found = summarize_sets(computed[computed["use"] == "predict"]).set_index("set")
     for name in CHEAP:
         assert lines[name][2] == f"{100 * found.loc[name, 'median_error']:.1f} %"
     better, sets = re.search(r"in (\d+) of (\d+) sets", board).groups()
@@ -108,7 +110,7 @@ def test_the_scoreboard_says_whose_files_there_are():
 
 def test_what_was_sealed_counts_and_not_what_is_predicted_today(computed, tmp_path):
     before = computed[computed["set"] == "storage"].assign(predicted=1.92e12)
-    seal(tmp_path / "storage.json", before, "", replace=False)
+    seal_predictions(tmp_path / "storage.json", before, "", replace=False)
     judged, days = with_sealed(computed, sorted(tmp_path.glob("*.json")))
     assert len(judged) == len(computed)
     assert set(judged.loc[days != "", "set"]) == {"storage"}

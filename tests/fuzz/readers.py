@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 from rich.console import Console
 
-from simshuffle.extensions.calibration.validation.predict import variants
+from simshuffle.extensions.calibration.validation.predict import tasks_of_variants
 from simshuffle.extensions.calibration.validation.table import read_rows
 from simshuffle.extensions.doctor.records.chakra_schema import ChakraNode, StorageOperation
 from simshuffle.extensions.doctor.records.reading import read as read_record
@@ -358,7 +358,7 @@ def _rows(rng: random.Random, _: Path) -> Input:
 
 def _validate(folder: Path, _: tuple[str, ...]) -> None:
     for row in read_rows(folder):
-        variants(row)
+        tasks_of_variants(row)
 
 
 # ------------------------------------------------------------------------------------------ records

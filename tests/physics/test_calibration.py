@@ -12,8 +12,8 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.calibrate.exchange import (
     COPY,
     OVERHEAD,
-    all_to_all,
-    message_cost,
+    fit_all_to_all,
+    fit_message_cost,
 )
 from simshuffle.extensions.calibration.calibrate.fit import (
     mean_interval,
@@ -22,10 +22,14 @@ from simshuffle.extensions.calibration.calibrate.fit import (
     saturation,
     variation,
 )
-from simshuffle.extensions.calibration.calibrate.laws import allreduce, point_to_point
-from simshuffle.extensions.calibration.calibrate.storage import opens, transfers
-from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, as_table
-from simshuffle.extensions.calibration.calibrate.training import Network, training, uncontended
+from simshuffle.extensions.calibration.calibrate.laws import fit_allreduce, fit_point_to_point
+from simshuffle.extensions.calibration.calibrate.storage import fit_opens, fit_transfers
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, measurements_table
+from simshuffle.extensions.calibration.calibrate.training import (
+    TrainedNetwork,
+    fit_epoch_log,
+    uncontended_time,
+)
 from simshuffle.fabric.allreduce.nccl import Ring
 
 SIZES = [float(1 << k) for k in range(3, 31, 3)]
@@ -82,7 +86,7 @@ def ring_rows(law, layouts, sizes=SIZES, noise=0.0, rng=None):
                         "made", len(rows), "nccl-tests", "all_reduce", ranks, hosts, n, seconds
                     )
                 )
-    return as_table(rows)
+    return measurements_table(rows)
 
 
 # ------------------------------------------------------------------------------------ without noise
@@ -90,7 +94,7 @@ def ring_rows(law, layouts, sizes=SIZES, noise=0.0, rng=None):
 
 def test_a_ring_inside_a_host_and_between_hosts_is_found_exactly():
     rows = ring_rows(ring(), [(4, 1), (8, 2), (32, 8)])
-    values = {p.key: p.value for p in allreduce(rows, used(rows)).parameters if p.usable}
+    values = {p.key: p.value for p in fit_allreduce(rows, used(rows)).parameters if p.usable}
     assert values == pytest.approx(
         {
             f"{PREFIX}.intra_host_latency": 3e-6,
@@ -104,7 +108,7 @@ def test_a_ring_inside_a_host_and_between_hosts_is_found_exactly():
 
 def test_one_gpu_a_host_needs_no_run_inside_a_host():
     rows = ring_rows(ring(), [(8, 8)])
-    values = {p.key: p.value for p in allreduce(rows, used(rows)).parameters if p.usable}
+    values = {p.key: p.value for p in fit_allreduce(rows, used(rows)).parameters if p.usable}
     assert values == pytest.approx(
         {f"{PREFIX}.inter_host_latency": 9e-6, f"{PREFIX}.inter_host_bus_bandwidth": 6e9}, rel=1e-9
     )
@@ -112,7 +116,7 @@ def test_one_gpu_a_host_needs_no_run_inside_a_host():
 
 def test_without_a_run_inside_a_host_all_steps_get_their_mean_latency():
     rows = ring_rows(ring(), [(8, 2)])
-    values = found(allreduce(rows, used(rows)))
+    values = found(fit_allreduce(rows, used(rows)))
     mean = (2 * 9e-6 + 12 * 3e-6) / 14
     for side in ("intra", "inter"):
         assert values[f"{PREFIX}.{side}_host_latency"].value == pytest.approx(mean, rel=1e-9)
@@ -124,14 +128,14 @@ def test_a_bandwidth_that_depends_on_the_size_becomes_a_curve_that_gives_the_tim
     law = ring(inter_host_bus_bandwidth={"points": points})
     sizes = [8.0, 64.0, 512.0, 1e6, 1e7, 1e8, 1e9]
     rows = ring_rows(law, [(8, 8)], sizes)
-    result = allreduce(rows, used(rows))
+    result = fit_allreduce(rows, used(rows))
     values = found(result)
     curve = values[f"{PREFIX}.inter_host_bus_bandwidth"]
     assert curve.value == tuple(
         (n, pytest.approx(b, rel=1e-3)) for n, b in ((1e6, 2e9), (1e7, 6e9), (1e8, 9e9), (1e9, 7e9))
     )
     again = ring(
-        inter_host_bus_bandwidth=curve.plain(curve.value),
+        inter_host_bus_bandwidth=curve.value_in_scenario(curve.value),
         inter_host_latency=f"{values[f'{PREFIX}.inter_host_latency'].value!r} s",
     )
     for n in sizes:
@@ -142,7 +146,7 @@ def test_a_bandwidth_that_depends_on_the_size_becomes_a_curve_that_gives_the_tim
 def test_what_is_beyond_the_limit_is_predicted_and_not_fitted():
     rows = ring_rows(ring(), [(8, 8), (64, 64)])
     rows.loc[rows["ranks"] == 64, "seconds"] *= 2
-    result = allreduce(rows, rows["ranks"] <= 8)
+    result = fit_allreduce(rows, rows["ranks"] <= 8)
     assert found(result)[f"{PREFIX}.inter_host_latency"].value == pytest.approx(9e-6, rel=1e-9)
     assert found(result)[f"{PREFIX}.inter_host_latency"].over["world_size"] == (8, 8)
     residuals = result.residuals[0]
@@ -150,41 +154,44 @@ def test_what_is_beyond_the_limit_is_predicted_and_not_fitted():
 
 
 def test_a_message_and_a_stream_of_messages():
-    latency = as_table(
+    latency = measurements_table(
         MeasuredNumber("a", 1, "osu", "latency", 2, nbytes=n, seconds=1.3e-6 + n / 12e9)
         for n in SIZES
     )
-    stream = as_table(
+    stream = measurements_table(
         MeasuredNumber("b", 1, "osu", "bandwidth", 2, nbytes=n, rate=n / (2e-7 + n / 11e9))
         for n in SIZES
     )
-    both, alone = found(point_to_point(latency, stream)), found(point_to_point(latency, stream[:0]))
+    both, alone = (
+        found(fit_point_to_point(latency, stream)),
+        found(fit_point_to_point(latency, stream[:0])),
+    )
     assert both["cluster.message_passing.latency"].value == pytest.approx(1.3e-6, rel=1e-9)
     assert both["cluster.message_passing.stream_bandwidth"].value == pytest.approx(11e9, rel=1e-9)
     assert alone["cluster.message_passing.stream_bandwidth"].value == pytest.approx(12e9, rel=1e-9)
 
 
 def test_all_to_all_is_for_each_rank():
-    rows = as_table(
+    rows = measurements_table(
         MeasuredNumber("a", 1, "osu", "all_to_all", p, nbytes=m, seconds=(p - 1) * (2e-6 + m / 5e9))
         for p in (4, 16)
         for m in SIZES
     )
-    values = found(all_to_all(rows, used(rows)))
+    values = found(fit_all_to_all(rows, used(rows)))
     assert values["all to all: latency"].value == pytest.approx(2e-6, rel=1e-9)
     assert values["all to all: bandwidth of a rank"].value == pytest.approx(5e9, rel=1e-9)
     assert not any(p.usable for p in values.values())
 
 
 def test_algorithms_of_an_all_to_all_are_not_mixed():
-    rows = as_table(
+    rows = measurements_table(
         MeasuredNumber(
             "a", 1, "pico", "all_to_all", 8, nbytes=m, seconds=7 * (a + m / 5e9), algorithm=name
         )
         for name, a in (("linear", 1e-6), ("bine", 3e-6))
         for m in SIZES
     )
-    values = found(all_to_all(rows, used(rows)))
+    values = found(fit_all_to_all(rows, used(rows)))
     assert values["all to all linear: latency"].value == pytest.approx(1e-6, rel=1e-9)
     assert values["all to all bine: latency"].value == pytest.approx(3e-6, rel=1e-9)
 
@@ -192,7 +199,7 @@ def test_algorithms_of_an_all_to_all_are_not_mixed():
 def linear_rows(sizes, ranks=(16, 1024), name="linear_ompi"):
     """t = L + (M - 1) (o + n / c): L 1.3 us, o 0.8 us, c 4 GB/s. By hand for 16 ranks and 1 KiB:
     1.3 us + 15 (0.8 us + 0.256 us) = 17.14 us."""
-    return as_table(
+    return measurements_table(
         MeasuredNumber(
             *("a", i, "pico", "all_to_all", m),
             nbytes=n,
@@ -211,7 +218,7 @@ def test_what_a_message_costs_the_host_is_found_exactly(name):
     """LogGP (Alexandrov et al., SPAA 1995) with its latency known."""
     rows = linear_rows(SHORT, name=name)
     assert rows["seconds"][3] == pytest.approx(17.14e-6, rel=1e-9)
-    result = message_cost(rows, used(rows), 1.3e-6)
+    result = fit_message_cost(rows, used(rows), 1.3e-6)
     values = found(result)
     assert values[OVERHEAD].value == pytest.approx(0.8e-6, rel=1e-9)
     assert values[COPY].value == pytest.approx(4e9, rel=1e-9)
@@ -222,7 +229,7 @@ def test_what_a_message_costs_the_host_is_found_exactly(name):
 def test_a_latency_that_is_taken_too_high_is_missing_from_the_overhead():
     """Of 16 ranks alone: 15 o' = 15 o + L - L', and L' is 3 us longer, so o' = 0.6 us."""
     rows = linear_rows(SHORT, ranks=(16,))
-    values = found(message_cost(rows, used(rows), 4.3e-6))
+    values = found(fit_message_cost(rows, used(rows), 4.3e-6))
     assert values[OVERHEAD].value == pytest.approx(0.6e-6, rel=1e-9)
     assert values[COPY].value == pytest.approx(4e9, rel=1e-9)
 
@@ -233,7 +240,7 @@ def test_only_short_messages_of_a_linear_all_to_all_count():
     rows.loc[long, "seconds"] *= 3
     others = linear_rows(SHORT, name="linear_sync_ompi").assign(seconds=1.0)
     both = pd.concat([rows, others, rows.assign(algorithm="", seconds=1.0)], ignore_index=True)
-    result = message_cost(both, used(both), 1.3e-6)
+    result = fit_message_cost(both, used(both), 1.3e-6)
     assert found(result)[OVERHEAD].value == pytest.approx(0.8e-6, rel=1e-9)
     assert len(result.residuals[0]) == 2 * len(SHORT)
 
@@ -241,7 +248,7 @@ def test_only_short_messages_of_a_linear_all_to_all_count():
 def test_ranks_beyond_the_limit_are_predicted():
     rows = linear_rows(SHORT)
     rows.loc[rows["ranks"] == 1024, "seconds"] *= 2
-    result = message_cost(rows, rows["ranks"] <= 16, 1.3e-6)
+    result = fit_message_cost(rows, rows["ranks"] <= 16, 1.3e-6)
     assert found(result)[OVERHEAD].value == pytest.approx(0.8e-6, rel=1e-9)
     beyond = result.residuals[0]
     assert beyond.loc[~beyond["used"], "relative"].to_numpy() == pytest.approx(-0.5, rel=1e-9)
@@ -249,12 +256,12 @@ def test_ranks_beyond_the_limit_are_predicted():
 
 def test_one_size_tells_no_bandwidth_of_copies():
     rows = linear_rows([1024.0])
-    result = message_cost(rows, used(rows), 1.3e-6)
+    result = fit_message_cost(rows, used(rows), 1.3e-6)
     assert found(result)[OVERHEAD].value == pytest.approx(0.8e-6 + 1024 / 4e9, rel=1e-9)
     assert COPY not in found(result) and "one size" in result.notes[0]
     two = pd.concat([rows, linear_rows([64.0], name="linear")], ignore_index=True)
     with pytest.raises(InputError, match="one linear all-to-all"):
-        message_cost(two, used(two), 1.3e-6)
+        fit_message_cost(two, used(two), 1.3e-6)
 
 
 @pytest.mark.parametrize("ceiling", [3.0, 16.0, 20.0, 1e9])
@@ -271,7 +278,7 @@ def test_a_rate_grows_to_its_ceiling(ceiling):
 
 
 def io_rows(operation, rates, tool="ior", **values):
-    return as_table(
+    return measurements_table(
         MeasuredNumber("a", i, tool, operation, c, h, rate=rate, **values)
         for i, (c, h, rate) in enumerate(rates)
     )
@@ -279,17 +286,17 @@ def io_rows(operation, rates, tool="ior", **values):
 
 def test_servers_and_their_clients():
     rows = io_rows("read", [(4 * h, h, min(h * 1.5e9, 10e9)) for h in (1, 2, 4, 8, 16)])
-    values = found(transfers(rows, used(rows), "pfs"))
+    values = found(fit_transfers(rows, used(rows), "pfs"))
     assert values["cluster.parallel_file_system.read_bandwidth"].value == pytest.approx(10e9)
     assert values["cluster.parallel_file_system.read_bandwidth"].note == ""
     curve = values["cluster.parallel_file_system.client_bandwidth"].value
     assert curve == tuple((h, pytest.approx(min(1.5e9, 10e9 / h))) for h in (1, 2, 4, 8, 16))
-    rising = found(transfers(rows[:3], used(rows[:3]), "pfs"))[
+    rising = found(fit_transfers(rows[:3], used(rows[:3]), "pfs"))[
         "cluster.parallel_file_system.read_bandwidth"
     ]
     assert rising.value == pytest.approx(6e9)
     assert "lower bound" in rising.note
-    ssd = found(transfers(rows[:3], used(rows[:3]), "ssd"))
+    ssd = found(fit_transfers(rows[:3], used(rows[:3]), "ssd"))
     assert ssd["cluster.ssd.read_bandwidth"].value == pytest.approx(1.5e9)
 
 
@@ -300,21 +307,23 @@ def test_opens_at_their_highest_and_alone():
         "mdtest",
         nbytes=1e5,
     )
-    values = found(opens(rows, used(rows), "pfs"))
+    values = found(fit_opens(rows, used(rows), "pfs"))
     assert values["cluster.parallel_file_system.open_rate"].value == 43_000
     assert values["cluster.parallel_file_system.open_rate"].note == ""
     assert values["cluster.parallel_file_system.latency"].value == pytest.approx(1 / 600)
-    assert set(found(opens(rows, used(rows), "ssd"))) == {"cluster.ssd.latency"}
-    rising = found(opens(rows[:3], used(rows[:3]), "pfs"))["cluster.parallel_file_system.open_rate"]
+    assert set(found(fit_opens(rows, used(rows), "ssd"))) == {"cluster.ssd.latency"}
+    rising = found(fit_opens(rows[:3], used(rows[:3]), "pfs"))[
+        "cluster.parallel_file_system.open_rate"
+    ]
     assert "lower bound" in rising.note
 
 
 # --------------------------------------------------------------------------------------- epoch logs
 
 NETWORKS = {
-    "big": Network("vgg16_chainer", 679e6, "v100", 5e-3),
-    "small": Network("resnet50_chainer", 102e6, "v100", 1e-3),
-    "hungry": Network("alexnet_chainer", 250e6, "v100", 2e-3),
+    "big": TrainedNetwork("vgg16_chainer", 679e6, "v100", 5e-3),
+    "small": TrainedNetwork("resnet50_chainer", 102e6, "v100", 1e-3),
+    "hungry": TrainedNetwork("alexnet_chainer", 250e6, "v100", 2e-3),
 }
 ALONE = {"big": (0.26, 32), "small": (0.18, 64), "hungry": (0.1, 512)}
 
@@ -339,12 +348,12 @@ def log_rows(scales=(1, 4, 8, 16, 32), epochs=9, slow=(1.0, 1.01, 1.3), io=None)
                 for e in range(1, epochs + 1)
             ]
             rows[-epochs] = iteration(0, p, 9.0, epoch=1, **how)
-    return as_table(rows)
+    return measurements_table(rows)
 
 
 def test_an_epoch_log_gives_compute_and_bandwidth_by_size():
     rows = log_rows(slow=(1.0,))
-    result = training(rows, used(rows), NETWORKS, 4, "steady")
+    result = fit_epoch_log(rows, used(rows), NETWORKS, 4, "steady")
     usable = [p for p in result.parameters if p.usable]
     forward = {p.model: p.value for p in usable if p.key.endswith(".forward")}
     assert forward["vgg16_chainer"] == pytest.approx((0.26 - 5e-3) / 3 / 32)
@@ -364,7 +373,7 @@ def test_an_epoch_log_gives_compute_and_bandwidth_by_size():
 
 def test_slow_epochs_and_the_first_do_not_change_the_bandwidth():
     rows = log_rows()
-    result = training(rows, used(rows), NETWORKS, 4, "steady")
+    result = fit_epoch_log(rows, used(rows), NETWORKS, 4, "steady")
     curve = found(result)[f"{PREFIX}.inter_host_bus_bandwidth"].value
     assert dict(curve) == pytest.approx({102e6: 9e9, 250e6: 7e9, 679e6: 6e9}, rel=0.02)
 
@@ -372,21 +381,21 @@ def test_slow_epochs_and_the_first_do_not_change_the_bandwidth():
 def test_runs_that_wait_for_samples_are_left_out_and_tell_the_rate_of_opens():
     # 16 GPUs would read 16 * 512 / 0.2 = 41,000 samples/s
     rows = log_rows(slow=(1.0,), io=20_000.0)
-    result = training(rows, used(rows), NETWORKS, 4, "steady")
+    result = fit_epoch_log(rows, used(rows), NETWORKS, 4, "steady")
     values = found(result)
     assert dict(values[f"{PREFIX}.inter_host_bus_bandwidth"].value) == pytest.approx(
         {102e6: 9e9, 679e6: 6e9}
     )
     assert values["cluster.parallel_file_system.open_rate"].value == pytest.approx(20_000)
     assert any("hungry on 16 GPUs: waits for samples" in note for note in result.notes)
-    fewer = training(rows, rows["ranks"] <= 8, NETWORKS, 4, "steady")
+    fewer = fit_epoch_log(rows, rows["ranks"] <= 8, NETWORKS, 4, "steady")
     assert "cluster.parallel_file_system.open_rate" not in found(fewer)
     assert found(fewer)["rate of samples of runs that wait for them"].value == pytest.approx(20_000)
 
 
 def test_held_out_scales_are_predicted():
     rows = log_rows(scales=(1, 8, 16, 32, 64), slow=(1.0,))
-    result = training(rows, rows["ranks"] <= 32, NETWORKS, 4, "steady")
+    result = fit_epoch_log(rows, rows["ranks"] <= 32, NETWORKS, 4, "steady")
     residuals = pd.concat(result.residuals)
     held_out = residuals[~residuals["used"]]
     assert set(held_out["ranks"]) == {64}
@@ -398,18 +407,20 @@ def test_jitter_needs_a_log_of_iterations():
     cv = 0.05
     spread = math.sqrt(math.log1p(cv**2))
     how = {"count": 1, "model": "big", "epoch": 2, "batch": 32}
-    rows = as_table(
+    rows = measurements_table(
         iteration(i, 1, 0.26 * math.exp(rng.normal(0, spread)), **how) for i in range(400)
     )
-    jitter = found(training(rows, used(rows), NETWORKS, 4, "steady"))["workload.jitter.compute"]
+    jitter = found(fit_epoch_log(rows, used(rows), NETWORKS, 4, "steady"))[
+        "workload.jitter.compute"
+    ]
     assert jitter.low < cv < jitter.high
-    epochs = training(rows.assign(count=100), used(rows), NETWORKS, 4, "steady")
+    epochs = fit_epoch_log(rows.assign(count=100), used(rows), NETWORKS, 4, "steady")
     assert "workload.jitter.compute" not in found(epochs)
 
 
 def test_uncontended_is_the_mean_of_the_fastest_quarter():
-    assert uncontended(np.array([5.0, 1.0, 2.0, 9.0, 8.0, 7.0, 6.0, 5.0])) == 1.5
-    assert uncontended(np.array([3.0])) == 3.0
+    assert uncontended_time(np.array([5.0, 1.0, 2.0, 9.0, 8.0, 7.0, 6.0, 5.0])) == 1.5
+    assert uncontended_time(np.array([3.0])) == 3.0
 
 
 # ---------------------------------------------------------------------------------------- intervals
@@ -433,7 +444,7 @@ def test_intervals_of_a_ring_hold_its_parameters():
     trials = 100
     for seed in range(trials):
         rows = ring_rows(ring(), [(8, 8)], noise=0.03, rng=np.random.default_rng(seed))
-        values = found(allreduce(rows, used(rows)))
+        values = found(fit_allreduce(rows, used(rows)))
         for key, value in truth.items():
             hits[key] += values[key].low <= value <= values[key].high
     assert all(held(hit, trials) for hit in hits.values()), hits
@@ -446,7 +457,7 @@ def test_intervals_of_a_curve_hold_its_points():
     for seed in range(40):
         sizes, drawn = [8.0, 64.0, 1e6, 1e7, 1e8, 1e9], np.random.default_rng(seed)
         rows = ring_rows(law, [(8, 8)], sizes, noise=0.02, rng=drawn)
-        curve = found(allreduce(rows, used(rows)))[f"{PREFIX}.inter_host_bus_bandwidth"]
+        curve = found(fit_allreduce(rows, used(rows)))[f"{PREFIX}.inter_host_bus_bandwidth"]
         for (n, low), (_, high) in zip(curve.low, curve.high, strict=True):
             if n >= 1e6:
                 total += 1

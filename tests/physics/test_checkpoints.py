@@ -396,7 +396,7 @@ def test_a_watchdog_ends_a_job_that_waits_too_long_for_one_host():
     assert checkpoint_facts(scenario)["killed"]
     assert any("ends the job" in found.rule for found in checkpoint_warnings(scenario))
     timeline = simulate(scenario)
-    killed = timeline.said["killed"][0]
+    killed = timeline.facts["killed"][0]
     assert killed is not None
     assert (killed["epoch"], killed["iteration"], killed["rank"]) == (1, 50, 0)
     rows = timeline.phases[timeline.phases["phase"] == "checkpoint"]
@@ -417,7 +417,7 @@ def test_two_hosts_that_write_302_gib_take_eleven_minutes():
     assert watchdog_waits(scenario) == 0
     assert not checkpoint_facts(scenario)["killed"]
     assert any("is near" in found.rule for found in checkpoint_warnings(scenario))
-    assert "killed" not in simulate(scenario).said
+    assert "killed" not in simulate(scenario).facts
 
 
 def test_a_save_within_the_patience_of_the_watchdog_kills_nothing():
@@ -425,8 +425,8 @@ def test_a_save_within_the_patience_of_the_watchdog_kills_nothing():
     for patience, warned in (("4.1 s", []), ("3.9 s", ["workload.checkpoint.watchdog"])):
         paths = [each.path for each in checkpoint_warnings(saving({"watchdog": patience}))]
         assert [path for path in paths if "watchdog" in path] == warned
-    assert "killed" not in simulate(saving({"watchdog": "2.1 s"})).said
-    assert "killed" in simulate(saving({"watchdog": "1.9 s"})).said
+    assert "killed" not in simulate(saving({"watchdog": "2.1 s"})).facts
+    assert "killed" in simulate(saving({"watchdog": "1.9 s"})).facts
 
 
 # -------------------------------------------------------------------------------- beside the others

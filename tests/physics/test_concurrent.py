@@ -6,11 +6,11 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.validation import concurrent
-from simshuffle.extensions.calibration.validation.answers import load
+from simshuffle.extensions.calibration.validation.answers import load_with_values
 from simshuffle.extensions.calibration.validation.concurrent import (
     LoggedJob,
-    quantity,
-    side_by_side,
+    concurrent_scenario,
+    epoch_quantity,
 )
 from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.scenario.scenario import Scenario
@@ -27,7 +27,7 @@ def base() -> Scenario:
     rate, none = "cluster.parallel_file_system.open_rate", "cluster.parallel_file_system."
     values = {rate: f"{RATE} /s", f"{none}background_load": "0", f"{none}latency": "0 s"}
     values |= {"workload.jitter.compute": "0", "workload.jitter.read": "0"}
-    return load(
+    return load_with_values(
         "validation/abci-chainer-2020", {**values, "workload.dataset.num_samples": "1280000"}
     )
 
@@ -38,7 +38,7 @@ def job(gpus: int, epochs: int = 1, start: float = 0.0, batch: int = 64) -> Logg
 
 def lasted(running: list[LoggedJob], thinned: int = 16) -> list[list[float]]:
     """Seconds of every epoch of each job."""
-    scenario = place_jobs(side_by_side(base(), running, thinned))
+    scenario = place_jobs(concurrent_scenario(base(), running, thinned))
     names = {name: name for name in scenario.jobs or {}}
     out: dict[str, list[float]] = {name: [] for name in names}
     for of, timeline in simulate_jobs(scenario, names):
@@ -91,18 +91,18 @@ def test_a_thinned_evening_is_as_long_as_a_whole_one():
 def test_a_cached_job_that_is_not_there_is_refused():
     evening = {"log": LOG, "from": "2020-01-22-19-00-00", "to": "2020-01-22-19-30-00"}
     with pytest.raises(InputError, match="resnet50 64"):
-        concurrent.evening("validation/abci-chainer-2020", evening | {"cached": "alexnet 3"})
+        concurrent.simulate_log("validation/abci-chainer-2020", evening | {"cached": "alexnet 3"})
 
 
 def test_quantities_of_the_epochs_of_a_job():
     lasted = [9.0, 1.02, 1.0, 4.0, 1.01]
     wanted = {"mean epoch": 3.206, "steady epoch": 1.01, "first epoch": 9.0, "epoch 4": 4.0}
-    assert {name: quantity(name, lasted) for name in wanted} == pytest.approx(wanted)
+    assert {name: epoch_quantity(name, lasted) for name in wanted} == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("name", ["epoch 3", "epoch 0", "epoch", "speed", "epoch -1"])
 def test_an_epoch_that_is_not_there_is_refused(name):
     with pytest.raises(InputError, match="epoch 1 to 2"):
-        quantity(name, [1.0, 2.0])
+        epoch_quantity(name, [1.0, 2.0])
     with pytest.raises(InputError, match="needs a second one"):
-        quantity("steady epoch", [1.0])
+        epoch_quantity("steady epoch", [1.0])

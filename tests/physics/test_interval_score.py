@@ -8,9 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.extensions.calibration.validation.intervals import intervals
-from simshuffle.extensions.calibration.validation.scores import scores, winkler
-from simshuffle.extensions.calibration.validation.table import SCHEMA, coverage, summary
+from simshuffle.extensions.calibration.validation.intervals import prediction_intervals
+from simshuffle.extensions.calibration.validation.scores import score_intervals, winkler
+from simshuffle.extensions.calibration.validation.table import (
+    SCHEMA,
+    count_covered_rows,
+    summarize_sets,
+)
 from simshuffle.extensions.calibration.validation.text import score_text
 from simshuffle.job.uncertainty.residuals import Residuals, residuals
 
@@ -50,7 +54,7 @@ def test_a_set_by_hand():
         ("a", "fit", 16.0, 10.0, 5.0, 6.0),
         ("b", "predict", 4.0, 1.0, 1.0, 2.0),
     )
-    found = summary(rows).set_index(["set", "use"])
+    found = summarize_sets(rows).set_index(["set", "use"])
     naive = 2 * log(1.3125) + 10 * log(16 / 13.125)
     columns = ["coverage", "interval_score", "naive_score"]
     assert found.loc[("a", "predict"), columns].tolist() == pytest.approx([1.0, log(4), naive])
@@ -70,7 +74,7 @@ def test_the_total_counts_predicted_rows_and_sets_that_beat_the_naive_interval()
         ("c", "predict", 3.0, 1.0, np.nan, np.nan),
         ("d", "predict", 1.5, 1.0, 1.0, 2.0),
     )
-    found = coverage(rows)
+    found = count_covered_rows(rows)
     assert (found["rows"], found["scored"], found["covered"]) == (5, 4, 4)
     assert (found["scored_sets"], found["sets_better_than_naive"]) == (3, 2)
     assert "4 of 4 measured values (100 %)" in score_text(rows)
@@ -83,8 +87,8 @@ def test_rows_without_a_measured_value_or_an_interval_do_not_count():
         ("a", "predict", np.nan, 10.0, 11.0, 20.0),
         ("a", "predict", 8.0, 10.0, np.nan, np.nan),
     )
-    assert scores(rows)[:2] == pytest.approx((1.0, log(4)))
-    assert all(np.isnan(scores(rows[2:])))
+    assert score_intervals(rows)[:2] == pytest.approx((1.0, log(4)))
+    assert all(np.isnan(score_intervals(rows[2:])))
     assert score_text(rows[2:]) == ""
 
 
@@ -118,7 +122,7 @@ def test_a_row_never_sees_its_own_set():
         kind="testbed",
         values="",
     )
-    found, shipped = intervals(rows), residuals()
+    found, shipped = prediction_intervals(rows), residuals()
     assert (found.index == rows.index).all()
     assert found.iloc[1].isna().all()
     ends = np.array([0.05, 0.95])
@@ -133,5 +137,5 @@ def test_a_row_never_sees_its_own_set():
 def test_what_nobody_knows_of_a_row_widens_its_interval_in_squares():
     rows = table_of(*[("mine", "predict", 3.0, 3.0, np.nan, np.nan)] * 2, kind="testbed", values="")
     rows = rows.assign(spread=["", "load=0..1"], predicted_low=1.5, predicted_high=6.0)
-    plain, wide = np.log(intervals(rows).to_numpy() / 3.0)
+    plain, wide = np.log(prediction_intervals(rows).to_numpy() / 3.0)
     assert wide == pytest.approx([-np.hypot(plain[0], log(2)), np.hypot(plain[1], log(2))])

@@ -59,7 +59,7 @@ def test_a_spare_host_goes_on_from_the_last_checkpoint():
     _, healthy = run()
     at, saved = middle(healthy)
     scenario, timeline = run(at)
-    loss = timeline.said["losses"][0]
+    loss = timeline.facts["losses"][0]
     assert loss["redone_s"] == pytest.approx(at - saved, rel=1e-9)
     assert loss["redone_samples"] == RANKS * BATCH  # iteration 5; 6 was not done
     assert loss["restore_s"] == pytest.approx(restore_seconds(scenario), rel=1e-9)
@@ -74,7 +74,7 @@ def test_a_spare_host_goes_on_from_the_last_checkpoint():
     assert lengths(timeline)[0] == pytest.approx(lengths(healthy)[0], rel=1e-12)
     assert lengths(timeline)[2] == pytest.approx(lengths(healthy)[2], rel=1e-9)
     whole = {"epoch": 2, "planned": 1.0, "seen": 1.0, "twice": 0.1}
-    assert timeline.said["completeness"][1] == whole
+    assert timeline.facts["completeness"][1] == whole
 
 
 def test_phases_follow_one_another_without_a_gap():
@@ -97,7 +97,7 @@ def test_without_a_checkpoint_all_is_done_again():
     # half of the second epoch, and the first one once more
     assert lost == pytest.approx(0.5 * second + first, rel=1e-6)
     assert np.mean(list(seconds(timeline, "restart", 2).values())) == pytest.approx(3.01, rel=1e-4)
-    assert timeline.said["losses"][0]["restore_s"] == 0
+    assert timeline.facts["losses"][0]["restore_s"] == 0
 
 
 def test_a_host_that_the_job_does_not_have_changes_nothing():
@@ -111,14 +111,14 @@ def test_a_host_that_the_job_does_not_have_changes_nothing():
     np.testing.assert_array_equal(ours.to_numpy(), theirs.to_numpy())
     numbers = healthy.sources.select_dtypes("number").columns
     assert timeline.sources[numbers].equals(healthy.sources[numbers])
-    assert "losses" not in timeline.said or not timeline.said["losses"]
+    assert "losses" not in timeline.facts or not timeline.facts["losses"]
 
 
 def test_under_local_shuffle_the_shard_of_a_lost_host_is_gone():
     _, healthy = run()
     at, _ = middle(healthy)
     _, timeline = run(at, recovery={**AWAY, "policy": "elastic", "reread": False})
-    seen = [each["seen"] for each in timeline.said["completeness"]]
+    seen = [each["seen"] for each in timeline.facts["completeness"]]
     # 4 of 10 iterations by 8 ranks, 6 by 7; then 7 of 8 shards
     assert seen == pytest.approx([1.0, (4 * 8 + 6 * 7) / 80, 7 / 8])
     assert report.epochs(timeline)["world_size"].tolist() == [8, 8, 7]
@@ -134,7 +134,7 @@ def test_under_partial_exchange_what_was_sent_is_elsewhere():
     _, second = next(plans), next(plans)
     sent = int(second.exchange.moving[second.exchange.iteration < 5][:, 0].sum())
     assert sent >= 10
-    seen = [each["seen"] for each in timeline.said["completeness"]]
+    seen = [each["seen"] for each in timeline.facts["completeness"]]
     assert seen[1] == pytest.approx((4 * 8 + 6 * 7) / 80)
     # of its shard of 100; what it had received its senders still have
     assert seen[2] == pytest.approx((SAMPLES - 100 + sent) / SAMPLES)
@@ -146,14 +146,14 @@ def test_what_is_on_the_file_system_is_not_lost():
     at, _ = middle(healthy)
     elastic = {**AWAY, "policy": "elastic", "reread": False}
     _, timeline = run(at, workload__exchange=exchange, recovery=elastic)
-    assert timeline.said["completeness"][1]["seen"] == 1.0
-    assert timeline.said["losses"][0]["reread_nbytes"] == 0
+    assert timeline.facts["completeness"][1]["seen"] == 1.0
+    assert timeline.facts["losses"][0]["reread_nbytes"] == 0
 
 
 def test_an_elastic_restart_reads_the_shard_of_the_lost_host_again():
     _, healthy = run()
     _, timeline = run(middle(healthy)[0], recovery={**AWAY, "policy": "elastic"})
-    loss, seen = timeline.said["losses"][0], timeline.said["completeness"][1]["seen"]
+    loss, seen = timeline.facts["losses"][0], timeline.facts["completeness"][1]["seen"]
     assert loss["reread_nbytes"] == pytest.approx(SAMPLES / RANKS * 100e3)
     assert seen == 1.0
     # each of 7 ranks reads a seventh of it, in parallel
@@ -199,7 +199,7 @@ def test_bytes_samples_and_iterations_add_up_however_often_hosts_are_lost(policy
     for number, at in enumerate(np.cumsum(after)):
         faults.append({"what": f"h000{number}", "at": f"{at} s", "rate": 0})
     timeline = simulate(uneven(**values, faults=faults, recovery=recovery))
-    losses, table = timeline.said["losses"], report.epochs(timeline).set_index("epoch")
+    losses, table = timeline.facts["losses"], report.epochs(timeline).set_index("epoch")
     assert [loss["host"] for loss in losses] == ["h0000", "h0001", "h0002"]
     assert losses[0]["epoch"] == losses[1]["epoch"] == 2
     for epoch, row in table.iterrows():
@@ -216,7 +216,7 @@ def test_bytes_samples_and_iterations_add_up_however_often_hosts_are_lost(policy
         assert source["nbytes_ssd"] == pytest.approx(of_ssds)
         rows = timeline.phases[timeline.phases["epoch"] == epoch]
         assert source["iterations"] == rows["iteration"].max()
-        said = timeline.said["completeness"][epoch - 1]
+        said = timeline.facts["completeness"][epoch - 1]
         assert source["samples"] == round(said["seen"] * 170) == 170
         redone = sum(loss["redone_samples"] for loss in losses if loss["epoch"] == epoch)
         again = round(said["twice"] * 170) - redone
@@ -234,8 +234,8 @@ def test_a_job_that_stops_has_no_epoch_more():
     _, timeline = run(at, recovery={**AWAY, "policy": "stop"})
     assert report.epochs(timeline)["epoch"].tolist() == [1, 2]
     assert float(timeline.phases["end_s"].max()) == pytest.approx(at)
-    assert timeline.said["losses"][0]["redone_s"] == pytest.approx(at - saved)
-    assert timeline.said["completeness"][1]["seen"] == pytest.approx(0.4)
+    assert timeline.facts["losses"][0]["redone_s"] == pytest.approx(at - saved)
+    assert timeline.facts["completeness"][1]["seen"] == pytest.approx(0.4)
 
 
 def test_a_second_loss_waits_for_the_host_where_no_spare_is_left():
@@ -247,11 +247,11 @@ def test_a_second_loss_waits_for_the_host_where_no_spare_is_left():
     ]
     values = {"epochs": 3, "workload__checkpoint": SAVING, "faults": faults}
     timeline = simulate(small(**values, recovery={"spares": 1, **AWAY}))
-    first, second = timeline.said["losses"]
+    first, second = timeline.facts["losses"]
     assert first["waited_s"] == 0
     spent = sum(second[name] for name in ("detect_s", "restart_s", "restore_s", "reread_s"))
     assert second["waited_s"] == pytest.approx(20.0 - spent)
-    assert timeline.said["completeness"][1]["seen"] == 1.0
+    assert timeline.facts["completeness"][1]["seen"] == 1.0
 
 
 def test_a_lost_host_without_a_spare_is_refused():
@@ -290,14 +290,14 @@ def test_a_loss_soon_after_an_epoch_begins(every):
     first, second, _ = lengths(healthy)
     at = first + 0.05 * second
     _, timeline = run(at, workload__checkpoint=saving)
-    (loss,) = timeline.said["losses"]
+    (loss,) = timeline.facts["losses"]
     assert loss["redone_samples"] == 0
     done_again = {2: 0.0, 3: 0.1 * first, 30: first}[every]
     away = 3.0 + loss["restore_s"] + loss["reread_s"]
     expected = second + at - first + away + done_again
     # the loaders begin anew, and the iteration that ends an epoch is none of the mean
     assert lengths(timeline)[1] == pytest.approx(expected, abs=0.06 * first)
-    assert [each["seen"] for each in timeline.said["completeness"]] == [1.0] * 3
+    assert [each["seen"] for each in timeline.facts["completeness"]] == [1.0] * 3
 
 
 def test_a_spare_host_has_an_empty_page_cache():

@@ -24,7 +24,7 @@ def broken(at, resume=AGAIN, policy="elastic", **values):
 
 
 def seen(timeline):
-    return [(each["seen"], each["twice"]) for each in timeline.said["completeness"]]
+    return [(each["seen"], each["twice"]) for each in timeline.facts["completeness"]]
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def two(*moments):
 def test_two_losses_of_the_same_state_are_as_one(healthy):
     at, _ = middle(healthy)
     timeline = two(at, at + 3.2)
-    assert [loss["ranks"] for loss in timeline.said["losses"]] == [7, 6]
+    assert [loss["ranks"] for loss in timeline.facts["losses"]] == [7, 6]
     # 134 samples of each of 6 ranks; what the 7 ranks did of the epoch was done for nothing
-    again = timeline.said["losses"][1]["redone_samples"]
+    again = timeline.facts["losses"][1]["redone_samples"]
     assert seen(timeline)[1] == (1, pytest.approx((4 * 80 + 80 + again + 804 - 800) / 800))
 
 

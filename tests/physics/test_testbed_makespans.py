@@ -17,16 +17,16 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.validation import testbed
 from simshuffle.extensions.calibration.validation.testbed import (
-    HEADERS,
-    Overhead,
+    PAYLOAD_SHARE,
+    TcpOverhead,
     finish_times,
     makespan,
 )
 from simshuffle.extensions.calibration.validation.testbed_patterns import (
     PATTERNS,
     NamespaceShape,
-    of_plan,
-    partial_plan,
+    flows_of_plan,
+    plan_partial_shuffle,
 )
 from simshuffle.workload.exchange import ExchangePlan
 from simshuffle_testbed import namespaces
@@ -38,7 +38,7 @@ BED = NamespaceNetwork(NamespaceShape())
 WIDER = NamespaceNetwork(NamespaceShape(4, 4, 2))
 RATE = 5e6  # bytes/s
 SIZE = 7_000_000  # divisible by the seven other hosts
-PERFECT = Overhead(1.0, 0.0)
+PERFECT = TcpOverhead(1.0, 0.0)
 KEPT = sorted((Path(__file__).parents[2] / "validation" / "testbed").glob("*.csv"))
 
 
@@ -62,11 +62,11 @@ def test_a_flow_that_the_full_bucket_helps_has_no_negative_start_up():
 
 
 def test_full_packets_carry_1448_of_1514_bytes():
-    assert pytest.approx(1 - 66 / 1514) == HEADERS
+    assert pytest.approx(1 - 66 / 1514) == PAYLOAD_SHARE
 
 
 def test_a_single_flow_takes_its_start_up_and_its_bytes_at_the_rate():
-    assert predicted("single", Overhead(0.5, 0.01)) == pytest.approx(0.01 + SIZE / (0.5 * RATE))
+    assert predicted("single", TcpOverhead(0.5, 0.01)) == pytest.approx(0.01 + SIZE / (0.5 * RATE))
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,14 @@ def test_every_host_sends_what_the_questions_suppose(name, bed):
     if name in asked:
         assert np.all(sent > 0.999e6) and np.all(sent <= 1e6)
     assert pattern.step == sorted(pattern.step)
-    assert all(before < flow for flow in range(len(pattern)) for before in pattern.after[flow])
+    assert all(
+        before < flow for flow in range(len(pattern)) for before in pattern.predecessors[flow]
+    )
     assert finish_times(bed, pattern, PERFECT).min() > 0
 
 
 def test_the_flows_of_an_exchange_are_the_samples_that_move():
-    plan = partial_plan(BED.shape, 1)
+    plan = plan_partial_shuffle(BED.shape, 1)
     pattern = PATTERNS["gloo_partial"](BED.shape, 800_000, 1)
     assert len(pattern) == plan.samples_moved
     assert set(pattern.nbytes) == {100_000}
@@ -130,9 +132,11 @@ def test_a_host_goes_on_when_it_has_sent_and_received():
     # hosts 0 and 1 exchange a sample, then 1 and 2
     target = np.array([[1, 0, 2], [0, 2, 1]])
     none = np.zeros(2, np.int64)
-    flows = of_plan(ExchangePlan(np.arange(6).reshape(2, 3), target, none, none), 10, barrier=False)
+    flows = flows_of_plan(
+        ExchangePlan(np.arange(6).reshape(2, 3), target, none, none), 10, barrier=False
+    )
     assert list(zip(flows.src, flows.dst, strict=True)) == [(0, 1), (1, 0), (1, 2), (2, 1)]
-    assert [sorted(before) for before in flows.after] == [[], [], [0, 1], [0, 1]]
+    assert [sorted(before) for before in flows.predecessors] == [[], [], [0, 1], [0, 1]]
 
 
 # -------------------------------------------------------------------------------- what was measured
@@ -147,7 +151,7 @@ def rows():
 
 
 def recomputed(row):
-    return testbed.predicted(dict(part.split("=", 1) for part in row["values"].split(";")))
+    return testbed.predict_makespan(dict(part.split("=", 1) for part in row["values"].split(";")))
 
 
 def test_every_kept_makespan_is_predicted_within_seven_percent():

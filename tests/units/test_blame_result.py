@@ -87,7 +87,7 @@ def test_what_ranks_work_is_without_waits_and_without_what_a_server_explains():
         step=np.array([0, 0, 0, 0, 0, 1, 1, 1]),
         idle=np.arange(8) == 5,
         later=np.arange(8) == 6,
-        waited=np.zeros((2, 2, 3)),
+        before_allreduce=np.zeros((2, 2, 3)),
     )
     assert _rank_work(phases, waits, [1]).tolist() == [[1.0, 3.0]]
 

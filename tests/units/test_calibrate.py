@@ -13,14 +13,18 @@ import yaml
 from simshuffle.api import read, run
 from simshuffle.cli import main
 from simshuffle.cli.new import write_drafts
-from simshuffle.cli.new_questions import asked_of
+from simshuffle.cli.new_questions import questions_of
 from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.calibrate.figures import residuals_chart
-from simshuffle.extensions.calibration.calibrate.files import sources
-from simshuffle.extensions.calibration.calibrate.findings import parameters_of, parameters_table
-from simshuffle.extensions.calibration.calibrate.readers import read_rows, recognise
-from simshuffle.extensions.calibration.calibrate.study import fitted, request
-from simshuffle.extensions.calibration.calibrate.tables import MEASUREMENTS, PARAMETERS, as_table
+from simshuffle.extensions.calibration.calibrate.files import read_files
+from simshuffle.extensions.calibration.calibrate.findings import parameters_table, read_parameters
+from simshuffle.extensions.calibration.calibrate.readers import read_rows, recognise_kind
+from simshuffle.extensions.calibration.calibrate.study import fit_laws, request
+from simshuffle.extensions.calibration.calibrate.tables import (
+    MEASUREMENTS,
+    PARAMETERS,
+    measurements_table,
+)
 from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
 from simshuffle.job.plan.findings import extrapolation_sentences
 from simshuffle.job.scenario.calibrated import read_fragment
@@ -63,8 +67,8 @@ INTER = "workload.allreduce.inter_host_bus_bandwidth"
 
 def table_of(path, **values):
     """What a file holds, by its path or its name among the data."""
-    (source,) = sources([DATA / path], **values)
-    return as_table(read_rows(source, KINDS.get(source.name)).rows)
+    (source,) = read_files([DATA / path], **values)
+    return measurements_table(read_rows(source, KINDS.get(source.name)).rows)
 
 
 def refused(path, **arguments):
@@ -80,7 +84,7 @@ def refused(path, **arguments):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_is_recognised_and_gives_rows_with_all_columns(name):
-    assert recognise((DATA / name).read_text()) == KINDS[name]
+    assert recognise_kind((DATA / name).read_text()) == KINDS[name]
     table = table_of(name, ranks=8, hosts=8)
     assert list(table.columns) == list(MEASUREMENTS.columns)
     assert (table["source"] == name).all()
@@ -189,7 +193,7 @@ def test_iterations_of_pico_that_warm_up_are_left_out(tmp_path):
     assert row["seconds"] == pytest.approx(2955e-9) and row["algorithm"] == "linear_ompi"
     path = tmp_path / "100_bruck_double.csv"
     path.write_text("highest\n3000\n")
-    (source,) = sources([path], 8, 4)
+    (source,) = read_files([path], 8, 4)
     (row,) = read_rows(source, "pico-raw").rows
     assert (row.ranks, row.hosts, row.nbytes, row.algorithm) == (8, 4, 100.0, "bruck")
     assert "COUNT_ALGORITHM_TYPE.csv" in refused(
@@ -309,9 +313,9 @@ def test_parameters_survive_their_table_to_the_last_bit(name, tmp_path):
     paths = tuple(DATA / file for file in files)
     cell = request(CalibrationOptions(files=paths, **given)).values
     rows = [row for source in cell.sources for row in read_rows(source).rows]
-    parameters = fitted(as_table(rows), cell.options).parameters
+    parameters = fit_laws(measurements_table(rows), cell.options).parameters
     PARAMETERS.write(parameters_table(parameters), tmp_path / "parameters")
-    again = parameters_of(PARAMETERS.read(tmp_path / "parameters"))
+    again = read_parameters(PARAMETERS.read(tmp_path / "parameters"))
     assert repr(again) == repr(parameters)  # nan is as nan, which == does not say
 
 
@@ -428,7 +432,7 @@ def test_set_comes_after_the_fragment_and_drops_the_record(scenario):
 def drafted(tmp_path, monkeypatch):
     """A scenario as `simshuffle new` writes it, with `kind: nccl`, and a fragment beside it."""
     monkeypatch.chdir(tmp_path)
-    given = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
+    given = {of.name: of.default for of in questions_of("fat_tree") if of.needed}
     write_drafts(Path("mine"), {**given, "ways": "local"})
     measured = calibrate([DATA / "nccl-1-host.txt", DATA / "nccl-2-hosts.txt"])
     Path("nccl.yaml").write_text(measured.to_yaml())

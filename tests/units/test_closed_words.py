@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from simshuffle.cli import app, main
-from simshuffle.cli.new_questions import BY_NAME, CHOICES, WAYS
+from simshuffle.cli.new_questions import BY_NAME, CHOICES, STRATEGY_OF_WAY
 from simshuffle.fabric.routing import Routing
 from simshuffle.studies.congestion.patterns import PATTERNS
 from simshuffle.study import registry
@@ -144,7 +144,7 @@ def test_declared_choices_are_among_those_that_are_listed(verb):
         ("study oracle", "strategies", {"data", "pipeline", "spatial"}),
         ("study collective", "algorithm", {"ring", "tree", "nccl"}),
         ("study validate", "only", {"testbed"}),
-        ("new", "ways", {*WAYS, "fitting"}),
+        ("new", "ways", {*STRATEGY_OF_WAY, "fitting"}),
         ("new", "topology", {"fat_tree", "dragonfly", "rail_optimised", "torus"}),
         ("figure", "kind", {"storage"}),
     ],

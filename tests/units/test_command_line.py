@@ -13,7 +13,7 @@ import typer.main
 
 from simshuffle.cli import app, main
 from simshuffle.cli.common import reset_volume, set_volume, share_progress, show, study_progress
-from simshuffle.cli.help import LOWERED, MOVED, RAISED
+from simshuffle.cli.help import LOWERED_VERBS, MOVED_VERBS, RAISED_VERBS
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
 from simshuffle.study import engine, standing
@@ -137,9 +137,9 @@ def test_the_help_lists_every_verb_once_in_its_group(capsys, monkeypatch):
     assert len(COMMAND.commands) == sum(map(len, GROUPS.values())) + len(HIDDEN)
 
 
-@pytest.mark.parametrize("old", sorted(MOVED | LOWERED))
+@pytest.mark.parametrize("old", sorted(MOVED_VERBS | LOWERED_VERBS))
 def test_the_old_name_of_a_verb_says_the_new_one_and_works(old, capsys):
-    now = (MOVED | LOWERED)[old]
+    now = (MOVED_VERBS | LOWERED_VERBS)[old]
     last = ["show"] if old == "topology" else []
     assert main([old, *last, "--help"]) == 0
     shown = capsys.readouterr()
@@ -148,13 +148,13 @@ def test_the_old_name_of_a_verb_says_the_new_one_and_works(old, capsys):
     assert capsys.readouterr() == (shown.out, "")
 
 
-@pytest.mark.parametrize("old", sorted(RAISED))
+@pytest.mark.parametrize("old", sorted(RAISED_VERBS))
 def test_a_verb_that_was_one_level_down_says_its_new_name_and_works(old, capsys):
     assert main([*old.split(), "--help"]) == 0
     shown = capsys.readouterr()
-    assert f"'simshuffle {old}' is 'simshuffle {RAISED[old]}' now" in shown.err
-    assert main([*RAISED[old].split(), "--help"]) == 0
-    usage, _, rest = capsys.readouterr().out.partition(RAISED[old])
+    assert f"'simshuffle {old}' is 'simshuffle {RAISED_VERBS[old]}' now" in shown.err
+    assert main([*RAISED_VERBS[old].split(), "--help"]) == 0
+    usage, _, rest = capsys.readouterr().out.partition(RAISED_VERBS[old])
     assert shown.out.startswith(f"{usage}{old}")
     assert shown.out.splitlines()[3:] == f"{usage}{old}{rest}".splitlines()[3:]
 
@@ -274,7 +274,7 @@ def test_details_of_a_study_are_printed_before_the_result_and_with_verbose_alone
     set_volume(quiet=False, verbose=True)
     show(result, None, json=False)
     assert capsys.readouterr().out == f"every square\n{usual}"
-    show(result, None, json=False, to="markdown")
+    show(result, None, json=False, table_format="markdown")
     assert "every square" not in capsys.readouterr().out
 
 

@@ -9,8 +9,8 @@ import yaml
 
 from simshuffle import run
 from simshuffle.cli import main
+from simshuffle.cli.dlio_workload import read_dlio
 from simshuffle.cli.new import write_drafts
-from simshuffle.cli.new_dlio import read_dlio
 from simshuffle.errors import InputError
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import load_scenario

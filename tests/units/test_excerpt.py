@@ -7,7 +7,7 @@ from rich.table import Table
 
 from simshuffle.errors import InputError
 from simshuffle.report.console import export_parts, new_table
-from simshuffle.report.excerpt import MOST_COLUMNS, Excerpt, shorten_numbers
+from simshuffle.report.excerpt import MAX_COLUMNS, Excerpt, shorten_numbers
 
 
 def seconds_table() -> Table:
@@ -93,6 +93,6 @@ def test_latex_has_eight_columns_and_names_those_left_out():
     table = new_table("Wide", ["run"], headings)
     table.add_row("a", *map(str, range(12)))
     text = export_parts([table], "latex")
-    assert text.count(" & ") == 2 * (MOST_COLUMNS - 1)
+    assert text.count(" & ") == 2 * (MAX_COLUMNS - 1)
     assert "% left out: part 8, part 9, part 10, part 11, part 12" in text
     assert export_parts([table], "markdown").count("part") == 12

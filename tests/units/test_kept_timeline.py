@@ -23,7 +23,7 @@ from simshuffle.study import engine, long_table
 from simshuffle.study.executors import SerialExecutor
 from simshuffle.study.store import Disk
 
-KINDS: tuple[kept_phases.Kept, ...] = ("full", "ranks", "none")
+KINDS: tuple[kept_phases.KeptRanks, ...] = ("full", "ranks", "none")
 
 
 def scenario(**values: Any) -> simshuffle.Scenario:
@@ -113,7 +113,7 @@ def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_
             done.extend(cells)
             return super().do(cells, store, watch)
 
-    def run(kind: kept_phases.Kept) -> int:
+    def run(kind: kept_phases.KeptRanks) -> int:
         before = len(done)
         asked = study.request(RunOptions(scenario=scenario(), timeline=kind))
         engine.run(*asked, Counting(), store)

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.calibration.calibrate.files import sources
-from simshuffle.extensions.calibration.calibrate.flags import flags_of, nbytes_of
+from simshuffle.extensions.calibration.calibrate.files import read_files
+from simshuffle.extensions.calibration.calibrate.flags import parse_flags, parse_nbytes
 from simshuffle.extensions.calibration.calibrate.readers import read_rows
 from tests.calibrated import calibrate
 from tests.units.test_calibrate import DATA
@@ -24,7 +24,7 @@ def reading(text, tmp_path, name="file.txt", **given):
     """What a text gives as a file: rows and notes."""
     path = tmp_path / name
     path.write_text(text)
-    (source,) = sources([path], **given)
+    (source,) = read_files([path], **given)
     return read_rows(source)
 
 
@@ -63,7 +63,7 @@ def test_encodings_of_other_systems_do_not_matter(encoding, tmp_path):
     text = (DATA / "ior-4-hosts.txt").read_text()
     path = tmp_path / "ior.txt"
     path.write_bytes(text.encode(encoding))
-    (source,) = sources([path])
+    (source,) = read_files([path])
     assert len(read_rows(source).rows) == 6
 
 
@@ -303,7 +303,7 @@ def test_files_that_measured_the_same_and_differ_are_named(tmp_path):
     ],
 )
 def test_flags_of_a_command_line(text, flags):
-    assert flags_of(text) == flags
+    assert parse_flags(text) == flags
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_flags_of_a_command_line(text, flags):
      ("1.5 GiB", 1.5 * 2**30), ("x", None), ("", None)],
 )  # fmt: skip
 def test_sizes_in_powers_of_1024(text, nbytes):
-    assert nbytes_of(text) == nbytes
+    assert parse_nbytes(text) == nbytes
 
 
 # ------------------------------------------------------------------------------------------- mdtest

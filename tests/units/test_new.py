@@ -13,8 +13,9 @@ from simshuffle.cli import main
 from simshuffle.cli import new as verb
 from simshuffle.cli import new_machine as machine
 from simshuffle.cli.new import write_drafts
-from simshuffle.cli.new_questions import BY_NAME, CHOICES, QUESTIONS, answered, asked_of
-from simshuffle.cli.new_scenario import drafts as drafts_and_left_out
+from simshuffle.cli.new_answers import complete_answers
+from simshuffle.cli.new_questions import BY_NAME, CHOICES, QUESTIONS, questions_of
+from simshuffle.cli.new_scenario import draft_texts as drafts_and_left_out
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.scenario import load_scenario, machine_of
 from simshuffle.job.sim.simulate import simulate
@@ -23,7 +24,7 @@ from simshuffle.spec.library import find_file, read_yaml, shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
 
 TABLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "new.yaml").read_text())
-NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
+NEEDED = {of.name: of.default for of in questions_of("fat_tree") if of.needed}
 SHAPES = {
     "fat_tree": {},
     "dragonfly": {"groups": "4"},
@@ -115,7 +116,7 @@ def test_a_wizard_asks_what_was_not_given_and_asks_again_what_is_wrong(here, mon
     assert asked.count("Ports of a switch") == 2
     assert "What the SSD reads" not in asked
     assert "must be a whole number, at least 1" in said
-    for question in asked_of("fat_tree"):
+    for question in questions_of("fat_tree"):
         if question.name not in {"hosts", "ssd_read", "ssd_write"}:
             assert question.advice in said
     assert not {BY_NAME[name].text for name in ("groups", "shape")} & set(asked)
@@ -131,12 +132,12 @@ def test_a_wizard_asks_what_was_not_given_and_asks_again_what_is_wrong(here, mon
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
 def test_every_default_is_an_answer_with_a_source_to_a_key_that_exists(question):
     assert question.problem(question.default) is None
-    assert question.why
-    shape = question.of[0] if question.of else "fat_tree"
+    assert question.default_source
+    shape = question.starts[0] if question.starts else "fat_tree"
     texts = drafts("mine", {**NEEDED, "topology": shape, **SHAPES[shape]})
     plain = yaml.safe_load(texts["mine.yaml"])
     plain["cluster"] = yaml.safe_load(texts["mine-cluster.yaml"])
-    for step in question.at.split(".", 1 if question.at.startswith("sweep") else -1):
+    for step in question.key.split(".", 1 if question.key.startswith("sweep") else -1):
         plain = plain[step]
     if question.needed or f"{question.name}?" in machine.TEXT + machine.SSD:
         named = question.name in {"hosts", "samples", "batch_size"}
@@ -268,7 +269,7 @@ def test_a_wizard_asks_what_the_network_needs(here, monkeypatch):
 
     monkeypatch.setattr(typer, "prompt", prompt)
     assert main(["new", "mine"]) == 0
-    assert asked == [of.text for of in asked_of("torus")]
+    assert asked == [of.text for of in questions_of("torus")]
     assert load_scenario("mine.yaml").cluster.topology.shape == [4, 4]
 
 
@@ -374,7 +375,7 @@ def test_an_allreduce_reaches_a_share_of_the_adapters():
 
 
 def test_line_ends_in_an_answer_write_no_keys():
-    assert answered({**NEEDED, "memory": "256\nGB"})["memory"] == "256 GB"
+    assert complete_answers({**NEEDED, "memory": "256\nGB"})["memory"] == "256 GB"
     with pytest.raises(InputError):
         drafts("mine", {**NEEDED, "memory": "256 GB\nname: x"})
 

@@ -3,13 +3,13 @@
 import pytest
 
 from simshuffle.cli.new import write_drafts
-from simshuffle.cli.new_questions import QUESTIONS, asked_of
-from simshuffle.cli.new_sources import INPUTS
+from simshuffle.cli.new_questions import QUESTIONS, questions_of
+from simshuffle.cli.new_sources import QUESTION_OF_INPUT
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.uncertainty.inputs import default_ranges, inputs
 from simshuffle.job.uncertainty.interval import estimate_intervals
 
-NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
+NEEDED = {of.name: of.default for of in questions_of("fat_tree") if of.needed}
 KEYS = {
     "batch_time": "workload.model.accelerators.a100.forward",
     "decode": "workload.dataset.decode",
@@ -19,7 +19,7 @@ KEYS = {
     "ssd_write": "cluster.ssd.write_bandwidth",
     "hca_bandwidth": "cluster.topology.link_bandwidth",
 }
-ALL = {**NEEDED, **{name: INPUTS[name.replace("_", "-")].default for name in KEYS}}
+ALL = {**NEEDED, **{name: QUESTION_OF_INPUT[name.replace("_", "-")].default for name in KEYS}}
 ALL["decode"] = "3 ms"
 
 
@@ -31,7 +31,7 @@ def kinds(folder, given):
 
 
 def test_every_number_that_has_a_range_is_named():
-    assert set(KEYS) == {question.name for question in QUESTIONS if question.behind}
+    assert set(KEYS) == {question.name for question in QUESTIONS if question.source_kind}
 
 
 def test_what_a_user_times_is_measured_and_what_nobody_gave_is_an_estimate(tmp_path):

@@ -18,6 +18,7 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.calibration import command
 from simshuffle.extensions.calibration.probe import probe, storage
 from simshuffle.extensions.calibration.probe import samples as measuring
+from simshuffle.extensions.calibration.probe.storage_rates import StorageRates
 from simshuffle.job.scenario.scenario import load_scenario
 
 DATASET, SCHEDULE = "workload.dataset", "workload.exchange.schedule"
@@ -100,10 +101,10 @@ def test_each_action_is_booked_to_its_own_key(arrays, monkeypatch):
     clock = Time()
     takes = clock.takes
     (arrays / "100.npy").unlink()
-    for name, seconds in (("_pickled", 2.0), ("_zeroed", 7.0)):
+    for name, seconds in (("pickle_sample", 2.0), ("zero_buffer", 7.0)):
         monkeypatch.setattr(measuring, name, takes(seconds, getattr(measuring, name)))
-    slow = measuring.Coder(takes(5.0, bytearray), takes(3.0, bytes), len)
-    monkeypatch.setattr(measuring, "ARRAYS", slow)
+    slow = measuring.SampleCoder(takes(5.0, bytearray), takes(3.0, bytes), len)
+    monkeypatch.setattr(measuring, "ARRAY_CODER", slow)
     costs = by_key(arrays, clock)
     assert {key: cost.value for key, cost in costs.items() if cost.spread is not None} == {
         f"{DATASET}.decode": 5.0,
@@ -153,7 +154,7 @@ def test_the_files_are_only_read(images):
 
 
 def test_without_a_folder_photographs_are_made_whose_sizes_are_nobodys(monkeypatch):
-    monkeypatch.setattr(measuring, "MOST_FILES", 3)
+    monkeypatch.setattr(measuring, "MAX_FILES", 3)
     costs = probe(clock=ticking())
     assert {cost.key for cost in costs.costs if cost.key.startswith(DATASET)} == {
         f"{DATASET}.decode",
@@ -165,26 +166,26 @@ def test_without_a_folder_photographs_are_made_whose_sizes_are_nobodys(monkeypat
 
 @pytest.mark.parametrize(("most", "count"), [(400, 2), (10_000, 4)])
 def test_of_large_files_fewer_are_measured(tmp_path, monkeypatch, most, count):
-    monkeypatch.setattr(measuring, "MOST_FILES", 4)
-    monkeypatch.setattr(measuring, "FEWEST_FILES", 1)
-    monkeypatch.setattr(measuring, "MOST_BYTES", most)
+    monkeypatch.setattr(measuring, "MAX_FILES", 4)
+    monkeypatch.setattr(measuring, "MIN_FILES", 1)
+    monkeypatch.setattr(measuring, "MAX_NBYTES", most)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
-    files = measuring.files_below(tmp_path)
+    files = measuring.choose_files(tmp_path)
     assert (len(set(files.paths)), len(files.sizes)) == (count, 6)
 
 
 def test_only_so_many_files_are_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(measuring, "MOST_LISTED", 3)
+    monkeypatch.setattr(measuring, "MAX_LISTED_FILES", 3)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
-    assert len(measuring.files_below(tmp_path).sizes) == 3
+    assert len(measuring.choose_files(tmp_path).sizes) == 3
 
 
 @pytest.mark.parametrize("suffix", [".png", ".webp", ".bmp"])
 def test_images_of_other_formats_are_encoded_as_they_were(tmp_path, suffix):
     Image.effect_noise((60, 40), 10.0).save(tmp_path / f"one{suffix}")
-    again = measuring.encoded(measuring.decoded((tmp_path / f"one{suffix}").read_bytes()))
+    again = measuring.encode_image(measuring.decode_image((tmp_path / f"one{suffix}").read_bytes()))
     assert Image.open(io.BytesIO(again)).format == suffix[1:].upper()
 
 
@@ -218,7 +219,7 @@ def test_the_verb_prints_the_fragment_and_nothing_else(arrays, capsys):
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of 1 kB, so that a large file has 16 kB, and at most 40 small files."""
-    for name, value in {"BLOCK": 1000, "LEAST_NBYTES": 8e3, "MOST_SMALL": 40}.items():
+    for name, value in {"BLOCK_NBYTES": 1000, "MIN_NBYTES": 8e3, "MAX_SMALL_FILES": 40}.items():
         monkeypatch.setattr(storage, name, value)
 
 
@@ -229,7 +230,7 @@ def served(small, monkeypatch):
     clock = Time()
     takes = clock.takes
     monkeypatch.setattr(storage, "READERS", (1,))
-    for name, seconds in (("_read_small", 2.0), ("_read_block", 1.0)):
+    for name, seconds in (("read_small_file", 2.0), ("read_block", 1.0)):
         monkeypatch.setattr(storage, name, takes(seconds, getattr(storage, name)))
     monkeypatch.setattr(storage.os, "fsync", takes(8.0, storage.os.fsync))
     return clock
@@ -238,11 +239,11 @@ def served(small, monkeypatch):
 def test_rates_are_counts_over_seconds(served, tmp_path):
     found = storage.probe_storage(tmp_path, 180e3, 1e4, clock=served)
     assert found.counts == (10, 139_000)  # a quarter of 180 kB in small files
-    assert found.created == pytest.approx(1 / 8)
-    assert found.opened == {1: [0.5] * 5}
-    assert found.read == {1: pytest.approx([1000.0] * 5)}
+    assert found.create_rate == pytest.approx(1 / 8)
+    assert found.open_rates == {1: [0.5] * 5}
+    assert found.read_bandwidths == {1: pytest.approx([1000.0] * 5)}
     # the large file is synchronised after every fourth of its 139 blocks, and at the end
-    assert found.written == pytest.approx(139_000 / (8 * (139 // 4 + 1)))
+    assert found.write_bandwidth == pytest.approx(139_000 / (8 * (139 // 4 + 1)))
 
 
 def test_it_stops_when_the_seconds_are_over(served, tmp_path):
@@ -259,20 +260,20 @@ def test_readers_share_the_files(small):
         return 1
 
     shares = [range(reader, 40, 4) for reader in range(4)]
-    got, took = storage._together(shares, read, 10.0, lambda: 0.0)
+    got, took = storage.read_concurrently(shares, read, 10.0, lambda: 0.0)
     assert (sorted(seen), got, took) == ([*range(40)], 40, 0.0)
 
 
 def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
-    rates = storage.StorageRates(
-        place="nfs4 at /data",
-        shared=True,
-        opened={1: [90.0, 100.0, 110.0], 8: [300.0, 390.0, 400.0]},
-        read={1: [1e8] * 3, 8: [0.9e8] * 3},
-        created=50.0,
-        written=2e7,
+    rates = StorageRates(
+        mount="nfs4 at /data",
+        is_shared=True,
+        open_rates={1: [90.0, 100.0, 110.0], 8: [300.0, 390.0, 400.0]},
+        read_bandwidths={1: [1e8] * 3, 8: [0.9e8] * 3},
+        create_rate=50.0,
+        write_bandwidth=2e7,
         counts=(40, 1e9),
-        from_device=None,
+        device_share=None,
     )
     path = tmp_path / "storage.yaml"
     path.write_text(rates.to_yaml())
@@ -287,7 +288,7 @@ def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
     assert "still rises" not in known["read_bandwidth"].note
     assert "nfs4 at /data" in known["latency"].source
 
-    own = dataclasses.replace(rates, shared=False, from_device=0.1)
+    own = dataclasses.replace(rates, is_shared=False, device_share=0.1)
     path.write_text(own.to_yaml())
     assert "# Beware: of what was read 10%" in own.to_yaml()
     ssd = load_scenario("quickstart", {"include": str(path)}).cluster.ssd
@@ -295,7 +296,7 @@ def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [None, OSError(28, "No space left"), KeyboardInterrupt()])
-@pytest.mark.parametrize("broken", ["_create", "_write", "_read_small", "_read_block"])
+@pytest.mark.parametrize("broken", ["create_files", "write_file", "read_small_file", "read_block"])
 def test_a_file_system_is_left_as_it_was(small, tmp_path, monkeypatch, broken, error):
     (tmp_path / "mine").write_text("as it was")
 
@@ -319,7 +320,7 @@ def test_a_folder_that_is_full_is_refused(monkeypatch, refused):
 
 
 def test_the_file_system_of_a_folder_is_named(tmp_path):
-    place, shared = storage._mounted(tmp_path)
+    place, shared = storage.find_mount(tmp_path)
     assert " at /" in place
     assert isinstance(shared, bool)
 
@@ -332,7 +333,7 @@ def test_an_allreduce_of_gloo_is_fitted_as_one_of_nccl(monkeypatch, capsys):
     gloo_times = pytest.importorskip("simshuffle.train.gloo_times", reason="needs torch")
     found = {nbytes: (6 * 1e-4 + 1.5 * nbytes / 2e9, 0) for nbytes in gloo_times.SIZES}
     text = gloo_times.table([("a-host", 10 + rank) for rank in range(4)], found)
-    monkeypatch.setattr(command, "_gloo_times", lambda ranks: text.encode() * (ranks == 4))
+    monkeypatch.setattr(command, "time_gloo", lambda ranks: text.encode() * (ranks == 4))
     assert main(["machine", "probe", "--network", "4"]) == 0
     values = yaml.safe_load(capsys.readouterr().out)["values"]
     latency, bandwidth = (

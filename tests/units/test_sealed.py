@@ -10,7 +10,7 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.validation import sealed
-from simshuffle.extensions.calibration.validation.entries import beside, read_entries
+from simshuffle.extensions.calibration.validation.entries import compare_entries, read_entries
 from simshuffle.extensions.calibration.validation.table import COLUMNS, read_rows
 from simshuffle.extensions.calibration.validation.text import entry_cells
 from simshuffle.study.registry import read_folder
@@ -77,16 +77,16 @@ def test_what_is_sealed_names_versions_and_has_nothing_that_was_measured(made):
 def test_the_digest_is_that_of_canonical_json(made):
     # SHA-256 of {"a":1,"b":["é",null]}, by another program: sha256sum
     known = "13d9a822ad32e5e212330efcac0a1d999dfc0508cee708a8a0cdbe2802a26cf1"
-    assert sealed.digest_of({"b": ["é", None], "a": 1}) == known
+    assert sealed.compute_digest({"b": ["é", None], "a": 1}) == known
 
 
 def test_what_was_sealed_is_compared_with_what_was_measured_since(file, tmp_path, capsys):
-    predicted = sealed.read_sealed(file).predictions["predicted"]
+    predicted = sealed.read_seal_file(file).predictions["predicted"]
     value = predicted[0] * 1.25
     rows = write(tmp_path / "rows", ROW | {"measured": str(value)}, FIRST, OTHER)
     assert validate("--from", rows, "--open", file, "--only", "mine") == 0
     printed = capsys.readouterr().out
-    assert sealed.read_sealed(file).about["sha256"] in " ".join(printed.split())
+    assert sealed.read_seal_file(file).origin["sha256"] in " ".join(printed.split())
     assert "mine (sealed)" in printed and "-20.0 %" in printed
     assert "mine (not measured yet)" in printed and "first epoch" in printed
     assert validate("--from", rows, "--open", file, "--json") == 0
@@ -98,7 +98,7 @@ def test_what_was_sealed_is_compared_with_what_was_measured_since(file, tmp_path
     inside = first["interval_low"] <= value <= first["interval_high"]
     assert found["summary"][0]["coverage"] == float(inside)
     assert found["coverage"]["rows"] == 2 and found["coverage"]["scored"] == 2
-    assert found["sealed"]["sha256"] == sealed.read_sealed(file).about["sha256"]
+    assert found["sealed"]["sha256"] == sealed.read_seal_file(file).origin["sha256"]
 
 
 def test_rows_that_nobody_measured_are_listed(file, tmp_path, capsys):
@@ -150,7 +150,7 @@ def test_a_changed_file_is_refused(file, made, capsys, change, text):
 )
 def test_a_file_with_its_digest_that_holds_no_predictions_is_refused(file, made, capsys, change):
     content = json.loads(file.read_text())["content"] | change
-    whole = {"sha256": sealed.digest_of(content), "content": content}
+    whole = {"sha256": sealed.compute_digest(content), "content": content}
     file.write_text(json.dumps(whole))
     assert validate("--from", made / "rows", "--open", file) == 2
     assert "content" in capsys.readouterr().err
@@ -160,7 +160,7 @@ def test_a_file_with_its_digest_that_holds_no_predictions_is_refused(file, made,
 def test_a_number_that_is_none_is_refused(file, made, capsys, number):
     content = json.loads(file.read_text())["content"]
     content["predictions"][0]["traffic"] = number
-    whole = {"sha256": sealed.digest_of(content), "content": content}
+    whole = {"sha256": sealed.compute_digest(content), "content": content}
     file.write_text(json.dumps(whole))
     assert validate("--from", made / "rows", "--open", file) == 2
     assert "sealed.json" in capsys.readouterr().err
@@ -177,11 +177,11 @@ def test_a_sealed_file_is_not_replaced(file, made, capsys):
 
 def test_it_is_replaced_if_that_is_asked(file, made, capsys):
     assert validate("--from", made / "rows", "--seal", file, "--force", "--only", "other") == 0
-    digest = sealed.read_sealed(file).about["sha256"]
+    digest = sealed.read_seal_file(file).origin["sha256"]
     said = capsys.readouterr().err
     assert f"sha-256 {digest}" in said
     assert "Without a 90 % interval" not in said
-    assert len(sealed.read_sealed(file).predictions) == 1
+    assert len(sealed.read_seal_file(file).predictions) == 1
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])
@@ -199,9 +199,9 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(made, tmp_path, monkeypat
     path = tmp_path / "sealed.json"
     results = simshuffle.validate(folder=made / "rows", seal=path, progress=False)
     before = path.read_bytes()
-    monkeypatch.setattr(sealed, "check_place", lambda path, replace: None)
+    monkeypatch.setattr(sealed, "check_path", lambda path, replace: None)
     with pytest.raises(InputError, match="cannot be written"):
-        sealed.seal(path, results.tables["validation"], "", replace=False)
+        sealed.seal_predictions(path, results.tables["validation"], "", replace=False)
     assert path.read_bytes() == before
     assert [of.name for of in tmp_path.iterdir()] == ["sealed.json"]
 
@@ -278,4 +278,4 @@ def test_an_entry_that_is_no_text_is_refused(tmp_path):
 def test_no_entry_is_no_table(tmp_path):
     rows = write(tmp_path / "rows", OTHER)
     results = simshuffle.validate(folder=rows, progress=False).tables
-    assert entry_cells(beside(results["validation"], results["entries"])) == []
+    assert entry_cells(compare_entries(results["validation"], results["entries"])) == []

@@ -18,7 +18,7 @@ from simshuffle.report import intervals
 from simshuffle.report.intervals import (
     HIGH,
     LOW,
-    NONE_COMPARED,
+    NO_INTERVALS_TO_COMPARE,
     add_interval_ends,
     frame,
     intervals_side_by_side,
@@ -103,11 +103,11 @@ def test_two_results_have_their_epochs_with_intervals(folders, capsys):
 @pytest.mark.parametrize(("a", "b", "said"), [("with", "none", "B"), ("none", "none", "A and B")])
 def test_one_line_says_which_has_none(folders, a, b, said, capsys):
     assert main(["compare", folders[a], folders[b]]) == 0
-    assert f"{said}: {NONE_COMPARED}." in capsys.readouterr().out.splitlines()
+    assert f"{said}: {NO_INTERVALS_TO_COMPARE}." in capsys.readouterr().out.splitlines()
     assert main(["compare", folders[a], folders[b], "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["intervals"] is None
-    assert f"{said}: {NONE_COMPARED}." in printed["notes"]
+    assert f"{said}: {NO_INTERVALS_TO_COMPARE}." in printed["notes"]
 
 
 def test_sweeps_are_compared_by_their_labels(swept):
@@ -254,7 +254,7 @@ def test_nothing_that_fits_has_no_error_and_older_folders_say_so():
     best = pd.DataFrame([{"strategy": "data", "at": 8, "epoch_s": 1.0, "second": ""}])
     best = best.assign(epoch_low_s=1.0, epoch_high_s=1.0, memory_nbytes=1.0)
     said = list(text.verdict(best, {}))
-    assert intervals.NONE_OF_TIMES in said
+    assert intervals.NO_INTERVALS_OF_TIMES in said
     error = {"strategy": "data", "law": "x", "iteration_s": 2.0, "low_s": 1.9, "high_s": 2.4}
     error |= {"second": "b", "shared": False, "faster": 0.75}
     said = " ".join(text.verdict(best, {}, error))
@@ -294,7 +294,7 @@ def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys):
     assert "How sure the order is" in said and "What the intervals hang on" in said
     for odds in fastest["odds"]:
         share = odds["share"]
-        assert ("all" if share > intervals.SURE else f"{100 * share:.0f} %") in said
+        assert ("all" if share > intervals.MIN_SURE_SHARE else f"{100 * share:.0f} %") in said
     assert "Measure next: " in said or "No measurement" in said
 
 

@@ -21,7 +21,7 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.extensions.calibration.validation.table import read_rows
-from simshuffle.extensions.calibration.validation.testbed import checked, predicted
+from simshuffle.extensions.calibration.validation.testbed import check_shape, predict_makespan
 from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS, NamespaceShape
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
@@ -54,15 +54,15 @@ def test_the_tables_of_the_namespaces_lead_where_the_simulated_routes_lead(bed):
             node, walked = bed.host_names[src], []
             while node != bed.host_names[dst]:
                 walked.append(bed.next_links[node][int(dst)])
-                assert bed.ends[walked[-1]][0] == node
-                node = bed.ends[walked[-1]][1]
+                assert bed.nodes_of_link[walked[-1]][0] == node
+                node = bed.nodes_of_link[walked[-1]][1]
             assert walked == simulated
 
 
 def test_the_uplinks_of_a_leaf_share_the_destinations_evenly():
     up = [
         link
-        for link, (near, far) in enumerate(WIDER.ends)
+        for link, (near, far) in enumerate(WIDER.nodes_of_link)
         if near.startswith("leaf") and far.startswith("spine")
     ]
     assert len(up) == 8
@@ -406,7 +406,7 @@ def test_the_kept_rows_are_rows_of_the_validation_and_enough_to_predict_again(tm
     assert (rows["use"] == "fit").tolist() == [name in FIT for name in rows["case"]]
     for row in rows.to_dict("records"):
         values = dict(part.split("=", 1) for part in row["values"].split(";"))
-        assert predicted(values) == pytest.approx(row["measured"], rel=1e-4)
+        assert predict_makespan(values) == pytest.approx(row["measured"], rel=1e-4)
         assert row["source"].startswith("simshuffle machine testbed on 2026-01-02, Linux ")
         assert row["source"].endswith(" 3 repetitions")
 
@@ -496,8 +496,10 @@ VALUES = dict(word.split("=") for word in WORDS.split(";"))
 )
 def test_values_that_cannot_be_read_or_built_are_named(changes, said):
     with pytest.raises(InputError, match=said):
-        predicted(VALUES | dict([changes.split("=")]))
-    assert checked(NamespaceShape()) == NamespaceShape()
+        predict_makespan(VALUES | dict([changes.split("=")]))
+    assert check_shape(NamespaceShape()) == NamespaceShape()
     with pytest.raises(InputError) as error:
-        predicted({key: value for key, value in VALUES.items() if key not in {"rate", "seed"}})
+        predict_makespan(
+            {key: value for key, value in VALUES.items() if key not in {"rate", "seed"}}
+        )
     assert [problem.path for problem in error.value.problems] == ["values.rate", "values.seed"]

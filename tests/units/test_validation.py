@@ -20,24 +20,29 @@ from simshuffle.extensions.calibration.validation.answers import RunTimes
 from simshuffle.extensions.calibration.validation.entries import ENTRIES
 from simshuffle.extensions.calibration.validation.figures import ratios_chart
 from simshuffle.extensions.calibration.validation.predict import (
-    TRAFFIC,
-    predictions,
-    tasks_of,
-    traffic,
-    variants,
+    MAX_TRAFFIC,
+    list_tasks,
+    predict_rows,
+    tasks_of_variants,
+    traffic_share,
 )
 from simshuffle.extensions.calibration.validation.study import STUDY
 from simshuffle.extensions.calibration.validation.table import (
     COLUMNS,
     ValidationRow,
-    assignments,
-    coverage,
-    ends,
+    count_covered_rows,
+    parse_assignments,
     read_rows,
-    summary,
-    table,
+    spread_ends,
+    summarize_sets,
+    validation_table,
 )
-from simshuffle.extensions.calibration.validation.text import coverage_text, parts, span, value
+from simshuffle.extensions.calibration.validation.text import (
+    coverage_text,
+    format_range,
+    format_value,
+    parts,
+)
 from simshuffle.spec.library import shipped_folder
 from simshuffle.study.study import Result
 from tests.drawn import laid_out, rows_of
@@ -97,20 +102,22 @@ def test_what_is_no_table_is_refused(tmp_path, content):
 
 @given(st.text(max_size=60))
 def test_no_text_of_values_ends_in_a_traceback(text):
-    for parse in (assignments, ends):
+    for parse in (parse_assignments, spread_ends):
         with contextlib.suppress(InputError):
             parse(text)
 
 
 def test_the_ends_of_a_spread():
-    assert ends("seed=1..2;a.b=0.5..0.7") == ["seed=1;a.b=0.5", "seed=2;a.b=0.7"]
+    assert spread_ends("seed=1..2;a.b=0.5..0.7") == ["seed=1;a.b=0.5", "seed=2;a.b=0.7"]
 
 
 # -------------------------------------------------------------------------------------- predictions
 
 
 def test_a_spread_is_simulated_at_both_ends_and_a_ratio_on_both_sides():
-    tasks = variants(row(kind="ratio", values="world_size=2|world_size=4", spread="seed=1..2"))
+    tasks = tasks_of_variants(
+        row(kind="ratio", values="world_size=2|world_size=4", spread="seed=1..2")
+    )
     assert [[task.values for task in pair] for pair in tasks] == [
         ["world_size=2", "world_size=4"],
         ["world_size=2;seed=1", "world_size=4;seed=1"],
@@ -122,7 +129,7 @@ def test_rows_of_one_evening_share_their_simulation():
     evening = "log=abci_dataparallel_2020.csv;from=2020-01-22-19-00-00;to=2020-01-22-19-30-00"
     spread = "cluster.parallel_file_system.background_load=0.2..0.6"
     tasks = [
-        variants(row(kind="concurrent", values=f"{evening};job={job}", spread=spread))
+        tasks_of_variants(row(kind="concurrent", values=f"{evening};job={job}", spread=spread))
         for job in ("resnet50 4", "resnet50 64")
     ]
     # as it is, and at both ends of the background load
@@ -161,7 +168,9 @@ def results() -> pd.DataFrame:
         row(case="c", use="fit", reason="the rate"),
         row(case="d", measured=None, **left_out),
     ]
-    return table(rows, [(2.2, 2.05, 2.3, 0.47), (2.0, 2.0, 2.0, 0), (2.1, 2.1, 2.1, 0), None])
+    return validation_table(
+        rows, [(2.2, 2.05, 2.3, 0.47), (2.0, 2.0, 2.0, 0), (2.1, 2.1, 2.1, 0), None]
+    )
 
 
 def result() -> Result:
@@ -179,7 +188,7 @@ def test_errors_are_relative_to_what_was_measured():
 
 
 def test_fitted_rows_are_judged_apart():
-    out = summary(results()).set_index(["set", "use"])
+    out = summarize_sets(results()).set_index(["set", "use"])
     errors = out.loc[("mine", "predict"), ["mean_error", "median_error", "worst_error"]]
     assert errors.tolist() == pytest.approx([0.3, 0.3, 0.5])
     others = out.loc[("mine", "predict"), ["rows", "worst_case", "inside"]]
@@ -193,7 +202,7 @@ def test_the_coverage_counts_predicted_rows_within_their_interval():
     counts = {"rows": 2, "inside": 1, "intervals": 1, "inside_intervals": 1}
     # both have a 90 % interval from the shipped sets: 2.2 s for 2 s lies in it
     counts |= {"scored": 2, "covered": 1, "scored_sets": 1, "sets_better_than_naive": 0}
-    assert coverage(results()) == counts
+    assert count_covered_rows(results()) == counts
     text = coverage_text(results())
     assert "Of 2 predicted rows 1 lie within their interval" in text
     assert "1 have an interval and not one number, of which 1 lie within it" in text
@@ -213,35 +222,38 @@ EVENING = "log=abci_dataparallel_2020.csv;from=2020-01-21-20-00-00;to=2020-01-21
     [
         # racks of 34 hosts with 4 GPUs each
         ({"scenario": ABCI, "values": "world_size=136"}, 0.0),
-        ({"scenario": ABCI, "values": "world_size=140"}, TRAFFIC),
+        ({"scenario": ABCI, "values": "world_size=140"}, MAX_TRAFFIC),
         ({"scenario": ABCI, "values": "world_size=140", "use": "fit"}, 0.0),
         ({"scenario": ABCI, "values": "world_size=140", "quantity": "staging"}, 0.0),
         ({"scenario": ABCI, "values": f"{EVENING};job=vgg16 128", "kind": "concurrent"}, 0.0),
-        ({"scenario": ABCI, "values": f"{EVENING};job=vgg16 256", "kind": "concurrent"}, TRAFFIC),
+        (
+            {"scenario": ABCI, "values": f"{EVENING};job=vgg16 256", "kind": "concurrent"},
+            MAX_TRAFFIC,
+        ),
         ({"values": "world_size=2"}, 0.0),
     ],
 )
 def test_traffic_counts_above_one_rack_of_abci(change, more):
-    assert traffic(row(**change)) == more
+    assert traffic_share(row(**change)) == more
 
 
 def test_traffic_only_ever_lengthens_an_epoch():
     times = RunTimes((10.0, 8.0), staging=0.0, samples=400)
     for quantity, expected in (
-        ("steady epoch", (8.0, 8.0, 8.0 * (1 + TRAFFIC))),
-        ("throughput", (50.0, 50.0 / (1 + TRAFFIC), 50.0)),
+        ("steady epoch", (8.0, 8.0, 8.0 * (1 + MAX_TRAFFIC))),
+        ("throughput", (50.0, 50.0 / (1 + MAX_TRAFFIC), 50.0)),
     ):
         one = row(scenario=ABCI, values="world_size=140", quantity=quantity)
-        (found,) = predictions([one], dict.fromkeys(tasks_of([one]), times))
+        (found,) = predict_rows([one], dict.fromkeys(list_tasks([one]), times))
         assert found is not None
         assert (found.value, found.low, found.high) == pytest.approx(expected)
 
 
 def test_numbers_for_a_reader():
     numbers = [(12.345, "s"), (6.2e9, "B/s"), (43000, "1/s"), (0.345, "1"), (math.nan, "s")]
-    assert [value(*of) for of in numbers] == ["12.3 s", "6.2 GB/s", "43 k/s", "0.345", "–"]
+    assert [format_value(*of) for of in numbers] == ["12.3 s", "6.2 GB/s", "43 k/s", "0.345", "–"]
     ends_of = [(1.0, 2.0), (1.0, 1.0), (0.5, 2.0), (math.nan, 2.0)]
-    assert [span(*of, "s") for of in ends_of] == ["1–2 s", "", "500 ms–2 s", ""]
+    assert [format_range(*of, "s") for of in ends_of] == ["1–2 s", "", "500 ms–2 s", ""]
 
 
 def test_texts_hold_every_row():
@@ -286,4 +298,4 @@ def test_nothing_was_fitted_on_more_than_32_gpus_and_latency_on_64():
     for one in read_rows(shipped_folder("validation")):
         if one.set.startswith("abci_2020") and one.use == "fit":
             most = 64 if one.set == "abci_2020_latency" else 32
-            assert int(assignments(one.values)["world_size"]) <= most
+            assert int(parse_assignments(one.values)["world_size"]) <= most

@@ -17,11 +17,11 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.validation.answers import (
     PARTS,
     IterationParts,
-    load,
-    parts_of,
+    iteration_parts,
+    load_with_values,
 )
-from simshuffle.extensions.calibration.validation.predict import TRAFFIC, traffic
-from simshuffle.extensions.calibration.validation.table import assignments, read_rows
+from simshuffle.extensions.calibration.validation.predict import MAX_TRAFFIC, traffic_share
+from simshuffle.extensions.calibration.validation.table import parse_assignments, read_rows
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_folder
 
@@ -180,7 +180,7 @@ def test_spatial_parallelism_in_proportion_to_its_factor_and_bandwidth():
 
     def parts(factor, bandwidth):
         way = f"spatial:ways=4,compute_factor={factor},bus_bandwidth={bandwidth} GB/s"
-        return parts_of(SCENARIO, {"world_size": "32", "workload.parallelism": way})
+        return iteration_parts(SCENARIO, {"world_size": "32", "workload.parallelism": way})
 
     one, two, half = parts(1, 1), parts(2, 1), parts(1, 0.5)
     update = 0.7951e-3
@@ -194,23 +194,25 @@ def test_spatial_parallelism_in_proportion_to_its_factor_and_bandwidth():
 def test_data_parallelism_is_what_a_run_of_it_takes():
     """Against the run of abci-chainer-2020 in docs/reference/validation.md: 298 s."""
     of = "world_size=64;workload.model=vgg16;workload.local_batch_size=32;workload.parallelism=data"
-    assert parts_of(SCENARIO, assignments(of)).quantity("epoch") == pytest.approx(297.9, rel=2e-3)
+    assert iteration_parts(SCENARIO, parse_assignments(of)).quantity("epoch") == pytest.approx(
+        297.9, rel=2e-3
+    )
 
 
 @pytest.mark.parametrize("gpus", [512, 1024])
 def test_scales_beyond_those_measured_are_predicted(gpus):
-    parts = parts_of(SCENARIO, {"world_size": str(gpus)})
+    parts = iteration_parts(SCENARIO, {"world_size": str(gpus)})
     assert parts.quantity("iteration") == pytest.approx(0.77, rel=0.05)
     assert parts.iterations == pytest.approx(1281167 / (gpus * 64))
 
 
 def test_the_traffic_of_others_lengthens_communication_above_one_rack():
     rows = {
-        (LINES[row.case, row.quantity].gpus, row.quantity): traffic(row)
+        (LINES[row.case, row.quantity].gpus, row.quantity): traffic_share(row)
         for row in ROWS
         if row.set == "parallelism" and row.case.startswith("ResNet-50, spatial")
     }
-    assert rows[256, "communication"] == rows[256, "compute and communication"] == TRAFFIC
+    assert rows[256, "communication"] == rows[256, "compute and communication"] == MAX_TRAFFIC
     assert rows[256, "compute"] == rows[128, "communication"] == 0
 
 
@@ -282,4 +284,4 @@ def test_every_row_has_values_of_its_scenario():
         if row.use != "none":
             assert row.scenario == SCENARIO
             gpus = LINES[row.case, row.quantity].gpus
-            assert load(SCENARIO, assignments(row.values)).world_size == gpus
+            assert load_with_values(SCENARIO, parse_assignments(row.values)).world_size == gpus

@@ -9,9 +9,13 @@ from functools import partial
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.calibration.validation import answers
-from simshuffle.extensions.calibration.validation.answers import load
-from simshuffle.extensions.calibration.validation.table import assignments, ends, read_rows
+from simshuffle.extensions.calibration.validation import answers, emulation
+from simshuffle.extensions.calibration.validation.answers import load_with_values
+from simshuffle.extensions.calibration.validation.table import (
+    parse_assignments,
+    read_rows,
+    spread_ends,
+)
 from simshuffle.spec.library import shipped_folder
 
 SETS = (
@@ -23,7 +27,11 @@ PSEUDO = {
     "read": {"clients", "tasks", "file_size"},
     "emulated": {"hosts", "accelerators", "share"},
 }
-PREDICT = {"allreduce": answers.allreduce, "read": answers.read, "emulated": answers.emulated}
+PREDICT = {
+    "allreduce": answers.measure_allreduce,
+    "read": answers.measure_reads,
+    "emulated": emulation.emulate_accelerators,
+}
 FITTED = re.compile(r"\b(?:cluster|workload)\.[a-z0-9_.-]*[a-z0-9]")
 UNITS = {
     "throughput": "1/s",
@@ -45,10 +53,10 @@ def resolved(row, side=""):
     """The scenario of a row, without the keys that are not the scenario's."""
     values = {
         key: value
-        for key, value in assignments(side or row.values).items()
+        for key, value in parse_assignments(side or row.values).items()
         if key not in PSEUDO.get(row.kind, ())
     }
-    return load(row.scenario, values)
+    return load_with_values(row.scenario, values)
 
 
 def ident(row):
@@ -77,7 +85,7 @@ def test_a_row_is_complete(row):
 def test_the_scenario_of_a_row_loads(row):
     sides = row.values.split("|")
     assert len(sides) == (2 if row.kind == "ratio" else 1)
-    for more in ["", *ends(row.spread)]:
+    for more in ["", *spread_ends(row.spread)]:
         for side in sides:
             resolved(row, ";".join(filter(None, (side, more))))
 
@@ -109,7 +117,7 @@ QUICK = [
 
 @pytest.mark.parametrize("row", QUICK, ids=ident)
 def test_collectives_and_reads_are_predicted_as_they_were_fitted(row):
-    value = PREDICT[row.kind](row.scenario, assignments(row.values), row.quantity)
+    value = PREDICT[row.kind](row.scenario, parse_assignments(row.values), row.quantity)
     assert math.isfinite(value) and value > 0
     if row.use == "fit":
         assert value == pytest.approx(row.measured, rel=2e-3 if row.kind == "emulated" else 1e-3)
@@ -141,7 +149,7 @@ def test_rows_of_mlperf_storage_are_those_of_the_submissions():
     assert len(runs) == 430
     for row in MLPERF:
         assert "Apache-2.0" in row.source
-        values = assignments(row.values)
+        values = parse_assignments(row.values)
         system = re.search(r"results/([^/;]+);", row.source)[1]
         accelerator = row.case.rpartition(" ")[2].lower()
         same = [
@@ -193,7 +201,7 @@ def test_a_largest_count_is_left_out_only_where_one_more_on_each_host_would_pass
 def test_bandwidths_of_mlperf_storage_are_fitted_on_few_accelerators_that_wait():
     idle = {"unet3d": 0.9865, "resnet50": 0.9961, "cosmoflow": 0.8071}
     for row in (row for row in MLPERF if row.use == "fit"):
-        values, workload = assignments(row.values), row.scenario.rpartition("-")[2]
+        values, workload = parse_assignments(row.values), row.scenario.rpartition("-")[2]
         assert int(values["accelerators"]) <= 64, ident(row)
         if values["accelerators"] == "1":
             assert row.measured == pytest.approx(idle[workload], abs=1e-4), ident(row)
@@ -212,7 +220,7 @@ LINKS = {
 
 
 def reduced(values, quantity):
-    return answers.allreduce("validation/allreduce-links", values, quantity)
+    return answers.measure_allreduce("validation/allreduce-links", values, quantity)
 
 
 def test_an_allreduce_over_two_hosts_takes_its_steps_and_its_bytes_over_the_cables():
@@ -245,7 +253,7 @@ FILE_SYSTEM = {
 @pytest.mark.parametrize(("clients", "expected"), [(1, 5e9), (8, 40e9), (10, 50e9), (1000, 50e9)])
 def test_clients_read_at_their_own_rate_until_the_servers_bind(clients, expected):
     values = {**FILE_SYSTEM, "clients": str(clients)}
-    assert answers.read(DISKS, values, "read bandwidth") == pytest.approx(expected)
+    assert answers.measure_reads(DISKS, values, "read bandwidth") == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -258,13 +266,13 @@ def test_clients_read_at_their_own_rate_until_the_servers_bind(clients, expected
 )
 def test_files_are_bound_by_latency_by_servers_or_by_bytes(tasks, size, expected):
     values = {**FILE_SYSTEM, "clients": "1", "tasks": str(tasks), "file_size": size}
-    assert answers.read(DISKS, values, "file rate") == pytest.approx(expected)
+    assert answers.measure_reads(DISKS, values, "file rate") == pytest.approx(expected)
 
 
 # ---------------------------------------------------------------------------- emulated accelerators
 
 UNET = "validation/mlperf-storage-unet3d"
-emulated = partial(answers.emulated, UNET)
+emulated = partial(emulation.emulate_accelerators, UNET)
 DEMAND = 7 / 0.323 * 146600628  # bytes/s of an accelerator that never waits
 
 
@@ -293,7 +301,7 @@ def test_a_part_of_many_hosts_stands_for_all():
         "workload.dataset.sample_size.std": "0 B",
     }
     # of 60 hosts with 3 accelerators 42 are simulated; the servers feed 90 of the 180
-    assert answers.utilisation(UNET, values, 60, 3) == pytest.approx(1 / 2, rel=0.02)
+    assert emulation.utilisation(UNET, values, 60, 3) == pytest.approx(1 / 2, rel=0.02)
 
 
 def test_the_largest_count_is_found_where_bandwidth_does_not_decide_it():
@@ -319,9 +327,9 @@ def test_the_largest_count_is_searched_in_growing_steps(guess, border, trials, m
         tried.append(count)
         return 0.9 if count <= border else 0.89
 
-    monkeypatch.setattr(answers, "fed", lambda *_: guess)
-    monkeypatch.setattr(answers, "utilisation", utilisation)
-    assert answers._largest(UNET, {}, 1, 0.9) == border
+    monkeypatch.setattr(emulation, "bandwidth_bound_count", lambda *_: guess)
+    monkeypatch.setattr(emulation, "utilisation", utilisation)
+    assert emulation.largest_passing_count(UNET, {}, 1, 0.9) == border
     assert tried == trials
 
 
@@ -332,11 +340,11 @@ def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
     assert emulated({**values, "share": "0.8"}, "largest count") == 6
     # hosts that read 5/0.9; and servers that feed 12 in all, 6/0.7 on each of two hosts
     alone = {key: value for key, value in reading(5).items() if key != "hosts"}
-    assert answers.fed(UNET, alone, 2, 0.9) == 5
+    assert emulation.bandwidth_bound_count(UNET, alone, 2, 0.9) == 5
     servers = "cluster.parallel_file_system"
     shared = {f"{servers}.client_bandwidth": f"{100 * DEMAND} B/s"}
     shared[f"{servers}.read_bandwidth"] = f"{12 * DEMAND} B/s"
-    assert answers.fed(UNET, alone | shared, 2, 0.7) == 8
+    assert emulation.bandwidth_bound_count(UNET, alone | shared, 2, 0.7) == 8
 
 
 LARGEST, USED = "largest count", "utilisation"
@@ -350,10 +358,10 @@ LARGEST, USED = "largest count", "utilisation"
         (reduced, "nbytes=0 B", "time", "nbytes=16 MiB"),
         (reduced, "nbytes=ten MB", "time", "nbytes=16 MiB"),
         (reduced, "nbytes=1 MB", "speed", "bus bandwidth"),
-        (partial(answers.read, DISKS), "", "read bandwidth", "clients=10"),
-        (partial(answers.read, DISKS), "clients=0", "read bandwidth", "clients=10"),
-        (partial(answers.read, DISKS), "clients=1", "file rate", "file_size=3901 B"),
-        (partial(answers.read, DISKS), "clients=1", "speed", "read bandwidth, file rate"),
+        (partial(answers.measure_reads, DISKS), "", "read bandwidth", "clients=10"),
+        (partial(answers.measure_reads, DISKS), "clients=0", "read bandwidth", "clients=10"),
+        (partial(answers.measure_reads, DISKS), "clients=1", "file rate", "file_size=3901 B"),
+        (partial(answers.measure_reads, DISKS), "clients=1", "speed", "read bandwidth, file rate"),
         (emulated, "hosts=1;accelerators=1", "speed", f"{USED}, throughput, {LARGEST}"),
         (emulated, "accelerators=1", USED, "hosts=2"),
         (emulated, "hosts=1", USED, "accelerators=2"),
@@ -364,4 +372,4 @@ LARGEST, USED = "largest count", "utilisation"
 )
 def test_what_is_missing_to_predict_is_said(predict, values, quantity, hint):
     with pytest.raises(InputError, match=hint):
-        predict(assignments(values), quantity)
+        predict(parse_assignments(values), quantity)

@@ -72,11 +72,11 @@ class NamespaceNetwork(LeafSpine):
     @cached_property
     def nodes(self) -> list[str]:
         """All nodes, hosts first."""
-        return list(dict.fromkeys([*self.host_names, *chain.from_iterable(self.ends)]))
+        return list(dict.fromkeys([*self.host_names, *chain.from_iterable(self.nodes_of_link)]))
 
     def leaving(self, node: str) -> list[int]:
         """The links out of a node."""
-        return [link for link, (near, _) in enumerate(self.ends) if near == node]
+        return [link for link, (near, _) in enumerate(self.nodes_of_link) if near == node]
 
     @cached_property
     def _pairs(self) -> list[tuple[int, int, list[int]]]:
@@ -95,7 +95,7 @@ class NamespaceNetwork(LeafSpine):
         out: dict[str, dict[int, int]] = {node: {} for node in self.nodes}
         for _, dst, route in self._pairs:
             for link in route:
-                node = self.ends[link][0]
+                node = self.nodes_of_link[link][0]
                 if out[node].setdefault(dst, link) != link:
                     raise AssertionError(f"{node} has two ways to host {dst}")
         return out
@@ -122,7 +122,7 @@ def cables(testbed: NamespaceNetwork, run: str) -> list[str]:
     """Lines for ``ip -batch`` that make all namespaces and lay all cables between them."""
     lines = [f"netns add {namespace(run, node)}" for node in testbed.nodes]
     for link in range(0, len(testbed.links), 2):
-        near, far = (namespace(run, node) for node in testbed.ends[link])
+        near, far = (namespace(run, node) for node in testbed.nodes_of_link[link])
         for kind in "da":
             name = f"{kind}{link // 2}"
             one = f"{name} netns {near} address {_mac(link + 1)} mtu {MTU}"

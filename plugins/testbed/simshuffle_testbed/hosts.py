@@ -233,7 +233,9 @@ def tcp_order(pattern: NamespacePattern, host: int) -> dict[str, Any]:
     """What a host of `tcp_hosts` has to do for ``pattern``."""
     p = pattern
     flows = range(len(p))
-    send = [[f, p.dst[f], p.nbytes[f], p.step[f], p.after[f]] for f in flows if p.src[f] == host]
+    send = [
+        [f, p.dst[f], p.nbytes[f], p.step[f], p.predecessors[f]] for f in flows if p.src[f] == host
+    ]
     receive = [[f, p.src[f], p.nbytes[f]] for f in flows if p.dst[f] == host]
     return {"barrier": pattern.barrier, "send": send, "receive": receive}
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.extensions.calibration.validation.testbed import (
-    Overhead,
-    checked,
+    TcpOverhead,
+    check_shape,
     makespan,
     require,
 )
@@ -24,8 +24,8 @@ from simshuffle.extensions.calibration.validation.testbed_patterns import (
     PATTERNS,
     NamespacePattern,
     NamespaceShape,
-    pairs_plan,
-    partial_plan,
+    plan_partial_shuffle,
+    plan_with_one_partner,
 )
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
@@ -36,7 +36,7 @@ from simshuffle_testbed.hosts import Crew, Measured
 Progress = Callable[[float], None]
 FIT = ("single_short", "single")
 """The patterns that the protocol's overhead is fitted on; all others are predicted."""
-GLOO = {"gloo_partial": partial_plan, "gloo_pairs": pairs_plan}
+GLOO = {"gloo_partial": plan_partial_shuffle, "gloo_pairs": plan_with_one_partner}
 """Patterns that torch.distributed carries out, with the plan that they follow: (shape, seed) ->
 plan."""
 QUICK = (*FIT, "opposite", "incast", "pairs_inside", "pairs_across", "all_to_all")
@@ -110,7 +110,7 @@ def check(settings: Settings) -> None:
     Raises:
         InputError: they do not; every problem is named.
     """
-    checked(settings.shape)
+    check_shape(settings.shape)
     nbytes, repetitions, limit = settings.nbytes, settings.repetitions, settings.limit
     sizes, times = "must be from 100 kB to 100 MB", "must be from 1 s to 1 h"
     counts = f"must be from 1 to {REPETITIONS}"
@@ -121,7 +121,9 @@ def check(settings: Settings) -> None:
         (settings.seed >= 0, "--seed", "must not be negative", settings.seed),
     )
     made = [settings.pattern(name) for name in settings.patterns]
-    seconds = repetitions * sum(makespan(settings.testbed, pattern, Overhead()) for pattern in made)
+    seconds = repetitions * sum(
+        makespan(settings.testbed, pattern, TcpOverhead()) for pattern in made
+    )
     traffic = repetitions * sum(sum(pattern.nbytes) for pattern in made)
     given = f"{limit:g} s for {seconds:.0f} s"
     require(
@@ -212,7 +214,7 @@ def _measured(
     pattern: NamespacePattern,
     deadline: float,
 ) -> Measured:
-    expected = makespan(settings.testbed, pattern, Overhead())
+    expected = makespan(settings.testbed, pattern, TcpOverhead())
     limit = min(10.0 + 5.0 * expected, deadline - time.monotonic())
     if limit <= 0:
         raise SimshuffleError(

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.extensions.calibration.validation.testbed import Overhead, finish_times
+from simshuffle.extensions.calibration.validation.testbed import TcpOverhead, finish_times
 from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS
 from simshuffle.report.table_io import plain_rows
 from simshuffle.study.schema import REMEDY, Schema, amount, count, flag, real, share, text
@@ -153,7 +153,7 @@ class Says(TypedDict):
     date: str
     kernel: str
     settings: Settings
-    overhead: Overhead
+    overhead: TcpOverhead
 
 
 _SAYS = TypeAdapter(Says)
@@ -173,19 +173,19 @@ def request(measured: Measurement) -> Request[Measurement]:
     return Request("testbed", measured, {}, asked)
 
 
-def _plain(record: Settings | Overhead) -> Any:
+def _plain(record: Settings | TcpOverhead) -> Any:
     """A record as JSON gives it back."""
     return json.loads(json.dumps(asdict(record)))
 
 
-def overhead(measured: Measurement) -> Overhead:
+def overhead(measured: Measurement) -> TcpOverhead:
     """What TCP costs, fitted on the single flows."""
     sizes = [sum(measured.settings.pattern(name).nbytes) for name in FIT]
     times = [float(_makespans(measured, name).median()) for name in FIT]
     return fitted((sizes[0], sizes[1]), (times[0], times[1]), measured.settings.shape.rate)
 
 
-def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> Overhead:
+def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> TcpOverhead:
     """The line through two single flows.
 
     Args:
@@ -194,7 +194,7 @@ def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> O
         rate: bytes/s that the links are shaped to.
     """
     efficiency = (sizes[1] - sizes[0]) / (times[1] - times[0]) / rate
-    return Overhead(efficiency, max(times[0] - sizes[0] / (efficiency * rate), 0.0))
+    return TcpOverhead(efficiency, max(times[0] - sizes[0] / (efficiency * rate), 0.0))
 
 
 def _makespans(measured: Measurement, name: str) -> pd.Series[float]:
@@ -216,7 +216,7 @@ def collect(measured: Measurement, outcomes: Outcomes) -> Tables:
     }
 
 
-def _flows(measured: Measurement, name: str, fit: Overhead) -> pd.DataFrame:
+def _flows(measured: Measurement, name: str, fit: TcpOverhead) -> pd.DataFrame:
     """The rows of the flows of a pattern."""
     pattern = measured.settings.pattern(name)
     known = {key: getattr(pattern, key) for key in ("src", "dst", "step", "nbytes")}

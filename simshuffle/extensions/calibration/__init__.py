@@ -1,1 +1,1 @@
-"""From measurements to parameters, and from predictions to their errors."""
+"""Fit parameters of scenarios to measurements, and compare predictions with measurements."""

@@ -27,6 +27,7 @@ def probe(
         Path | None,
         Argument("FOLDER", "Of your data set, or a part of it; the default is made photographs."),
     ] = None,
+    *,
     exchange: Annotated[
         bool, Option("", "Set the costs of an exchange too, for a scenario that does not sweep it.")
     ] = False,
@@ -59,9 +60,9 @@ def probe(
         rule = "must be alone: samples, storage and network are measured one at a time"
         refuse("--storage, --network", rule, "several", "Give one of them.", COMMAND_LINE)
     if storage is not None:
-        fragment = _storage(storage, limit, seconds)
+        fragment = storage_fragment(storage, limit, seconds)
     elif network is not None:
-        fragment = _network(network)
+        fragment = network_fragment(network)
     else:
         from simshuffle.extensions.calibration.probe.samples import probe as measure
 
@@ -69,8 +70,17 @@ def probe(
     typer.echo(fragment, nl=False)
 
 
-def _storage(folder: Path, limit: str, seconds: float) -> str:
-    """The fragment of a file system."""
+def storage_fragment(folder: Path, limit: str, seconds: float) -> str:
+    """Return the fragment of a file system that is measured for about ``seconds`` s.
+
+    Args:
+        folder: a folder on the file system.
+        limit: bytes written at most, with a unit.
+        seconds: about how long to measure.
+
+    Raises:
+        InputError: the limit is no size, or the folder cannot be measured.
+    """
     from simshuffle.cli.new_questions import quantity_rule
     from simshuffle.extensions.calibration.probe.storage import probe_storage
     from simshuffle.spec.units import Dimension, parse_quantity
@@ -80,8 +90,8 @@ def _storage(folder: Path, limit: str, seconds: float) -> str:
     return probe_storage(folder, parse_quantity(limit, Dimension.NBYTES), seconds).to_yaml()
 
 
-def _network(ranks: int) -> str:
-    """The fragment of an allreduce between so many processes, by the law of a ring."""
+def network_fragment(ranks: int) -> str:
+    """Return the fragment of an allreduce between ``ranks`` processes, by the law of a ring."""
     import tempfile
 
     from simshuffle.extensions.calibration.calibrate.study import STUDY, request
@@ -90,13 +100,17 @@ def _network(ranks: int) -> str:
 
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, f"gloo-{ranks}-processes.txt")
-        path.write_bytes(_gloo_times(ranks))
+        path.write_bytes(time_gloo(ranks))
         result: Any = engine.run(STUDY, request(CalibrationOptions(files=(path,))))
         return str(result.to_yaml())
 
 
-def _gloo_times(ranks: int) -> bytes:
-    """What `simshuffle.train.gloo_times` prints in so many processes."""
+def time_gloo(ranks: int) -> bytes:
+    """Return the times that `simshuffle.train.gloo_times` prints in ``ranks`` processes.
+
+    Raises:
+        InputError: torch is missing, or a process fails.
+    """
     import importlib.util
     import subprocess
     import sys
@@ -104,11 +118,13 @@ def _gloo_times(ranks: int) -> bytes:
     if importlib.util.find_spec("torch") is None:
         remedy = "pip install 'simshuffle[train]'."
         refuse("--network", "needs torch", "no torch", remedy, COMMAND_LINE)
-    words = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command = [sys.executable, "-m", *words, "-m", "simshuffle.train.gloo_times"]
-    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    launch_arguments = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    command = [sys.executable, "-m", *launch_arguments, "-m", "simshuffle.train.gloo_times"]
+    process = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
+    if process.returncode:
+        last_lines = process.stderr.decode(errors="replace").strip().splitlines()[-1:]
         remedy = "Run it by torchrun, which shows all that is said."
-        refuse("--network", "the processes must end well", " ".join(last), remedy, COMMAND_LINE)
-    return done.stdout
+        refuse(
+            "--network", "the processes must end well", " ".join(last_lines), remedy, COMMAND_LINE
+        )
+    return process.stdout

@@ -1,4 +1,4 @@
-"""What this extension adds to simshuffle."""
+"""The commands that this extension adds to simshuffle."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class DoctorOptions:
 
     def print(self, examination: Examination) -> None:
         """Print an examination in the requested format."""
-        print_answer(examination.as_json, examination.parts, json=self.json, to=self.to)
+        print_answer(examination.as_json, examination.parts, json=self.json, table_format=self.to)
 
 
 @command(

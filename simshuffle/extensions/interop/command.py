@@ -14,11 +14,11 @@ from simshuffle.cli.common import (
     Force,
     NetworkName,
     To,
-    check_place,
-    file_in,
+    check_paths,
+    output_file,
     print_parts,
     say,
-    write_together,
+    write_files,
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
@@ -91,10 +91,10 @@ def show(
     if pattern is not None and pattern not in PATTERNS:
         remedy = suggest_nearest(pattern, [*PATTERNS])
         refuse("--pattern", "no such pattern", repr(pattern), remedy, COMMAND_LINE)
-    if (out := file_in(out, f"{Path(source).stem}.png")) is not None:
+    if (out := output_file(out, f"{Path(source).stem}.png")) is not None:
         if out.suffix not in {".png", ".pdf"}:
             refuse("--out", "must end in .png or .pdf", repr(str(out)), "Say a.png.", COMMAND_LINE)
-        check_place(out, replace=force)
+        check_paths(out, replace=force)
     fabric, rule = _read_network(source, routing)
     survey = Survey(fabric)
     pattern = pattern or default_pattern(survey)
@@ -220,10 +220,10 @@ def export(
     if to not in NETWORKS:
         remedy = f"simshuffle results export SCENARIO --to {to}."
         refuse("--to", "needs the messages of a run", repr(to), remedy, COMMAND_LINE)
-    out = file_in(out, Path(source).stem + kind.suffix) or out
-    check_place(out, replace=force)
+    out = output_file(out, Path(source).stem + kind.suffix) or out
+    check_paths(out, replace=force)
     fabric = _read_fabric_file(source) or fabric_of_network(machine_of(source).sketch(), source)
-    (path,) = write_together(out.parent, {out.name: NETWORKS[to](fabric)})
+    (path,) = write_files(out.parent, {out.name: NETWORKS[to](fabric)})
     print_fabric(fabric)
     typer.echo(f"Written: {path}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import NAME_RULE, Force, check_place, is_name, say, write_together
+from simshuffle.cli.common import NAME_RULE, Force, check_paths, is_name, say, write_files
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.extensions.interop.command import print_fabric
@@ -165,7 +165,7 @@ def import_(
     suffixes = [out.suffix]
     if not is_alone:
         suffixes += [FABRIC_SUFFIX, TABLES_SUFFIX] if dumps.routes else [FABRIC_SUFFIX]
-    check_place(out.with_name(out.stem), replace=force, ends=suffixes)
+    check_paths(out.with_name(out.stem), replace=force, suffixes=suffixes)
     if name is not None and not is_name(name):
         refuse("--name", NAME_RULE, repr(name), "For example mine.", COMMAND_LINE)
     fabric = _read_fabric(dumps, link_bandwidth, links_up)
@@ -180,7 +180,7 @@ def import_(
         texts = format_machine_files(
             out.name, name or out.stem, fabric, tables, gpus=gpus, accelerator=accelerator
         )
-    written = write_together(out.parent, texts)
+    written = write_files(out.parent, texts)
     _print_written(fabric, dumps, written)
     command_words = ["simshuffle", "machine", "show", str(out)] if is_alone else _try_first_run(out)
     typer.echo(f"Next: {shlex.join(command_words)}")
@@ -216,8 +216,8 @@ def _write_host(
     if out.suffix not in {".yaml", ".yml"}:
         remedy = "For example --out host.yaml."
         refuse("--out", "must end in .yaml", repr(str(out)), remedy, COMMAND_LINE)
-    check_place(out, replace=force)
-    (path,) = write_together(out.parent, {out.name: host.to_yaml()})
+    check_paths(out, replace=force)
+    (path,) = write_files(out.parent, {out.name: host.to_yaml()})
     say(host.source)
     for line in host.summary_lines():
         say(f"  {line}")
@@ -331,7 +331,7 @@ def format_machine_files(
     Raises:
         InputError: the GPUs do not share the adapters of a host evenly.
     """
-    from simshuffle.cli.new_machine import links_of, scalar
+    from simshuffle.cli.new_machine import links_of_accelerator, yaml_scalar
     from simshuffle.cli.new_questions import QUESTIONS
     from simshuffle.extensions.interop.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY
     from simshuffle.spec.units import Dimension, readable
@@ -344,9 +344,9 @@ def format_machine_files(
         refuse("--gpus", rule, str(num_gpus), f"For example {hcas}.", COMMAND_LINE)
     num_hosts = len(fabric.nodes_of_kind("host"))
     machine_text = MACHINE_HEAD.format(
-        name=scalar(name),
+        name=yaml_scalar(name),
         file=Path(fabric.source).name,
-        description=scalar(f"{num_hosts} hosts with {hcas} adapter ports each, imported"),
+        description=yaml_scalar(f"{num_hosts} hosts with {hcas} adapter ports each, imported"),
         fabric=stem + FABRIC_SUFFIX,
         cable=readable(CABLE_LATENCY, Dimension.SECONDS),
         switch=readable(SWITCH_LATENCY, Dimension.SECONDS),
@@ -359,15 +359,15 @@ def format_machine_files(
         machine_text += DEFAULT_ROUTING
     accelerator_key = accelerator or ACCELERATOR
     values = {
-        question.name: f"{question.default}  # estimate: {question.why}."
+        question.name: f"{question.default}  # estimate: {question.default_source}."
         f" Measure: {question.measure}"
         for question in QUESTIONS
     }
     values |= {
         "gpus": str(num_gpus),
         "hcas": str(hcas),
-        "device": scalar(accelerator_key),
-        **links_of(accelerator_key),
+        "device": yaml_scalar(accelerator_key),
+        **links_of_accelerator(accelerator_key),
     }
     gpus_note = "given" if gpus is not None else "estimate: one for each adapter port"
     return {**files, file: machine_text + HOST_SECTIONS.format(**values, gpus_note=gpus_note)}

@@ -35,16 +35,16 @@ def study_schema() -> Json:
         (filtering.Retraining, "model"),
     ]
     definitions = definitions_of(Study, filtering.DataOptimisedStudy, by_kind=by_kind)
-    keys = definitions.of(Study)["properties"]
+    keys = definitions.definition_of(Study)["properties"]
     varied = [key for key in keys if key in Run.model_fields]
     keys["runs"]["items"] = definitions.by_dotted_key(Study, varied, one_or_several)
     keys["runs"]["items"]["properties"]["seeds"] = {
-        "$ref": f"{definitions.ref(Study)}/properties/seeds"
+        "$ref": f"{definitions.pointer_to(Study)}/properties/seeds"
     }
     kind = {"properties": {"kind": {"const": "data_optimised"}}, "required": ["kind"]}
     root = {
         "if": kind,
-        "then": {"$ref": definitions.ref(filtering.DataOptimisedStudy)},
-        "else": {"$ref": definitions.ref(Study)},
+        "then": {"$ref": definitions.pointer_to(filtering.DataOptimisedStudy)},
+        "else": {"$ref": definitions.pointer_to(Study)},
     }
     return document("A study of simshuffle train", definitions, root)

@@ -52,7 +52,7 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     names = [f"{row['strategy']}{' *' * row['chosen']}" for row in table.to_dict("records")]
     used = set(pieces["look"])
     return Chart(
-        [Panel(marks, Axis(title, low=0.0, high=ROOM * most, most=5), in_rows(names))],
+        [Panel(marks, Axis(title, low=0.0, high=ROOM * most, max_ticks=5), in_rows(names))],
         0.62 + 0.24 * len(table),
         {name: look for name, look in PIECES.items() if name in used},
         "What each strategy costs, and of what; * is chosen.",

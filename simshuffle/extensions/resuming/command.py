@@ -11,8 +11,8 @@ import typer
 
 from simshuffle.cli.common import (
     AsJson,
-    detail,
     print_answer,
+    say_detail,
     share_progress,
     split_command,
     split_formats,
@@ -188,7 +188,7 @@ def audit(
     )
     check_points(request)
     counted = _run_audit(command, request)
-    print_answer(counted.as_json, counted.parts, json=json, to=to_format)
+    print_answer(counted.as_json, counted.parts, json=json, table_format=to_format)
     if out is not None:
         counted.save(out, force=force)
         typer.echo(f"Tables: {out}", err=json or to_format is not None)
@@ -209,7 +209,7 @@ def _run_audit(command: Command, request: AuditRequest) -> AuditReport:
             with share_progress("audit") as tell:
                 return AuditReport(audit(script, request, tell))
         finally:
-            detail(script.log())
+            say_detail(script.log())
 
 
 def _command_in(words: Sequence[str]) -> list[str]:

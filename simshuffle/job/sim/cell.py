@@ -22,7 +22,7 @@ from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
 from simshuffle.report import kept_phases, report
-from simshuffle.report.kept_phases import Kept
+from simshuffle.report.kept_phases import KeptRanks
 from simshuffle.report.table_io import stack_tables
 from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Ints32
@@ -60,7 +60,7 @@ class RunCell(NetworkCell):
     document: Mapping[str, Any]
     label: str  # of the run, for people
     with_tables: bool = True  # whether its tables are kept, beside what is reported of it
-    timeline: Kept = "full"  # the ranks of which the timeline is among them
+    timeline: KeptRanks = "full"  # the ranks of which the timeline is among them
 
     @staticmethod
     def make_ready() -> None:
@@ -165,7 +165,7 @@ class Reporting:
     None without tables. The faults that began are added to ``struck`` while the run goes on.
     """
 
-    def __init__(self, scenario: Scenario, kept_timeline: Kept | None) -> None:
+    def __init__(self, scenario: Scenario, kept_timeline: KeptRanks | None) -> None:
         self._scenario, self._slow = scenario, SlowCables(scenario.cluster)
         self._tables = None if kept_timeline is None else _Tables(kept_timeline)
         self._reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
@@ -176,7 +176,7 @@ class Reporting:
 
     def add(self, timeline: Timeline) -> None:
         """Add the facts, rows and tables of an epoch."""
-        for name, rows in timeline.said.items():
+        for name, rows in timeline.facts.items():
             self._said.setdefault(name, []).extend(rows)
         self._slow.note_carried(timeline.links)
         seconds = report.phase_seconds(timeline)
@@ -215,7 +215,7 @@ class Reporting:
         return Outcome({**label_and_facts, **values}, tables)
 
 
-TIMELINES: Mapping[Kept, tuple[str, ...]] = {
+TIMELINES: Mapping[KeptRanks, tuple[str, ...]] = {
     "full": ("timeline", "timeline_of_ranks"),
     "ranks": ("timeline_of_ranks",),
     "none": (),
@@ -227,7 +227,7 @@ was kept of all ranks serves where some are asked for, and not the other way rou
 class _Tables:
     """The tables that are kept of a run, which grow epoch by epoch."""
 
-    def __init__(self, timeline: Kept) -> None:
+    def __init__(self, timeline: KeptRanks) -> None:
         names = [*TIMELINES[timeline], *TABLES[1:]]
         self._growing = {name: Growing() for name in names}
 
@@ -250,7 +250,7 @@ class _Tables:
         return LazyTables({name: growing.table() for name, growing in self._growing.items()})
 
 
-def table_of_run(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
+def table_of_run(outcome: Outcome, table: str, timeline: KeptRanks) -> LongTable:
     """Return one of `TABLES` of an outcome, without the column of the run's name; of the timeline
     the ranks that ``timeline`` says.
     """

@@ -136,7 +136,7 @@ class EpochParts:
             end=end,
         )
         row = WindowRow(self.kept_iterations, whole_because="")
-        return replace(epoch.timeline(self._run, row), said=self._facts())
+        return replace(epoch.timeline(self._run, row), facts=self._facts())
 
     @property
     def _resumed(self) -> float:

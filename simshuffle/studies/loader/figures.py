@@ -18,7 +18,7 @@ from simshuffle.report.chart import (
     Mark,
     Marker,
     Panel,
-    plain,
+    plain_number,
     rule,
     spaced_ticks,
     ticks,
@@ -62,7 +62,7 @@ def loader_chart(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
         Mark("label", labels),
     ]
     x_ticks = {**ticks(_powers_of_ten(MIN_DATA_SHARE, max_x)), MIN_DATA_SHARE: "0"}
-    y_ticks = ticks(_powers_of_ten(*y_limits), plain)
+    y_ticks = ticks(_powers_of_ten(*y_limits), plain_number)
     panel = Panel(
         marks,
         Axis("bytes fetched in the last epoch / data set", True, *x_limits, x_ticks),

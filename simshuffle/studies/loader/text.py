@@ -189,7 +189,7 @@ def tuning_verdict(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[st
         yield from _describe_answer(row, settings[settings["run"] == row["run"]])
     yield (
         "Rests on one seed, and on decode and step times as the scenario gives them."
-        f" {intervals.NONE_OF_TIMES}"
+        f" {intervals.NO_INTERVALS_OF_TIMES}"
     )
 
 

@@ -58,7 +58,7 @@ def waterfall_chart(tables: Tables) -> Chart:
         cuts = ends.assign(x=axis_start, text="//")
         marks.append(Mark("text", cuts, look=Look(colour="#FFFFFF"), aside=(5, 0), small=False))
     title = f"time per epoch (s){'; bars are cut' * is_cut}"
-    x = Axis(title, low=axis_start, high=high + 0.9 * margin, most=4)
+    x = Axis(title, low=axis_start, high=high + 0.9 * margin, max_ticks=4)
     labels = {label: Look(label, colour) for label, colour in COLOURS.items()}
     return Chart(
         [Panel(marks, x, in_rows(list(rows["name"]), small=True))],

@@ -104,7 +104,7 @@ def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
             yield f"Other schedules on {ranks}, which no run of the scenario has: {listed}."
     yield (
         "Rests on one seed and the routing of the scenario; accuracy is not in it."
-        f" {intervals.NONE_OF_TIMES}"
+        f" {intervals.NO_INTERVALS_OF_TIMES}"
     )
 
 

@@ -87,7 +87,7 @@ def verdict(
     if best_of_all["strategy"]:
         yield _fastest(best_of_all)
         yield from (_none(row, facts) for row in best_of_sizes if not row["strategy"])
-        yield _off(error) if error else intervals.NONE_OF_TIMES
+        yield _off(error) if error else intervals.NO_INTERVALS_OF_TIMES
     else:
         yield _none(best_of_all, facts)
     yield "Rests on closed forms and the assumptions that -v lists; accuracy is not in it."

@@ -21,7 +21,7 @@ from simshuffle.report import paper
 from simshuffle.report.canvas import NO_LAYOUT
 from simshuffle.report.console import latex
 from simshuffle.report.folders import room_for
-from simshuffle.report.style import SIGNED, STYLE, STYLES, in_style, metadata, sign_figure
+from simshuffle.report.style import SIGNATURE_START, STYLE, STYLES, in_style, metadata, sign_figure
 from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.presentation import KINDS
 from simshuffle.studies.presentation.catalogue import check_results, find_kind, format_table
@@ -119,9 +119,14 @@ def plain_rows_of_figure(
 
 
 DPI = 300
-HEADS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".pgf": f"% {SIGNED} ".encode()}
+HEADS = {
+    ".png": b"\x89PNG",
+    ".pdf": b"%PDF",
+    ".svg": b"<?xml",
+    ".pgf": f"% {SIGNATURE_START} ".encode(),
+}
 """First bytes of a file, by format."""
-_SIGNATURE = re.compile(rf"{SIGNED} \S+, figure [a-z]".encode())
+_SIGNATURE = re.compile(rf"{SIGNATURE_START} \S+, figure [a-z]".encode())
 _PDF: Any = backend_pdf
 _PGF: Any = backend_pgf.RendererPgf
 _MIXED: Any = backend_mixed.MixedModeRenderer

@@ -13,7 +13,7 @@ import pandas as pd
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report import intervals, report
 from simshuffle.report.console import new_table
-from simshuffle.report.kept_phases import Kept
+from simshuffle.report.kept_phases import KeptRanks
 from simshuffle.report.links import links_of_whole_epochs
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
@@ -240,7 +240,7 @@ def _exchange_by_iteration(rows_of_exchange: pd.DataFrame) -> str:
     return charts.chart_exchange(rows, runs, epochs, about)
 
 
-def _exchange_over_ranks(result: Result, kept_timeline: Kept) -> Table:
+def _exchange_over_ranks(result: Result, kept_timeline: KeptRanks) -> Table:
     """Return a table of exchange seconds in a whole epoch: quantiles and maximum over ranks.
 
     Iterations that stand for others count as often.

@@ -114,7 +114,7 @@ def _axis(axis: Axis, title: str) -> dict[str, Any]:
         }
         properties |= {"labelExpr": f"[{texts}][indexof({list(axis.ticks)}, datum.value)]"}
     else:
-        properties |= {"tickCount": axis.most or 6}
+        properties |= {"tickCount": axis.max_ticks or 6}
         properties |= {"format": "~s" if axis.unit else ",~r"} if axis.log or axis.unit else {}
     if axis.names:
         properties |= {"ticks": False, "domain": False, "labelPadding": 8}

@@ -147,7 +147,7 @@ def breakdown_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     averages = average_results(results)
     epochs = averages.epochs
     last = epochs[epochs["epoch"] == epochs.groupby("run")["epoch"].transform("max")]
-    parts = report.arrange_by_booking(averages.breakdown, _common_booking(results))
+    parts = report.arrange_labels(averages.breakdown, _common_booking(results))
     rows = []
     for row in last.to_dict("records"):
         run_parts = parts[(parts["run"] == row["run"]) & (parts["epoch"] == row["epoch"])]

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.report import report
-from simshuffle.report.faults import NAMED, describe_fault
+from simshuffle.report.faults import MAX_NAMED_FAULTS, describe_fault
 from simshuffle.report.links import links_of_whole_epochs
 from simshuffle.studies.simulation.contest import Row, Scale, is_undecided, ties
 from simshuffle.studies.simulation.tables import label_column
@@ -78,7 +78,7 @@ class WaitedFor:
         """Whom ranks wait for, and what is wrong there."""
         if not self.faults:
             return f"waiting for {self.host} ({DOES[self.label]})"
-        each = [describe_fault(fault) for fault in self.faults[:NAMED]]
+        each = [describe_fault(fault) for fault in self.faults[:MAX_NAMED_FAULTS]]
         return f"waiting for {self.host}, by the fault of {'; '.join(each)}"
 
 
@@ -156,7 +156,7 @@ class Causes:
 
     def _bound(self, run: str, label: str) -> str:
         """The resource that a label needs most, and how busy it is; '' for computing."""
-        if self.busiest is None or label not in DOES or label in {*report.ALONE, WAITING}:
+        if self.busiest is None or label not in DOES or label in {*report.UNSHARED_LABELS, WAITING}:
             return ""
         used = self.busiest[self.busiest["run"] == run]
         reads = used["tier"].str.startswith(FOR_READING)
@@ -204,11 +204,11 @@ def causes_of_run(result: Result, rows: pd.DataFrame, breakdown: pd.DataFrame) -
     seconds: dict[str, dict[str, float]] = {str(run): {} for run in rows["run"]}
     columns = ["run", "label", "waiting", "seconds"]
     for run, label, waits, value in parts[columns].itertuples(index=False, name=None):
-        name = WAITING if waits and label in report.ALONE else str(label)
+        name = WAITING if waits and label in report.UNSHARED_LABELS else str(label)
         seconds[run][name] = seconds[run].get(name, 0.0) + float(value)
     for run, waited_for in hosts.items():
         for each in waited_for if run in seconds else ():
-            name = WAITING if each.label in report.ALONE else each.label
+            name = WAITING if each.label in report.UNSHARED_LABELS else each.label
             seconds[run][name] = max(seconds[run].get(name, 0.0) - each.seconds, 0.0)
             seconds[run][each.host] = each.seconds
     return Causes(seconds, hosts, _busiest(result))
@@ -228,7 +228,7 @@ def causes_of_sweep(table: pd.DataFrame, rows: pd.DataFrame) -> Causes:
     for run, row in means.iterrows():
         parts = {label: float(row[label_column(label)]) for label in report.LABELS}
         for label in report.LABELS:
-            name = WAITING if label in report.ALONE else label
+            name = WAITING if label in report.UNSHARED_LABELS else label
             waited = float(row[label_column(label, waiting=True)])
             parts[name] = parts.get(name, 0.0) + waited
         seconds[str(run)] = parts

@@ -12,7 +12,7 @@ import pandas as pd
 
 from simshuffle.report import intervals, report
 from simshuffle.report.chart import (
-    MOST_INCHES,
+    MAX_INCHES,
     Axis,
     Chart,
     Look,
@@ -66,7 +66,7 @@ def breakdown_chart(
     waiting counts where it happens; ``half`` is half the 95 % interval of an epoch (s), by run and
     epoch, of what ``about`` says; ``bars`` are runs and their epochs, the last one of every run if
     not given; ``ends`` are those of the 90 % interval of a run's last epoch (s)."""
-    parts = report.arrange_by_booking(table, labels)
+    parts = report.arrange_labels(table, labels)
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
     rows = _bars(epochs, list(dict.fromkeys(parts["run"])), bars)
     places = list(zip(rows["run"], rows["epoch"], strict=True))
@@ -79,9 +79,9 @@ def breakdown_chart(
     # a panel of its own may have one number of ranks alone, which is then still named
     rows["in_groups"] = rows["world_size"].nunique() > 1
     panels = _panels(rows, pieces)
-    if _height(panels) > MOST_INCHES:
+    if _height(panels) > MAX_INCHES:
         panels = _panels(rows, pieces, small=True)
-    is_full = _height(panels) > MOST_INCHES
+    is_full = _height(panels) > MAX_INCHES
     if is_full:  # a name has one line
         rows["name"] = rows["name"].str.replace("\n", " ")
         panels = _panels(rows, pieces, small=True)

@@ -17,7 +17,7 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.jobs_cell import JobsCell, of_job
 from simshuffle.report import intervals
-from simshuffle.report.kept_phases import Kept
+from simshuffle.report.kept_phases import KeptRanks
 from simshuffle.report.report import Booking
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation.jobs import ALONE
@@ -69,7 +69,7 @@ class SimulationMeta(TypedDict):
     hidden: NotRequired[dict[str, HiddenFraction]]
     not_steady: NotRequired[str]
     labels: NotRequired[Booking]
-    timeline: NotRequired[Kept]
+    timeline: NotRequired[KeptRanks]
     seeds: NotRequired[int]  # there, where there are several
     interval: NotRequired[bool]
     ranges: NotRequired[dict[str, list[float]]]
@@ -82,7 +82,7 @@ class SimulatedRuns:
 
     # without sweep and jobs, by the name of the run, each with its first seed
     scenarios: Mapping[str, Scenario]
-    timeline: Kept = "full"  # the ranks of which the timeline is kept
+    timeline: KeptRanks = "full"  # the ranks of which the timeline is kept
     seeds: int = 1  # of each run
     # of inputs, by dotted key, lowest and highest (SI units); None without intervals
     ranges: Mapping[str, tuple[float, float]] | None = None

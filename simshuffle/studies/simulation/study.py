@@ -28,7 +28,7 @@ from simshuffle.report import intervals, report
 from simshuffle.report.chart import Chart
 from simshuffle.report.console import html
 from simshuffle.report.excerpt import shorten_numbers
-from simshuffle.report.kept_phases import Kept
+from simshuffle.report.kept_phases import KeptRanks
 from simshuffle.report.table_io import plain_rows
 from simshuffle.report.timeline import Timeline
 from simshuffle.studies.simulation import mishaps, text
@@ -88,8 +88,8 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
     ranges = ranges_of(options.interval, options.ranges, runs.values(), len(runs))
     rows = seeds * sum(map(_rows, runs.values()))
     kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")
-    if kept not in get_args(Kept):
-        rule, remedy = f"must be one of {', '.join(get_args(Kept))}", "Write one of them."
+    if kept not in get_args(KeptRanks):
+        rule, remedy = f"must be one of {', '.join(get_args(KeptRanks))}", "Write one of them."
         refuse("--timeline", rule, repr(kept)[:60], remedy, COMMAND_LINE)
     given = {"labels": options.labels, "timeline": kept, "seeds": seeds}
     asked = {name: value for name, value in given.items() if value != USUAL[name]}
@@ -229,9 +229,9 @@ def labels_of(meta: Meta) -> report.Booking:
     return "paper" if meta.get("labels") == "paper" else "cause"
 
 
-def timeline_of(meta: Meta) -> Kept:
+def timeline_of(meta: Meta) -> KeptRanks:
     """The ranks of which a result has the timeline."""
-    kept: Kept = meta.get("timeline", "full")
+    kept: KeptRanks = meta.get("timeline", "full")
     return kept
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.report.chart import (
-    WIDE_RANGE,
+    MIN_LOG_RATIO,
     Axis,
     Chart,
     Look,
@@ -238,7 +238,7 @@ def _upwards(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
         last = ends["mean", "first"] * ends["x", "first"] / ends["x", "last"]
         low = min(0.8 * bottom if bottom > 0 else 1.25 * top, 0.8 * float(last.min()))
         return log_axis(title, low, 1.25 * top)
-    if least > 0 and top / least >= WIDE_RANGE:
+    if least > 0 and top / least >= MIN_LOG_RATIO:
         # an interval that reaches 0 has no end on the axis
         return log_axis(title, (0.7 * bottom) if bottom > 0 else 0.5 * least, 1.3 * top)
     if least < NARROW * top or top <= 0:
@@ -255,5 +255,5 @@ def _below(axis: Swept | None, values: Sequence[Any]) -> Axis:
         return Axis(title, ticks=names, turned=20)
     least, most = min(values), max(values)
     # ranks are doubled, not added
-    log = least > 0 and most / least >= (1.01 if axis["name"] == "world_size" else WIDE_RANGE)
+    log = least > 0 and most / least >= (1.01 if axis["name"] == "world_size" else MIN_LOG_RATIO)
     return Axis(title, log, ticks=spaced_ticks(values, log))

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from simshuffle.report import report
 from simshuffle.report.console import new_table
-from simshuffle.report.kept_phases import Kept
+from simshuffle.report.kept_phases import KeptRanks
 from simshuffle.report.names import name_subset
 from simshuffle.report.slow_cables import describe_slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
@@ -64,7 +64,7 @@ def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
     """Seconds of every epoch: by label, booked as ``labels`` says, which fits 100 columns of one
     seed; of None in sums alone, which fit a page."""
     over = f"ranks and {of.seeds} seeds" if of.seeds > 1 else "ranks"
-    parts = report.arrange_by_booking(of.breakdown, labels or "cause")
+    parts = report.arrange_labels(of.breakdown, labels or "cause")
     seconds = _seconds(parts)
     kinds = {(waits, label) for *_, waits, label in seconds}
     columns: Mapping[str, Sequence[tuple[bool, str]]] = WORK
@@ -250,7 +250,7 @@ def windows(sources: pd.DataFrame) -> list[str]:
     return lines
 
 
-def about_timeline(kept: Kept) -> list[str]:
+def about_timeline(kept: KeptRanks) -> list[str]:
     """Of which ranks the timeline is, and how to get the others; nothing where it is of all."""
     if kept == "full":
         return []

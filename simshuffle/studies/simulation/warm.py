@@ -132,7 +132,7 @@ def _seconds_by_column(
 ) -> dict[str, list[float]]:
     """(rows,) seconds of each column: own work by label, all waiting for other ranks, and what
     comes before the second epoch. What gradients in flight add to the backward pass is theirs."""
-    parts = report.arrange_by_booking(of.breakdown.astype({"run": str}), labels)
+    parts = report.arrange_labels(of.breakdown.astype({"run": str}), labels)
     keys = ["run", "epoch", "waiting", "label"]
     known: Mapping[Any, float] = parts.set_index(keys)["seconds"].to_dict()
     epochs = of.epochs.astype({"run": str}).set_index(["run", "epoch"])

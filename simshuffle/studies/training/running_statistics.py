@@ -293,15 +293,12 @@ def estimate_effective_samples(
 
     Args:
         strategy: decides which rank trains on which samples.
-        num_samples: N.
-        world_size: M.
-        batch_size: b.
+        num_samples, world_size, batch_size: N, M and b.
         momentum: m of the running statistics, above 0 to 1.
         epochs: of the training.
         drop_last: whether samples that fill no batch are left out.
         seed: of all that is drawn.
-        places: hosts, leaves and racks of the ranks, for strategies with partners on equal
-            ones.
+        places: hosts, leaves and racks of the ranks, for strategies with close partners.
 
     Raises:
         InputError: raised by `batch_sizes` or by the strategy.
@@ -315,9 +312,7 @@ def estimate_effective_samples(
     ranks = world_size
     if not strategy.fetches and not strategy.needs_places:
         ranks = _count_emulated_ranks(memory, world_size)
-    samples = num_samples
-    if ranks != world_size:
-        samples = round(num_samples / world_size * ranks)
+    samples = num_samples if ranks == world_size else round(num_samples / world_size * ranks)
     emulated_epochs = Epochs(
         strategy, samples, ranks, batch_size, seed, drop_last=drop_last, places=places
     )
@@ -326,11 +321,15 @@ def estimate_effective_samples(
 
     numbers = number_by_iteration(training_rows, batch_size, momentum)
     mean = float(numbers.mean())
-    error = 0.0
-    if len(numbers) > 1:
-        error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
-    half_width = NORMAL_90 * error
+    half_width = NORMAL_90 * _standard_error(numbers)
     return EffectiveSamples(mean, mean - half_width, mean + half_width, memory, ranks, remembered)
+
+
+def _standard_error(numbers: Floats) -> float:
+    """Return the standard error of the mean of ``numbers``; 0 of a single one."""
+    if len(numbers) < 2:
+        return 0.0
+    return float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
 
 
 def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:

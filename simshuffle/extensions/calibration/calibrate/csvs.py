@@ -27,128 +27,185 @@ _REMEDY = "Correct that line."
 
 # ------------------------------------------------------------------------------------------- epochs
 
-_EPOCHS = ("model", "gpus", "local_batch_size", "epoch", "iterations", "epoch_s")
+_EPOCH_COLUMNS = ("model", "gpus", "local_batch_size", "epoch", "iterations", "epoch_s")
 """Columns that a log must have. ``hosts`` may be there, and others are ignored."""
 
 
-def epochs(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """Seconds of an iteration, a row for each line of the log."""
-    for number, cells in source.records(_EPOCHS):
+def read_epochs(source: MeasurementFile) -> Iterator[MeasuredNumber]:
+    """Yield the seconds of an iteration, a row for each line of an epoch log."""
+    for line_number, cells in source.csv_records(_EPOCH_COLUMNS):
         gpus, batch, epoch, iterations = (
-            source.whole(number, cells[name], name, least=1)
+            source.read_whole(line_number, cells[name], name, minimum=1)
             for name in ("gpus", "local_batch_size", "epoch", "iterations")
         )
-        seconds = source.positive(number, cells["epoch_s"], "epoch_s (s)") / iterations
-        model, given = cells["model"], cells.get("hosts")
+        seconds = source.read_positive(line_number, cells["epoch_s"], "epoch_s (s)") / iterations
+        model = cells["model"]
         if not model:
-            raise source.bad(number, "model must be a name", "nothing", _REMEDY)
-        hosts = float(source.whole(number, given, "hosts", least=1)) if given else math.nan
-        if given and hosts > gpus:
-            raise source.bad(number, f"hosts must not exceed the {gpus} gpus", given, _REMEDY)
-        where = (source.name, number, "epochs", "iteration", gpus, hosts)
+            raise source.error_in_line(line_number, "model must be a name", "nothing", _REMEDY)
+        hosts = math.nan
+        if hosts_cell := cells.get("hosts"):
+            hosts = float(source.read_whole(line_number, hosts_cell, "hosts", minimum=1))
+            if hosts > gpus:
+                rule = f"hosts must not exceed the {gpus} gpus"
+                raise source.error_in_line(line_number, rule, hosts_cell, _REMEDY)
         yield MeasuredNumber(
-            *where, seconds=seconds, count=iterations, model=model, epoch=epoch, batch=batch
+            source=source.name,
+            line=line_number,
+            tool="epochs",
+            operation="iteration",
+            ranks=gpus,
+            hosts=hosts,
+            seconds=seconds,
+            count=iterations,
+            model=model,
+            epoch=epoch,
+            batch=batch,
         )
 
 
 # --------------------------------------------------------------------------------------------- PICO
 
-_CONDENSED = (
+_CONDENSED_COLUMNS = (
     *("system", "nodes", "ranks_per_node", "ranks", "algorithm", "bytes_per_pair", "median_s"),
     "iterations",
 )
-_SUMMARY = (
+_SUMMARY_COLUMNS = (
     *("collective_type", "buffer_size", "algo_name", "median", "nnodes", "tasks_per_node"),
     *("n_iter", "system"),
 )
-_SIZES = {"int8": 1, "char": 1, "int16": 2, "int32": 4, "int": 4, "float": 4} | {
+_NBYTES_OF_TYPE = {"int8": 1, "char": 1, "int16": 2, "int32": 4, "int": 4, "float": 4} | {
     "int64": 8,
     "double": 8,
 }
 """Bytes of an element by PICO's name of its type."""
-_RAW_NAME = re.compile(rf"(\d{{1,18}})_(.+)_({'|'.join(_SIZES)})\.csv")
+_RAW_NAME = re.compile(rf"(\d{{1,18}})_(.+)_({'|'.join(_NBYTES_OF_TYPE)})\.csv")
 _GRID = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 WARM_UP = 0.2
 """Share of the iterations that come first and are left out, as by summarize_data.py."""
 
 
-def pico(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """The all-to-alls of a summary, or of the condensed table; other collectives are left out."""
-    condensed = "bytes_per_pair" in source.text.lstrip("\n").split("\n", 1)[0]
+def read_pico(source: MeasurementFile) -> Iterator[MeasuredNumber]:
+    """Yield the all-to-alls of PICO's summary or condensed table; other collectives are left
+    out."""
+    is_condensed = "bytes_per_pair" in source.text.lstrip("\n").split("\n", 1)[0]
     systems: dict[str, None] = {}
-    for number, cells in source.records(_CONDENSED if condensed else _SUMMARY):
-        if not condensed and cells["collective_type"].upper() != "ALLTOALL":
+    for line_number, cells in source.csv_records(
+        _CONDENSED_COLUMNS if is_condensed else _SUMMARY_COLUMNS
+    ):
+        if not is_condensed and cells["collective_type"].upper() != "ALLTOALL":
             continue
         systems[cells["system"]] = None
         if len(systems) > 1:
             remedy = "Keep the lines of one of them."
-            raise source.bad(number, "must be of one system", ", ".join(systems), remedy)
-        yield _of_pico(source, number, cells, condensed=condensed)
+            raise source.error_in_line(
+                line_number, "must be of one system", ", ".join(systems), remedy
+            )
+        yield read_pico_row(source, line_number, cells, is_condensed=is_condensed)
 
 
-def _of_pico(
-    source: MeasurementFile, number: int, cells: dict[str, str], *, condensed: bool
+def read_pico_row(
+    source: MeasurementFile, line_number: int, cells: dict[str, str], *, is_condensed: bool
 ) -> MeasuredNumber:
-    grid, each, algorithm, value, count = (
+    """Return the all-to-all of a line of PICO's summary, or of its condensed table.
+
+    Raises:
+        InputError: the number of ranks or hosts, or the algorithm, is not valid.
+    """
+    hosts_column, ranks_per_host_column, algorithm_column, time_column, iterations_column = (
         ("nodes", "ranks_per_node", "algorithm", "median_s", "iterations")
-        if condensed
+        if is_condensed
         else ("nnodes", "tasks_per_node", "algo_name", "median", "n_iter")
     )
-    if _GRID.fullmatch(cells[grid]) is None:
-        raise source.bad(number, f"{grid} must be a number, or like 8x8x8", cells[grid], _REMEDY)
-    hosts = math.prod(source.whole(number, of, grid, least=1) for of in cells[grid].split("x"))
-    ranks = hosts * source.whole(number, cells[each], each, least=1)
+    if _GRID.fullmatch(cells[hosts_column]) is None:
+        rule = f"{hosts_column} must be a number, or like 8x8x8"
+        raise source.error_in_line(line_number, rule, cells[hosts_column], _REMEDY)
+    hosts = math.prod(
+        source.read_whole(line_number, side, hosts_column, minimum=1)
+        for side in cells[hosts_column].split("x")
+    )
+    ranks_per_host = source.read_whole(
+        line_number, cells[ranks_per_host_column], ranks_per_host_column, minimum=1
+    )
+    ranks = hosts * ranks_per_host
     if ranks < 2:
-        raise source.bad(number, "a collective needs at least 2 ranks", str(ranks), _REMEDY)
-    if condensed:
-        if (told := source.whole(number, cells["ranks"], "ranks")) != ranks:
+        rule = "a collective needs at least 2 ranks"
+        raise source.error_in_line(line_number, rule, str(ranks), _REMEDY)
+    if is_condensed:
+        if (stated_ranks := source.read_whole(line_number, cells["ranks"], "ranks")) != ranks:
             rule = f"ranks must be nodes x ranks_per_node, {ranks}"
-            raise source.bad(number, rule, str(told), _REMEDY)
-        nbytes = source.number(number, cells["bytes_per_pair"], "bytes_per_pair (B)")
-        seconds = source.positive(number, cells[value], "median_s (s)")
+            raise source.error_in_line(line_number, rule, str(stated_ranks), _REMEDY)
+        nbytes = source.read_number(line_number, cells["bytes_per_pair"], "bytes_per_pair (B)")
+        seconds = source.read_positive(line_number, cells[time_column], "median_s (s)")
     else:
-        nbytes = source.number(number, cells["buffer_size"], "buffer_size (B)") / ranks
-        seconds = source.positive(number, cells[value], "median (ns)") * 1e-9
-    if not cells[algorithm]:
-        raise source.bad(number, f"{algorithm} must be a name", "nothing", _REMEDY)
-    where = (source.name, number, "pico", "all_to_all", ranks, float(hosts), nbytes, seconds)
-    iterations = source.whole(number, cells[count], count, least=1)
-    return MeasuredNumber(*where, count=iterations, algorithm=cells[algorithm])
+        nbytes = source.read_number(line_number, cells["buffer_size"], "buffer_size (B)") / ranks
+        seconds = source.read_positive(line_number, cells[time_column], "median (ns)") * 1e-9
+    if not cells[algorithm_column]:
+        rule = f"{algorithm_column} must be a name"
+        raise source.error_in_line(line_number, rule, "nothing", _REMEDY)
+    iterations = source.read_whole(
+        line_number, cells[iterations_column], iterations_column, minimum=1
+    )
+    return MeasuredNumber(
+        source=source.name,
+        line=line_number,
+        tool="pico",
+        operation="all_to_all",
+        ranks=ranks,
+        hosts=float(hosts),
+        nbytes=nbytes,
+        seconds=seconds,
+        count=iterations,
+        algorithm=cells[algorithm_column],
+    )
 
 
-def pico_raw(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """One row: the median of the iterations after those that warm up."""
-    if (named := _RAW_NAME.fullmatch(source.name)) is None:
+def read_pico_raw(source: MeasurementFile) -> Iterator[MeasuredNumber]:
+    """Yield one all-to-all: the median of PICO's iterations after those that warm up."""
+    if (name_parts := _RAW_NAME.fullmatch(source.name)) is None:
         rule = "must be called COUNT_ALGORITHM_TYPE.csv, as PICO does"
-        raise source.bad(0, rule, source.name, "Give it that name.")
-    times, listed = [], 0
-    for number, cells in source.records(("highest",)):
-        listed = len(cells) - 1
-        times.append(source.positive(number, cells["highest"], "highest (ns)") * 1e-9)
+        raise source.error_in_line(0, rule, source.name, "Give it that name.")
+    times = []
+    num_rank_columns = 0
+    for line_number, cells in source.csv_records(("highest",)):
+        num_rank_columns = len(cells) - 1
+        times.append(source.read_positive(line_number, cells["highest"], "highest (ns)") * 1e-9)
     if not times:
         return
-    ranks, hosts = (listed, source.hosts) if listed > 1 else source.layout()
-    nbytes = int(named[1]) * _SIZES[named[3]] / ranks
-    kept = times[int(len(times) * WARM_UP) :]
-    where = (source.name, 1, "pico", "all_to_all", ranks, hosts, nbytes, median(kept))
-    yield MeasuredNumber(*where, count=len(kept), algorithm=named[2])
+    ranks, hosts = (
+        (num_rank_columns, source.hosts) if num_rank_columns > 1 else source.ranks_and_hosts()
+    )
+    nbytes = int(name_parts[1]) * _NBYTES_OF_TYPE[name_parts[3]] / ranks
+    steady_times = times[int(len(times) * WARM_UP) :]
+    yield MeasuredNumber(
+        source=source.name,
+        line=1,
+        tool="pico",
+        operation="all_to_all",
+        ranks=ranks,
+        hosts=hosts,
+        nbytes=nbytes,
+        seconds=median(steady_times),
+        count=len(steady_times),
+        algorithm=name_parts[2],
+    )
 
 
 # --------------------------------------------------------------------------------------------- CRAB
 
-_SLOWEST = re.compile(r"\d+_Max-Duration_s")
+_SLOWEST_RANK = re.compile(r"\d+_Max-Duration_s")
 
 
-def crab(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """A row for each sample: seconds of the slowest rank."""
-    ranks, hosts = source.layout()
-    for number, cells in source.records(("run_id", "msg_size")):
-        columns = [name for name in cells if _SLOWEST.fullmatch(name)]
-        if len(columns) != 1:
+def read_crab(source: MeasurementFile) -> Iterator[MeasuredNumber]:
+    """Yield an all-to-all for each sample of CRAB: the seconds of the slowest rank."""
+    ranks, hosts = source.ranks_and_hosts()
+    for line_number, cells in source.csv_records(("run_id", "msg_size")):
+        slowest_columns = [name for name in cells if _SLOWEST_RANK.fullmatch(name)]
+        if len(slowest_columns) != 1:
             rule = "must have one column ID_Max-Duration_s"
-            raise source.bad(1, rule, ", ".join(cells), "Collect it with a wrapper of blink.")
-        nbytes = source.number(number, cells["msg_size"], "msg_size (B)")
-        seconds = source.positive(number, cells[columns[0]], columns[0])
+            remedy = "Collect it with a wrapper of blink."
+            raise source.error_in_line(1, rule, ", ".join(cells), remedy)
+        nbytes = source.read_number(line_number, cells["msg_size"], "msg_size (B)")
+        seconds = source.read_positive(line_number, cells[slowest_columns[0]], slowest_columns[0])
         yield MeasuredNumber(
-            source.name, number, "crab", "all_to_all", ranks, hosts, nbytes, seconds
+            source.name, line_number, "crab", "all_to_all", ranks, hosts, nbytes, seconds
         )

@@ -17,82 +17,117 @@ import pandas as pd
 from simshuffle.errors import refuse
 from simshuffle.extensions.calibration.calibrate.findings import (
     Findings,
-    groups,
+    FitBasis,
+    describe_sources,
+    group_rows,
     mean_error,
-    sources,
 )
 from simshuffle.extensions.calibration.calibrate.fit import relative_fit
-from simshuffle.extensions.calibration.calibrate.laws import COMPARED
+from simshuffle.extensions.calibration.calibrate.laws import COMPARISON_NOTE
 from simshuffle.spec.units import Dimension
 
 OVERHEAD = "cluster.message_passing.overhead"
 COPY = "cluster.message_passing.copy_bandwidth"
-MOST_BYTES = 1024.0
+MAX_SHORT_NBYTES = 1024.0
 """Bytes of a pair up to which a message is short."""
-LINEAR = ("linear", "linear_ompi", "default-linear")
+LINEAR_ALGORITHMS = ("linear", "linear_ompi", "default-linear")
 """What posts all messages at once, as PICO calls it: its own, that of Open MPI, that of Fugaku."""
-OVER = ("world_size", "message_size")
+MEASURED_OVER = ("world_size", "message_size")
 
 
-def all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
-    """Latency of a message and bandwidth of a rank, of each algorithm. A scenario has no key for
-    them; the exchange is simulated message by message."""
-    out = Findings()
-    for (algorithm,), of in groups(rows[rows["nbytes"] > 0], "algorithm"):
-        _compared(out, of, used[of.index].to_numpy(bool), f"all to all {algorithm}".strip())
-    return out
+def fit_all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
+    """Fit latency of a message and bandwidth of a rank to each algorithm of an all-to-all.
+
+    A scenario has no key for them; the exchange is simulated message by message.
+
+    Args:
+        rows: measurements of all-to-alls.
+        used: (rows,) which of them to fit; the others are predicted.
+    """
+    findings = Findings()
+    for (algorithm,), algorithm_rows in group_rows(rows[rows["nbytes"] > 0], "algorithm"):
+        fit_algorithm(
+            findings,
+            algorithm_rows,
+            used[algorithm_rows.index].to_numpy(bool),
+            f"all to all {algorithm}".strip(),
+        )
+    return findings
 
 
-def _compared(out: Findings, rows: pd.DataFrame, chosen: np.ndarray, law: str) -> None:
-    if not chosen.any():
+def fit_algorithm(findings: Findings, rows: pd.DataFrame, used: np.ndarray, law: str) -> None:
+    """Add the latency and bandwidth of one algorithm to ``findings``, from the rows that are used.
+
+    Args:
+        findings: gets two parameters and the residuals.
+        rows: the all-to-alls of one algorithm.
+        used: (rows,) whether to fit a row; the others are predicted.
+        law: name of the law in the table of residuals.
+    """
+    if not used.any():
         return
-    x, y = _messages_and_bytes(rows), rows["seconds"].to_numpy(float)
-    fit = relative_fit(x[chosen], y[chosen])
-    out.compare(rows, law, "s", y, x @ fit.value, chosen)
-    about = rows[chosen], mean_error(y[chosen], fit.fitted), OVER
-    note = f"{COMPARED}the exchange is simulated message by message"
-    latency, bandwidth = f"{law}: latency", f"{law}: bandwidth of a rank"
-    out.add(*about, "", fit.coefficient(0), Dimension.SECONDS, note, name=latency)
+    # t = (M-1) a + (M-1) n / b: columns of factors are the coefficients a and 1 / b
+    factors = messages_and_nbytes(rows)
+    seconds = rows["seconds"].to_numpy(float)
+    fit = relative_fit(factors[used], seconds[used])
+    findings.add_residuals(rows, law, "s", seconds, factors @ fit.value, used=used)
+
+    basis = FitBasis(rows[used], mean_error(seconds[used], fit.fitted), MEASURED_OVER)
+    note = f"{COMPARISON_NOTE}the exchange is simulated message by message"
+    name = f"{law}: latency"
+    findings.add_parameter(basis, "", fit.coefficient(0), Dimension.SECONDS, note, name=name)
     if fit.value[1] > 0:
-        out.add(*about, "", fit.inverse(1), Dimension.BANDWIDTH, note, name=bandwidth)
+        name = f"{law}: bandwidth of a rank"
+        findings.add_parameter(basis, "", fit.inverse(1), Dimension.BANDWIDTH, note, name=name)
 
 
-def _messages_and_bytes(rows: pd.DataFrame) -> np.ndarray:
+def messages_and_nbytes(rows: pd.DataFrame) -> np.ndarray:
     """Return (rows, 2) messages that a rank sends, and their bytes."""
     peers = rows["ranks"].to_numpy(float) - 1
     return np.column_stack([peers, peers * rows["nbytes"].to_numpy(float)])
 
 
-def message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Findings:
-    """Overhead and copies of a message, from the short messages of a linear all-to-all that are
-    ``used``; the others are predicted. ``latency`` (s) is that of a message, which is known.
+def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Findings:
+    """Fit the overhead and the copies of a message to the short messages of a linear all-to-all.
+
+    Args:
+        rows: measurements of all-to-alls; those of other algorithms are ignored.
+        used: (rows,) which of them to fit; the others are predicted.
+        latency: s of a message, known beforehand.
 
     Raises:
-        InputError: the rows are of two such algorithms.
+        InputError: the rows are of two linear algorithms.
     """
-    out = Findings()
-    short = rows["nbytes"].between(0, MOST_BYTES, inclusive="right")
-    rows = rows[short & rows["algorithm"].isin(LINEAR)]
-    chosen = used[rows.index].to_numpy(bool)
-    if not chosen.any():
-        return out
+    findings = Findings()
+    is_short = rows["nbytes"].between(0, MAX_SHORT_NBYTES, inclusive="right")
+    rows = rows[is_short & rows["algorithm"].isin(LINEAR_ALGORITHMS)]
+    is_used = used[rows.index].to_numpy(bool)
+    if not is_used.any():
+        return findings
     if len(names := sorted(set(rows["algorithm"]))) > 1:
         rule, remedy = "must be of one linear all-to-all", "Give the files of one of them."
         refuse("", rule, ", ".join(names), remedy, "calibrate")
-    x, y = _messages_and_bytes(rows), rows["seconds"].to_numpy(float)
-    one_size = rows["nbytes"][chosen].nunique() == 1
-    if one_size:  # nothing tells the two parts apart
-        x[:, 1] = 0.0
-    known = np.full(len(y), latency)
-    fit = relative_fit(x[chosen], y[chosen], known[chosen])
-    out.compare(rows, "message cost", "s", y, known + x @ fit.value, chosen)
-    about = rows[chosen], mean_error(y[chosen], fit.fitted), OVER
+
+    # t - L = (M-1) o + (M-1) n / c: columns of factors are the coefficients o and 1 / c
+    factors = messages_and_nbytes(rows)
+    seconds = rows["seconds"].to_numpy(float)
+    has_one_size = rows["nbytes"][is_used].nunique() == 1
+    if has_one_size:  # nothing tells the two parts apart
+        factors[:, 1] = 0.0
+    latencies = np.full(len(seconds), latency)
+    fit = relative_fit(factors[is_used], seconds[is_used], latencies[is_used])
+    predicted = latencies + factors @ fit.value
+    findings.add_residuals(rows, "message cost", "s", seconds, predicted, used=is_used)
+
+    basis = FitBasis(rows[is_used], mean_error(seconds[is_used], fit.fitted), MEASURED_OVER)
     note = f"with a latency of {latency * 1e6:.4g} us"
     if fit.value[0] > 0:
-        out.add(*about, OVERHEAD, fit.coefficient(0), Dimension.SECONDS, note)
+        findings.add_parameter(basis, OVERHEAD, fit.coefficient(0), Dimension.SECONDS, note)
     if fit.value[1] > 0:
-        out.add(*about, COPY, fit.inverse(1), Dimension.BANDWIDTH, note)
+        findings.add_parameter(basis, COPY, fit.inverse(1), Dimension.BANDWIDTH, note)
     else:
-        why = "all are of one size" if one_size else "the times do not grow with the size"
-        out.notes.append(f"{sources(rows)}: {why}; no bandwidth of copies was fitted.")
-    return out
+        reason = "all are of one size" if has_one_size else "the times do not grow with the size"
+        findings.notes.append(
+            f"{describe_sources(rows)}: {reason}; no bandwidth of copies was fitted."
+        )
+    return findings

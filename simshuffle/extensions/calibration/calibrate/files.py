@@ -14,9 +14,9 @@ from pathlib import Path
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.plain_text import clean_text, decode
 
-LARGEST = 64 * 2**20
+MAX_NBYTES = 64 * 2**20
 """Bytes of a measurement file; what is larger is none."""
-_WHOLE = 2.0**53
+_MAX_WHOLE = 2.0**53
 _SMALLEST, _LARGEST = 1e-9, 1e18  # no tool prints anything beyond
 
 
@@ -27,7 +27,7 @@ class MeasurementFile:
     path: Path  # where it is
     text: str  # what it holds
     ranks: int = 0  # processes that took part, for tools that do not print it; 0 if not given
-    hosts: float = math.nan  # hosts that they filled, likewise; nan if not given
+    hosts: float = math.nan  # hosts that the processes filled, as ``ranks``; nan if not given
     collective: str = ""  # program of nccl-tests, where it does not say it; '' if not given
 
     @property
@@ -35,75 +35,97 @@ class MeasurementFile:
         """The file's name without its folder; what is no text in it is replaced."""
         return os.fsencode(self.path.name).decode("utf-8", "replace")
 
-    def lines(self) -> Iterator[tuple[int, str]]:
-        """Lines with their numbers, from 1, without the ends."""
+    def numbered_lines(self) -> Iterator[tuple[int, str]]:
+        """Return the lines with their numbers, from 1, without the line ends."""
         return enumerate(self.text.split("\n"), 1)
 
     @cached_property
     def last_line(self) -> int:
-        """The number of the last line with text; 0 if there is none."""
-        numbers = [number for number, line in self.lines() if line.strip()]
+        """Return the number of the last line with text; 0 if there is none."""
+        numbers = [number for number, line in self.numbered_lines() if line.strip()]
         return numbers[-1] if numbers else 0
 
-    def is_cut(self, line: int) -> bool:
-        """Whether a line that has too few cells may be where the file was cut off: the last one."""
+    def may_be_cut(self, line: int) -> bool:
+        """Return whether the file may have been cut off in this line: only in the last one.
+
+        A line that has too few cells is left out there, and an error elsewhere.
+        """
         return line == self.last_line
 
-    def bad(
+    def error_in_line(
         self, line: int, rule: str, value: str = "", remedy: str = "Write the file again."
     ) -> InputError:
-        """The error that says which line breaks which rule; 0 stands for the whole file."""
-        shown = value.strip()
-        shown = repr(shown if len(shown) <= 70 else f"{shown[:67]}...") if value else ""
-        return bad_file(self.path, rule, shown, remedy, line)
+        """Return the error that says which line breaks which rule; line 0 stands for the whole
+        file.
+        """
+        quoted_value = value.strip()
+        quoted_value = (
+            repr(quoted_value if len(quoted_value) <= 70 else f"{quoted_value[:67]}...")
+            if value
+            else ""
+        )
+        return file_error(self.path, rule, quoted_value, remedy, line)
 
-    def number(self, line: int, text: str, what: str, *, least: float = 0.0) -> float:
-        """A finite number of at least ``least``.
+    def read_number(self, line: int, text: str, quantity: str, *, minimum: float = 0.0) -> float:
+        """Return the finite number in a text, of at least ``minimum``.
+
+        Args:
+            line: number of the line, for the error.
+            text: the number as the file writes it.
+            quantity: its name and unit, for the error.
+            minimum: the smallest number that is valid.
 
         Raises:
-            InputError: it is none.
+            InputError: the text is no such number.
         """
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not (math.isfinite(value) and value >= least):
-            rule = f"{what} must be a number of at least {least:g}"
-            raise self.bad(line, rule, text or "nothing")
+        if not (math.isfinite(value) and value >= minimum):
+            rule = f"{quantity} must be a number of at least {minimum:g}"
+            raise self.error_in_line(line, rule, text or "nothing")
         if value and not _SMALLEST <= abs(value) <= _LARGEST:
-            raise self.bad(line, f"{what} must lie between {_SMALLEST:g} and {_LARGEST:g}", text)
+            raise self.error_in_line(
+                line, f"{quantity} must lie between {_SMALLEST:g} and {_LARGEST:g}", text
+            )
         return value
 
-    def positive(self, line: int, text: str, what: str) -> float:
-        """A number above 0; errors as in `number`."""
-        value = self.number(line, text, what)
+    def read_positive(self, line: int, text: str, quantity: str) -> float:
+        """Return the number above 0 in a text; arguments and errors as of `read_number`."""
+        value = self.read_number(line, text, quantity)
         if value <= 0:
             remedy = "Measure again, with more iterations."
-            raise self.bad(line, f"{what} must be greater than 0", text, remedy)
+            raise self.error_in_line(line, f"{quantity} must be greater than 0", text, remedy)
         return value
 
-    def whole(self, line: int, text: str, what: str, *, least: int = 0) -> int:
-        """A whole number of at least ``least``; errors as in `number`."""
-        value = self.number(line, text, what, least=least)
-        if not value.is_integer() or value > _WHOLE:
-            raise self.bad(line, f"{what} must be a whole number", text)
+    def read_whole(self, line: int, text: str, quantity: str, *, minimum: int = 0) -> int:
+        """Return the whole number of at least ``minimum``; arguments and errors as of
+        `read_number`.
+        """
+        value = self.read_number(line, text, quantity, minimum=minimum)
+        if not value.is_integer() or value > _MAX_WHOLE:
+            raise self.error_in_line(line, f"{quantity} must be a whole number", text)
         return int(value)
 
-    def cells(self, line: int, text: str, columns: Sequence[str], *, more: int = 0) -> list[str]:
-        """The cells of a row below a head of ``columns``, of which ``more`` have no name.
+    def split_cells(
+        self, line: int, text: str, columns: Sequence[str], *, num_unnamed: int = 0
+    ) -> list[str]:
+        """Return the cells of a row, one for each of ``columns`` and ``num_unnamed`` more.
 
         Raises:
-            InputError: they are not as many.
+            InputError: the row has more or fewer cells.
         """
-        cells, wanted = text.split(), len(columns) + more
-        if len(cells) != wanted:
-            rule = f"must be a row with the {wanted} columns {' '.join(columns)}"
-            raise self.bad(line, rule, text)
+        cells, num_cells = text.split(), len(columns) + num_unnamed
+        if len(cells) != num_cells:
+            rule = f"must be a row with the {num_cells} columns {' '.join(columns)}"
+            raise self.error_in_line(line, rule, text)
         return cells
 
-    def records(self, required: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        """The lines of a CSV table below its head, each with its number and its cells by column,
-        without blanks around.
+    def csv_records(self, required: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield each line of a CSV table below its head: its number, and its cells by column.
+
+        Blanks around a cell are removed.
 
         Raises:
             InputError: a column of ``required`` is missing, two have the same name, a line has
@@ -116,81 +138,102 @@ class MeasurementFile:
             if missing or len(set(head)) < len(head):
                 rule = f"the first line must name the columns {', '.join(required)}, each once"
                 remedy = f"Add {', '.join(missing)}." if missing else "Rename one of them."
-                raise self.bad(1, rule, ",".join(head) or "nothing", remedy)
+                raise self.error_in_line(1, rule, ",".join(head) or "nothing", remedy)
             for cells in filter(None, reader):
                 if len(cells) != len(head):
                     rule = f"must have {len(head)} cells: {','.join(head)}"
-                    raise self.bad(reader.line_num, rule, ",".join(cells), "Correct that line.")
-                named = zip(head, map(str.strip, cells), strict=True)
-                yield reader.line_num, dict(named)
+                    raise self.error_in_line(
+                        reader.line_num, rule, ",".join(cells), "Correct that line."
+                    )
+                cells_by_column = zip(head, map(str.strip, cells), strict=True)
+                yield reader.line_num, dict(cells_by_column)
         except csv.Error as error:
             line, remedy = max(reader.line_num, 1), "Save the table as CSV with commas."
-            raise self.bad(line, f"must be CSV: {error}", remedy=remedy) from None
+            raise self.error_in_line(line, f"must be CSV: {error}", remedy=remedy) from None
 
-    def layout(self, listed: Sequence[str] = ()) -> tuple[int, float]:
-        """Ranks of a collective and hosts that they fill, from the host of each rank that the file
-        lists, or else as the caller gave them.
+    def ranks_and_hosts(self, host_of_rank: Sequence[str] = ()) -> tuple[int, float]:
+        """Return the ranks of a collective and the hosts that they fill.
+
+        They come from ``host_of_rank``, the hosts that the file lists for its ranks, or else as the
+        caller gave them.
 
         Raises:
-            InputError: there are none, or fewer than 2.
+            InputError: there are no ranks, or fewer than 2.
         """
-        ranks = len(listed) or self.ranks
+        ranks = len(host_of_rank) or self.ranks
         if not ranks:
             rule = "does not say how many ranks took part"
-            raise self.bad(0, rule, remedy="Add --ranks N, and --hosts H.")
+            raise self.error_in_line(0, rule, remedy="Add --ranks N, and --hosts H.")
         if ranks < 2:
             rule = "a collective needs at least 2 ranks"
-            raise self.bad(0, rule, str(ranks), "Leave the file out, or correct --ranks.")
-        return ranks, len(set(listed)) or self.hosts
+            raise self.error_in_line(0, rule, str(ranks), "Leave the file out, or correct --ranks.")
+        return ranks, len(set(host_of_rank)) or self.hosts
 
 
-def bad_file(path: Path, rule: str, value: str = "", remedy: str = "", line: int = 0) -> InputError:
-    """The error that says what is wrong with a file, and in which line if it is in one."""
+def file_error(
+    path: Path, rule: str, value: str = "", remedy: str = "", line: int = 0
+) -> InputError:
+    """Return the error that says what is wrong with a file, and in which line if it is in one."""
     return InputError(Problem(f"line {line}" if line else "", rule, value, remedy), str(path))
 
 
 def read_text(path: Path) -> str:
-    """The text of a measurement file, without what launchers and issue trackers put around it.
+    """Return the text of a measurement file, without what launchers and issue trackers put around
+    it.
 
     Raises:
         InputError: it cannot be read, is too large, or is not text.
     """
-    raw = b""
+    content = b""
     try:
         if not path.is_file():
             rule = "is a folder" if path.is_dir() else "no such file"
-            raise bad_file(path, rule, remedy="Name a file that a benchmark wrote.")
-        if (size := path.stat().st_size) > LARGEST:
-            rule = f"must be at most {LARGEST >> 20} MiB"
-            raise bad_file(path, rule, f"{size} B", "Cut out the benchmark's table.")
-        raw = path.read_bytes()
-        text = decode(raw)
+            raise file_error(path, rule, remedy="Name a file that a benchmark wrote.")
+        if (size := path.stat().st_size) > MAX_NBYTES:
+            rule = f"must be at most {MAX_NBYTES >> 20} MiB"
+            raise file_error(path, rule, f"{size} B", "Cut out the benchmark's table.")
+        content = path.read_bytes()
+        text = decode(content)
     except OSError as error:
-        what = error.strerror or str(error)
-        raise bad_file(path, f"cannot be read: {what}", remedy="Check the path.") from None
+        reason = error.strerror or str(error)
+        raise file_error(path, f"cannot be read: {reason}", remedy="Check the path.") from None
     except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         rule, remedy = "must be text in UTF-8 or UTF-16", "Save it as UTF-8."
-        raise bad_file(path, rule, "other bytes", remedy, line) from None
+        raise file_error(path, rule, "other bytes", remedy, line) from None
     return clean_text(text)
 
 
-def sources(
+def read_files(
     paths: Sequence[str | Path],
     ranks: int | None = None,
     hosts: int | None = None,
     collective: str = "",
 ) -> list[MeasurementFile]:
-    """The texts of all files; ``ranks``, ``hosts`` and ``collective`` for those that do not say it.
+    """Read all measurement files.
+
+    Args:
+        paths: the files, each with another name.
+        ranks: processes that took part, for files that do not say it.
+        hosts: hosts that the ranks filled, for files that do not say it.
+        collective: program of nccl-tests, for files that do not say it.
 
     Raises:
         InputError: a file cannot be read, there is none, or two have the same name.
     """
     names = [Path(path).name for path in paths]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if repeated_names := sorted({name for name in names if names.count(name) > 1}):
         rule = "files must have different names"
-        refuse("", rule, ", ".join(twice), "Rename one of them.", "calibrate")
+        refuse("", rule, ", ".join(repeated_names), "Rename one of them.", "calibrate")
     if not names:
         refuse("", "needs at least one measurement file", "none", "Name one.", "calibrate")
-    given = ranks or 0, math.nan if hosts is None else float(hosts), collective
-    return [MeasurementFile(Path(path), read_text(Path(path)), *given) for path in paths]
+    return [
+        MeasurementFile(
+            Path(path),
+            read_text(Path(path)),
+            ranks or 0,
+            math.nan if hosts is None else float(hosts),
+            collective,
+        )
+        for path in paths
+    ]

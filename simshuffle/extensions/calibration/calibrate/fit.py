@@ -8,6 +8,7 @@ percent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +16,16 @@ from scipy import stats
 from scipy.optimize import nnls
 
 CONFIDENCE = 0.95
-LEAST_DOF = 2
+MIN_DOF = 2
 """Degrees of freedom below which no interval is given: with one, the factor of the t distribution
 is 12.7."""
-BELOW = 0.9
-"""A ceiling lies below this share of what the slope would give at the last place; else nothing
-tells it from growing on."""
-_HUBER = 2.5
+MAX_CEILING_SHARE = 0.9
+"""A ceiling lies below this share of what the slope would give at the largest x; else nothing tells
+it from growing on."""
+_HUBER = 2.5  # robust standard deviations beyond which a residual counts less
 _ITERATIONS = 100
-_EXACT = 1e-9
-_NOTHING_KNOWN = 50.0  # half a width of a factor e^50: such an interval says nothing
+_EXACT_SCALE = 1e-9  # deviation of logarithms below which all residuals count alike
+_MAX_HALF_WIDTH = 50.0  # half a width of a factor e^50: such an interval says nothing
 Floats = NDArray[np.float64]
 Estimate = tuple[float, float, float]
 """A value and the ends of its interval; nan for both where there is none."""
@@ -40,19 +41,18 @@ class LinearFit:
     high: Floats
     fitted: Floats  # (n,) values of the law
 
-    def coefficient(self, place: int) -> Estimate:
-        """One coefficient."""
-        return float(self.value[place]), float(self.low[place]), float(self.high[place])
+    def coefficient(self, index: int) -> Estimate:
+        """Return the coefficient of a column of x, with the ends of its interval."""
+        return float(self.value[index]), float(self.low[index]), float(self.high[index])
 
-    def inverse(self, place: int) -> Estimate:
-        """1 over one coefficient that is not 0."""
-        value, low, high = self.coefficient(place)
+    def inverse(self, index: int) -> Estimate:
+        """Return 1 over a coefficient that is not 0, with the ends of its interval."""
+        value, low, high = self.coefficient(index)
         return 1 / value, 1 / high, 1 / low
 
 
 def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> LinearFit:
-    """Fit y = offset + x @ c, c >= 0, to the logarithms, with Huber's weights so that single
-    outliers do not matter.
+    """Fit y = offset + x @ c, c >= 0, to the logarithms, with Huber's weights against outliers.
 
     The intervals come from the linearised law in log c with the t distribution, and the covariance
     of Huber's estimator (Huber, Robust Statistics, 1981, section 7.6: K^2 [sum psi^2 / (n - k)] /
@@ -64,94 +64,127 @@ def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> LinearFi
         y: (n,) measured, positive.
         offset: (n,) part of ``y`` that is known; None for 0.
     """
-    known = np.zeros(len(y)) if offset is None else offset
-    start = nnls(x / y[:, None], 1.0 - np.minimum(known / y, 1.0))[0]
-    active = np.flatnonzero((start > 0) & (x > 0).any(axis=0))
-    value, low, high = np.zeros(x.shape[1]), *np.full((2, x.shape[1]), np.nan)
+    known_part = np.zeros(len(y)) if offset is None else offset
+    initial = nnls(x / y[:, None], 1.0 - np.minimum(known_part / y, 1.0))[0]
+    active = np.flatnonzero((initial > 0) & (x > 0).any(axis=0))
+    value = np.zeros(x.shape[1])
+    low, high = np.full((2, x.shape[1]), np.nan)
     if len(active):
-        value[active], low[active], high[active] = _in_logs(x[:, active], y, known, start[active])
-    return LinearFit(value, low, high, known + x @ value)
+        value[active], low[active], high[active] = fit_logarithms(
+            x[:, active], y, known_part, initial[active]
+        )
+    return LinearFit(value, low, high, known_part + x @ value)
 
 
-def _in_logs(x: Floats, y: Floats, known: Floats, start: Floats) -> tuple[Floats, Floats, Floats]:
-    theta = np.log(start)
+def fit_logarithms(
+    x: Floats, y: Floats, known_part: Floats, initial: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Fit theta = log c by weighted Gauss-Newton steps; return c and the ends of its intervals.
+
+    Args:
+        x: (n, k) factors of the k coefficients above 0.
+        y: (n,) measured, positive.
+        known_part: (n,) part of ``y`` that is known.
+        initial: (k,) coefficients to start from, positive.
+    """
+    theta = np.log(initial)  # (k,)
     scale = np.inf
-    for step in range(_ITERATIONS):
-        residual, jacobian = _residuals(x, y, known, theta)
-        if step:
-            scale = _scale(residual, x.shape[1])
+    for iteration in range(_ITERATIONS):
+        residual, jacobian = log_residuals(x, y, known_part, theta)
+        if iteration:
+            scale = robust_deviation(residual, x.shape[1])
         weight = np.ones(len(y))
-        if scale > _EXACT:
+        if scale > _EXACT_SCALE:
             weight = np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(residual), 1e-300))
         root = np.sqrt(weight)
-        change = np.linalg.lstsq(root[:, None] * jacobian, root * residual, rcond=None)[0]
-        theta = theta + np.clip(change, -1.0, 1.0)
-        if step and np.abs(change).max() < 1e-13:
+        step = np.linalg.lstsq(root[:, None] * jacobian, root * residual, rcond=None)[0]
+        theta = theta + np.clip(step, -1.0, 1.0)
+        if iteration and np.abs(step).max() < 1e-13:
             break
-    residual, jacobian = _residuals(x, y, known, theta)
-    half = _half_widths(residual, jacobian, scale)
-    half = np.where(half < _NOTHING_KNOWN, half, np.nan)
-    return np.exp(theta), np.exp(theta - half), np.exp(theta + half)
+    residual, jacobian = log_residuals(x, y, known_part, theta)
+    half_widths = parameter_half_widths(residual, jacobian, scale)
+    half_widths = np.where(half_widths < _MAX_HALF_WIDTH, half_widths, np.nan)
+    return np.exp(theta), np.exp(theta - half_widths), np.exp(theta + half_widths)
 
 
-def _residuals(x: Floats, y: Floats, known: Floats, theta: Floats) -> tuple[Floats, Floats]:
-    parts = x * np.exp(theta)
-    fitted = known + parts.sum(axis=1)
-    return np.log(y / fitted), parts / fitted[:, None]
+def log_residuals(x: Floats, y: Floats, known_part: Floats, theta: Floats) -> tuple[Floats, Floats]:
+    """Return (n,) log(y / fitted), and (n, k) the derivatives of log(fitted) by theta."""
+    # row: a measurement; column: a coefficient; fitted = known_part + sum over columns x e^theta
+    terms = x * np.exp(theta)
+    fitted = known_part + terms.sum(axis=1)
+    return np.log(y / fitted), terms / fitted[:, None]
 
 
-def _scale(residual: Floats, parameters: int) -> float:
-    """Robust standard deviation: the median of the largest n - k + 1 absolute residuals over
-    0.6745."""
-    ordered = np.sort(np.abs(residual))[max(parameters - 1, 0) :]
-    return float(np.median(ordered) / 0.6745)
+def robust_deviation(residual: Floats, num_parameters: int) -> float:
+    """Return the robust standard deviation of residuals.
+
+    It is the median of the largest n - k + 1 absolute residuals over 0.6745.
+    """
+    largest = np.sort(np.abs(residual))[max(num_parameters - 1, 0) :]
+    return float(np.median(largest) / 0.6745)
 
 
-def _half_widths(residual: Floats, jacobian: Floats, scale: float) -> Floats:
-    count, parameters = jacobian.shape
-    dof = count - parameters
-    if dof < LEAST_DOF:
-        return np.full(parameters, np.nan)
-    cut = _HUBER * scale if scale > _EXACT else np.inf
-    inside = np.abs(residual) <= cut
-    share = inside.mean()
-    psi = np.clip(residual, -cut, cut)
-    correction = 1 + parameters / count * (1 - share) / share
-    variance = correction**2 * (psi @ psi) / dof / share**2
+def parameter_half_widths(residual: Floats, jacobian: Floats, scale: float) -> Floats:
+    """Return (k,) half widths of the intervals of theta; nan if the points are too few.
+
+    Args:
+        residual: (n,) logarithms of measured over fitted.
+        jacobian: (n, k) derivatives of log(fitted) by theta.
+        scale: robust standard deviation of the residuals.
+    """
+    count, num_parameters = jacobian.shape
+    dof = count - num_parameters
+    if dof < MIN_DOF:
+        return np.full(num_parameters, np.nan)
+
+    # K^2 [sum psi^2 / (n - k)] / mean(psi')^2 (J'J)^-1, with K = correction
+    huber_limit = _HUBER * scale if scale > _EXACT_SCALE else np.inf
+    is_inside = np.abs(residual) <= huber_limit
+    share_inside = is_inside.mean()
+    psi = np.clip(residual, -huber_limit, huber_limit)
+    correction = 1 + num_parameters / count * (1 - share_inside) / share_inside
+    variance = correction**2 * (psi @ psi) / dof / share_inside**2
     spread = np.sqrt(variance * np.diag(np.linalg.pinv(jacobian.T @ jacobian)))
-    out: Floats = stats.t.ppf(0.5 + CONFIDENCE / 2, dof) * spread
-    return out
+    half_widths: Floats = stats.t.ppf(0.5 + CONFIDENCE / 2, dof) * spread
+    return half_widths
 
 
 def mean_interval(mean: float, spread: float, count: int) -> tuple[float, float]:
-    """The t interval of a mean of ``count`` values with standard deviation ``spread``; nan if they
-    are too few."""
-    if count - 1 < LEAST_DOF or not np.isfinite(spread):
+    """Return the t interval of a mean of ``count`` values with standard deviation ``spread``.
+
+    Both ends are nan if the values are too few.
+    """
+    if count - 1 < MIN_DOF or not np.isfinite(spread):
         return np.nan, np.nan
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * spread / np.sqrt(count))
-    return mean - half, mean + half
+    half_width = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * spread / np.sqrt(count))
+    return mean - half_width, mean + half_width
 
 
 def pooled_half_widths(residual: Floats, counts: NDArray[np.int64]) -> Floats:
-    """Half the widths of the t intervals of the means of groups that share one spread: (groups,);
-    nan if the rows are too few. ``residual``: (n,) deviations from the means of the groups.
+    """Return (groups,) half widths of the t intervals of means of groups that share one spread.
+
+    They are nan if the rows are too few.
+
+    Args:
+        residual: (n,) deviations from the means of the groups.
+        counts: (groups,) rows of each group.
     """
     dof = len(residual) - len(counts)
-    if dof < LEAST_DOF:
+    if dof < MIN_DOF:
         return np.full(len(counts), np.nan)
-    out: Floats = stats.t.ppf(0.5 + CONFIDENCE / 2, dof) * np.sqrt(
+    half_widths: Floats = stats.t.ppf(0.5 + CONFIDENCE / 2, dof) * np.sqrt(
         residual @ residual / dof / counts
     )
-    return out
+    return half_widths
 
 
 def median_interval(values: Floats) -> tuple[float, float]:
-    """The interval of a median by order statistics, whatever the distribution; nan below 6 values,
-    where there is none.
+    """Return the interval of a median by order statistics, whatever the distribution.
 
-    The number of values below the median is binomial with 1/2: the r-th smallest and the r-th
-    largest hold the median with probability 1 - 2 P(K < r) (David and Nagaraja, Order Statistics,
-    section 7.1). The largest r with at least 95 % is taken.
+    Below 6 values there is none, and both ends are nan. The number of values below the median is
+    binomial with 1/2: the r-th smallest and the r-th largest hold the median with probability
+    1 - 2 P(K < r) (David and Nagaraja, Order Statistics, section 7.1). The largest r with at least
+    95 % is taken.
     """
     ordered, count = np.sort(values), len(values)
     r = int(stats.binom.ppf((1 - CONFIDENCE) / 2, count, 0.5))
@@ -161,13 +194,13 @@ def median_interval(values: Floats) -> tuple[float, float]:
 
 
 def variation(values: Floats) -> Estimate:
-    """Standard deviation over mean of log-normal values, and its interval.
+    """Return the standard deviation over the mean of log-normal values, and its interval.
 
     s^2 is the variance of the logarithms, and s^2 (n - 1) / sigma^2 is chi-squared; the ratio is
     sqrt(exp(s^2) - 1). nan where there are fewer than 3 values.
     """
     dof = len(values) - 1
-    if dof < LEAST_DOF:
+    if dof < MIN_DOF:
         return np.nan, np.nan, np.nan
     variance = float(np.var(np.log(values), ddof=1))
     ends = variance * dof / stats.chi2.ppf([0.5 + CONFIDENCE / 2, 0.5 - CONFIDENCE / 2], dof)
@@ -175,26 +208,40 @@ def variation(values: Floats) -> Estimate:
     return float(value), float(low), float(high)
 
 
-def saturation(x: Floats, y: Floats) -> tuple[float, float, NDArray[np.bool_]]:
-    """Fit y = min(x slope, ceiling) to the logarithms by least squares: slope, ceiling, and the
-    rows on the ceiling.
+class Saturation(NamedTuple):
+    """The law y = min(x slope, ceiling), fitted to some rows."""
 
-    Every split of the ascending ``x`` is tried: those below grow, those above are on the ceiling.
-    Without a ceiling (all grow) the ceiling is nan and no row is on it; with a single x there is no
-    slope (nan), and all are on the ceiling. ``x`` and ``y``: (n,) positive.
+    slope: float  # nan where all rows have one x
+    ceiling: float  # nan where all rows grow
+    on_ceiling: NDArray[np.bool_]  # (rows,) whether a row lies on the ceiling
+
+
+def saturation(x: Floats, y: Floats) -> Saturation:
+    """Fit y = min(x slope, ceiling) to the logarithms by least squares.
+
+    Every split of the ascending ``x`` is tried: rows below it grow, rows above it are on the
+    ceiling. Without a ceiling (all grow) the ceiling is nan and no row is on it. With a single x
+    there is no slope (nan), and all rows are on the ceiling.
+
+    Args:
+        x: (n,) positive.
+        y: (n,) positive.
     """
-    places = np.unique(x)
-    if len(places) == 1:
-        return np.nan, float(np.exp(np.log(y).mean())), np.ones(len(y), dtype=bool)
-    best = (np.inf, np.nan, np.nan, np.zeros(len(y), dtype=bool))
-    for first in range(1, len(places) + 1):  # places on the slope
-        flat = x > places[first - 1]
-        slope = float(np.exp(np.log(y[~flat] / x[~flat]).mean()))
-        ceiling = float(np.exp(np.log(y[flat]).mean())) if flat.any() else np.nan
-        if ceiling > BELOW * slope * places[-1]:
+    x_values = np.unique(x)
+    if len(x_values) == 1:
+        return Saturation(np.nan, float(np.exp(np.log(y).mean())), np.ones(len(y), dtype=bool))
+
+    best_fit = Saturation(np.nan, np.nan, np.zeros(len(y), dtype=bool))
+    min_error = np.inf
+    for num_rising in range(1, len(x_values) + 1):  # distinct x on the slope
+        on_ceiling = x > x_values[num_rising - 1]
+        slope = float(np.exp(np.log(y[~on_ceiling] / x[~on_ceiling]).mean()))
+        ceiling = float(np.exp(np.log(y[on_ceiling]).mean())) if on_ceiling.any() else np.nan
+        if ceiling > MAX_CEILING_SHARE * slope * x_values[-1]:
             continue
         fitted = np.fmin(slope * x, ceiling)
         error = float(np.sum(np.log(y / fitted) ** 2))
-        if error < best[0] * (1 - 1e-9):
-            best = (error, slope, ceiling, flat)
-    return best[1], best[2], best[3]
+        if error < min_error * (1 - 1e-9):
+            min_error = error
+            best_fit = Saturation(slope, ceiling, on_ceiling)
+    return best_fit

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 
-_SHORT = re.compile(r"(-[A-Za-z])=?(\S*)")
+_SHORT_FLAG = re.compile(r"(-[A-Za-z])=?(\S*)")
 _NBYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b(?:ytes)?)?", re.IGNORECASE)
 _POWERS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
-def flags_of(text: str) -> dict[str, str]:
+def parse_flags(text: str) -> dict[str, str]:
     """Return the flags of a command line, each with its value; '' if it has none.
 
     A value stands behind a short flag, after a blank or an equals sign or directly: '-t 1m',
@@ -21,21 +21,21 @@ def flags_of(text: str) -> dict[str, str]:
     except ValueError:  # a quote without end
         words = text.split()
     flags: dict[str, str] = {}
-    last = ""
+    last_flag = ""
     for word in words:
         if word.startswith("--"):
             name, _, value = word.partition("=")
-            flags[name], last = value, ""
-        elif match := _SHORT.fullmatch(word):
-            last = match[1]
-            flags[last] = ",".join(filter(None, (flags.get(last, ""), match[2])))
-        elif last:
-            flags[last] = ",".join(filter(None, (flags[last], word)))
-            last = ""
+            flags[name], last_flag = value, ""
+        elif match := _SHORT_FLAG.fullmatch(word):
+            last_flag = match[1]
+            flags[last_flag] = ",".join(filter(None, (flags.get(last_flag, ""), match[2])))
+        elif last_flag:
+            flags[last_flag] = ",".join(filter(None, (flags[last_flag], word)))
+            last_flag = ""
     return flags
 
 
-def nbytes_of(text: str) -> float | None:
+def parse_nbytes(text: str) -> float | None:
     """Return the bytes of a size such as '4096', '1m' or '2 GiB', in powers of 1024; None for
     another text."""
     match = _NBYTES.fullmatch(text.strip())

@@ -17,117 +17,128 @@ from simshuffle.extensions.calibration.calibrate.ior_run import IorRun, Rate
 from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 _BANNER = re.compile(r"^\s*IOR-\d")
-_TEST = re.compile(r"^\s*(?:TestID\s*:|Test \d+ started)")
+_TEST_START = re.compile(r"^\s*(?:TestID\s*:|Test \d+ started)")
 _OPTION = re.compile(r"^\s*([A-Za-z][\w ]*?)\s*[:=]\s*(.*?)\s*$")
 _SUMMARY_HEAD = ["Operation", "Max(MiB)", "Min(MiB)"]
 _OPERATIONS = ("write", "read")
 _CUT = "line {} is cut off and was left out"
-_MOST_DEEP = 20
+_MAX_DEPTH = 20
 
 
 @dataclass
-class Output:
-    """What has been read of a file: its runs, and the columns of the table that is open."""
+class IorOutput:
+    """Runs that have been read of a file, and the columns of the table that is open."""
 
     runs: list[IorRun] = field(default_factory=lambda: [IorRun()])
-    first_of_program: int = 0  # index of the first run since the last banner
+    first_run_of_program: int = 0  # index of the first run since the last banner
     columns: tuple[str, ...] = ()
     separator: str | None = None
     in_summary: bool = False
 
     def begin_program(self) -> None:
-        """Begin what another call of IOR printed."""
+        """Start a run, since another call of IOR begins to print."""
         self.runs.append(IorRun())
-        self.first_of_program = len(self.runs) - 1
+        self.first_run_of_program = len(self.runs) - 1
         self.columns, self.in_summary = (), False
 
     def begin_test(self) -> None:
-        """Begin another test of the same call."""
+        """Start a run, since the open call of IOR begins another test."""
         if self.runs[-1].rates:
             self.runs.append(IorRun(flags=self.runs[-1].flags))
 
 
-def ior(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
+def read_ior(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     """Read reads and writes of all runs in a file.
 
     Raises:
         InputError: with the line; or nothing says how many tasks took part.
     """
     if source.text.lstrip().startswith("{"):
-        runs = read_document(source)
+        runs = read_json(source)
     else:
-        output = Output()
-        for number, line in source.lines():
-            if note := read_line(source, output, number, line):
+        output = IorOutput()
+        for line_number, line in source.numbered_lines():
+            if note := read_line(source, output, line_number, line):
                 yield note
         runs = output.runs
-    written: set[str] = set()
+    written_paths: set[str] = set()
     for run in runs:
-        yield from run.rows(source, written)
-        if run.writes:
-            written.add(run.path)
+        yield from run.measured_numbers(source, written_paths)
+        if run.wrote_files:
+            written_paths.add(run.path)
 
 
-def read_line(source: MeasurementFile, output: Output, number: int, line: str) -> Note | None:
-    """Read a line of text or CSV; returns a note where it is left out."""
+def read_line(
+    source: MeasurementFile, output: IorOutput, line_number: int, line: str
+) -> Note | None:
+    """Read a line of text or CSV into ``output``; return a note where the line is left out."""
     words = line.replace(",", " ").split() if output.separator else line.split()
     run = output.runs[-1]
     if _BANNER.match(line):
         output.begin_program()
-    elif _TEST.match(line):
+    elif _TEST_START.match(line):
         output.begin_test()
-    elif is_head(line):
+    elif is_table_head(line):
         output.separator = "," if "," in line else None
         output.columns = tuple(line.replace(",", " ").split())
         output.in_summary = False
     elif words[:3] == _SUMMARY_HEAD:
         output.columns, output.in_summary = tuple(words), True
     elif output.in_summary and words and words[0] in _OPERATIONS:
-        read_summary(source, output, number, words)
+        read_summary(source, output, line_number, words)
     elif output.columns and words and words[0] in _OPERATIONS:
-        if len(words) < len(output.columns) and source.is_cut(number):
-            return Note(source.name, _CUT.format(number))
+        if len(words) < len(output.columns) and source.may_be_cut(line_number):
+            return Note(source.name, _CUT.format(line_number))
         joined = " ".join(words)
-        cells = dict(zip(output.columns, source.cells(number, joined, output.columns), strict=True))
-        mebibytes = source.positive(number, cells["bw(MiB/s)"], "bw(MiB/s)")
-        run.rates.append(Rate(number, words[0], mebibytes * 2**20))
-        run.take_cells(source, number, cells)
+        cells = dict(
+            zip(
+                output.columns, source.split_cells(line_number, joined, output.columns), strict=True
+            )
+        )
+        mebibytes = source.read_positive(line_number, cells["bw(MiB/s)"], "bw(MiB/s)")
+        run.rates.append(Rate(line_number, words[0], mebibytes * 2**20))
+        run.take_cells(source, line_number, cells)
     elif line.strip().startswith(("Max Write", "Max Read", "Summary of all tests")):
         output.columns = ()
     elif option := _OPTION.match(line):
-        run.take_option(source, number, option[1], option[2])
+        run.take_option(source, line_number, option[1], option[2])
     return None
 
 
-def is_head(line: str) -> bool:
-    """Whether a line is the head of the table of repetitions."""
+def is_table_head(line: str) -> bool:
+    """Return whether a line is the head of the table of repetitions."""
     return re.match(r"^\s*access[\s,]+bw\(MiB/s\)", line) is not None
 
 
-def read_summary(source: MeasurementFile, output: Output, number: int, words: list[str]) -> None:
-    """Read a row of 'Summary of all tests': options of its test, and its mean where no row of a
-    repetition was read."""
+def read_summary(
+    source: MeasurementFile, output: IorOutput, line_number: int, words: list[str]
+) -> None:
+    """Read a row of 'Summary of all tests' into the run of its test.
+
+    The row gives options of the test, and its mean rate where no row of a repetition was read.
+    """
     if len(words) != len(output.columns):
         return
     cells = dict(zip(output.columns, words, strict=True))
-    index = output.first_of_program
+    index = output.first_run_of_program
     if cells.get("Test#", "").isdecimal():
         index += int(cells["Test#"])
     run = output.runs[index] if index < len(output.runs) else output.runs[-1]
-    run.take_summary(source, number, cells)
+    run.take_summary(source, line_number, cells)
     is_read = any(rate.operation == words[0] and not rate.is_mean for rate in run.rates)
     if not is_read:
-        mebibytes = source.positive(number, cells["Mean(MiB)"], "Mean(MiB)")
-        count = source.whole(number, cells.get("reps", "1"), "reps", least=1)
-        run.rates.append(Rate(number, words[0], mebibytes * 2**20, count, is_mean=True))
+        mebibytes = source.read_positive(line_number, cells["Mean(MiB)"], "Mean(MiB)")
+        count = source.read_whole(line_number, cells.get("reps", "1"), "reps", minimum=1)
+        run.rates.append(Rate(line_number, words[0], mebibytes * 2**20, count, is_mean=True))
 
 
 # --------------------------------------------------------------------------------------------- JSON
 
 
-def read_document(source: MeasurementFile) -> list[IorRun]:
-    """Read the runs of a file that `-O summaryFormat=JSON` writes; a row's line is the number of
-    its result.
+def read_json(source: MeasurementFile) -> list[IorRun]:
+    """Read the runs of a file that `-O summaryFormat=JSON` writes.
+
+    The line of a rate is the number of its result, from 1.
 
     Raises:
         InputError: it is no JSON, or holds no test.
@@ -137,9 +148,9 @@ def read_document(source: MeasurementFile) -> list[IorRun]:
     except (RecursionError, ValueError) as error:
         line = getattr(error, "lineno", 0)
         remedy = "Was the run cut short? Run it again, or give what it printed as text."
-        raise source.bad(line, f"must be JSON: {error}", remedy=remedy) from None
+        raise source.error_in_line(line, f"must be JSON: {error}", remedy=remedy) from None
     tests = document.get("tests") if isinstance(document, dict) else None
-    number = 0
+    result_number = 0
     runs = []
     for test in tests if isinstance(tests, list) else []:
         run = IorRun()
@@ -151,19 +162,19 @@ def read_document(source: MeasurementFile) -> list[IorRun]:
             for name, value in (values if isinstance(values, dict) else {}).items():
                 if isinstance(value, str | int | float):
                     run.take_option(source, 0, name, str(value))
-        for result in results_in(test):
+        for result in find_results(test):
             if result["access"] not in _OPERATIONS:
                 continue
-            number += 1
-            mebibytes = source.positive(number, str(result["bwMiB"]), "bwMiB")
-            run.rates.append(Rate(number, result["access"], mebibytes * 2**20))
+            result_number += 1
+            mebibytes = source.read_positive(result_number, str(result["bwMiB"]), "bwMiB")
+            run.rates.append(Rate(result_number, result["access"], mebibytes * 2**20))
         runs.append(run)
     return runs
 
 
-def results_in(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Find the results below a value, wherever a version puts them."""
-    if depth > _MOST_DEEP:
+def find_results(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the results below a JSON value, wherever a version of IOR puts them."""
+    if depth > _MAX_DEPTH:
         return
     if isinstance(value, dict):
         if "access" in value and "bwMiB" in value:
@@ -171,5 +182,5 @@ def results_in(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
             return
         value = list(value.values())
     if isinstance(value, list):
-        for part in value:
-            yield from results_in(part, depth + 1)
+        for member in value:
+            yield from find_results(member, depth + 1)

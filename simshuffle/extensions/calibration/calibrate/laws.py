@@ -18,10 +18,11 @@ import pandas as pd
 from simshuffle.errors import refuse
 from simshuffle.extensions.calibration.calibrate.findings import (
     Findings,
+    FitBasis,
+    describe_sources,
+    join_notes,
     log_curve,
     mean_error,
-    sentences,
-    sources,
 )
 from simshuffle.extensions.calibration.calibrate.fit import LinearFit, relative_fit
 from simshuffle.spec.interpolation import Curve
@@ -33,24 +34,24 @@ NO_LATENCY = "the data need no latency; its interval cannot be given"
 NO_BANDWIDTH = (
     "the times do not grow with the size; no bandwidth was fitted. Measure larger messages."
 )
-LEAST_SHARE = 0.2
+MIN_TRANSFER_SHARE = 0.2
 """Share of the time that must be transfer for a size to become a point of the bandwidth curve."""
-LEAST_POINTS = 3
+MIN_CURVE_SIZES = 3
 """Sizes that a curve has at least."""
 MISFIT = 0.05
 """Mean relative error above which a single bandwidth does not fit."""
-SHORT = 4.0
+MAX_SHORT_FACTOR = 4.0
 """Times up to this multiple of the shortest are those of short messages."""
-OVER = ("world_size", "hosts", "message_size")
-COMPARED = "for comparison only: "
+MEASURED_OVER = ("world_size", "hosts", "message_size")
+COMPARISON_NOTE = "for comparison only: "
 
 
 class RingSide(NamedTuple):
-    """One of the two sides of a ring."""
+    """The part of a ring inside a host or between hosts, and its keys in a scenario."""
 
     name: str
     latency: str  # key that it sets
-    bandwidth: str  # likewise
+    bandwidth: str  # key that it sets
 
 
 INTRA, INTER = (
@@ -59,145 +60,207 @@ INTRA, INTER = (
 )
 
 
-def allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
-    """Latencies and bus bandwidths of a ring, inside a host and between hosts, from the rows that
-    are ``used``; the others are predicted.
+def fit_allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
+    """Fit the latencies and bus bandwidths of a ring, inside a host and between hosts.
+
+    Args:
+        rows: measurements of allreduces.
+        used: (rows,) which of them to fit; the others are predicted.
 
     Raises:
         InputError: the rows are of two tools, or do not say on how many hosts they ran.
     """
-    out = Findings()
-    kept = rows["nbytes"] > 0
-    rows, used = rows[kept], used[kept]
+    findings = Findings()
+    has_bytes = rows["nbytes"] > 0
+    rows, used = rows[has_bytes], used[has_bytes]
     if rows.empty:
-        return out
+        return findings
     tools = list(dict.fromkeys(rows["tool"]))
     if len(tools) > 1:
         remedy = "Give the files of one of them; MPI and NCCL reduce at different speeds."
         refuse("", "allreduce was measured by two tools", ", ".join(tools), remedy, "calibrate")
     unknown = rows[rows["hosts"].isna()]
     if len(unknown):
-        first, rule = unknown.iloc[0], "does not say on how many hosts it ran"
-        refuse(f"line {first['line']}", rule, "", "Add --hosts H.", str(first["source"]))
-    inside = rows["hosts"] == 1
-    known = _side(out, INTRA, rows[inside], used[inside], None)
-    _side(out, INTER, rows[~inside], used[~inside], known)
-    return out
+        unknown_row = unknown.iloc[0]
+        path = f"line {unknown_row['line']}"
+        rule = "does not say on how many hosts it ran"
+        refuse(path, rule, "", "Add --hosts H.", str(unknown_row["source"]))
+    is_inside_host = rows["hosts"] == 1
+    intra_latency = fit_ring_side(findings, INTRA, rows[is_inside_host], used[is_inside_host], None)
+    fit_ring_side(findings, INTER, rows[~is_inside_host], used[~is_inside_host], intra_latency)
+    return findings
 
 
-def _side(
-    out: Findings, side: RingSide, rows: pd.DataFrame, used: pd.Series, intra_latency: float | None
+def fit_ring_side(
+    findings: Findings,
+    side: RingSide,
+    rows: pd.DataFrame,
+    used: pd.Series,
+    intra_latency: float | None,
 ) -> float | None:
-    """Fit one side; returns its latency, None if it has no rows."""
+    """Fit one side of a ring; return the latency of a step (s), None if no row is used.
+
+    Args:
+        findings: gets the parameters and the residuals.
+        side: `INTRA` or `INTER`.
+        rows: allreduces inside a host, or between hosts.
+        used: (rows,) which of them to fit.
+        intra_latency: s of a step inside a host, if it is known.
+    """
     if not used.any():
         if len(rows):
-            out.notes.append(
+            findings.notes.append(
                 f"allreduce {side.name}: all {len(rows)} rows are beyond --fit-up-to; nothing was"
                 " fitted."
             )
         return None
-    p, h, nbytes = (rows[name].to_numpy(float) for name in ("ranks", "hosts", "nbytes"))
-    inter, bus = 2 * (h - 1), 2 * (p - 1) / p * nbytes
-    intra = 2 * (p - 1) - inter
-    note, offset, steps = "", np.zeros(len(rows)), intra + inter
-    if side is INTER and (intra > 0).any():
+    ranks, hosts, nbytes = (rows[name].to_numpy(float) for name in ("ranks", "hosts", "nbytes"))
+
+    # (rows,) t = 2 (H-1) a_inter + [2 (p-1) - 2 (H-1)] a_intra + 2 (p-1)/p n / B
+    inter_steps = 2 * (hosts - 1)
+    intra_steps = 2 * (ranks - 1) - inter_steps
+    bus_nbytes = 2 * (ranks - 1) / ranks * nbytes
+    steps = intra_steps + inter_steps
+    known_seconds = np.zeros(len(rows))
+    note = ""
+    if side is INTER and (intra_steps > 0).any():
         if intra_latency is None:
             note = (
                 "the files cannot tell steps inside a host from those between hosts; both got the"
                 " same latency"
             )
         else:
-            offset, steps = intra * intra_latency, inter
-    taken = rows.assign(steps=steps, bus=bus, offset=offset)[used]
-    latency = _latency(out, taken, [INTRA.latency, INTER.latency] if note else [side.latency], note)
-    bandwidth = _bandwidth(out, side, taken, latency)
+            known_seconds = intra_steps * intra_latency
+            steps = inter_steps
+    fitted_rows = rows.assign(steps=steps, bus=bus_nbytes, offset=known_seconds)[used]
+    keys = [INTRA.latency, INTER.latency] if note else [side.latency]
+    latency = add_step_latency(findings, fitted_rows, keys, note)
+    bandwidth = add_bus_bandwidth(findings, side, fitted_rows, latency)
     with np.errstate(divide="ignore"):
-        transfer = bus / np.array([bandwidth(n) for n in nbytes]) if bandwidth else 0.0
-    fitted, y = offset + steps * latency + transfer, rows["seconds"].to_numpy(float)
-    out.compare(rows, f"ring {side.name}", "s", y, fitted, used)
+        transfer = bus_nbytes / np.array([bandwidth(size) for size in nbytes]) if bandwidth else 0.0
+    measured = rows["seconds"].to_numpy(float)
+    fitted = known_seconds + steps * latency + transfer
+    findings.add_residuals(rows, f"ring {side.name}", "s", measured, fitted, used=used)
     return latency
 
 
-def _ring(rows: pd.DataFrame) -> tuple[LinearFit, float]:
-    """The law of a ring with one latency (of ``steps``) and one bandwidth (of ``bus`` bytes) beside
-    the ``offset`` that is known, and its mean error."""
-    y = rows["seconds"].to_numpy(float)
-    x = np.column_stack([rows["steps"], rows["bus"]])
-    fit = relative_fit(x, y, rows["offset"].to_numpy(float))
-    return fit, mean_error(y, fit.fitted)
+def fit_ring_law(rows: pd.DataFrame) -> tuple[LinearFit, float]:
+    """Fit a ring with one latency and one bandwidth; return the fit and its mean relative error.
+
+    Args:
+        rows: allreduces with the columns ``steps``, ``bus`` (bytes on the bus of a rank), and
+            ``offset`` (s that are known).
+    """
+    seconds = rows["seconds"].to_numpy(float)
+    factors = np.column_stack([rows["steps"], rows["bus"]])
+    fit = relative_fit(factors, seconds, rows["offset"].to_numpy(float))
+    return fit, mean_error(seconds, fit.fitted)
 
 
-def _latency(out: Findings, rows: pd.DataFrame, keys: list[str], note: str) -> float:
-    """The latency of a step: from all rows, or where one bandwidth does not fit them, from the
-    short ones."""
-    fit, error = _ring(rows)
-    short = rows[rows["seconds"] <= SHORT * rows["seconds"].min()]
-    if error > MISFIT and short["nbytes"].nunique() > 1:
-        rows, (fit, error) = short, _ring(short)
-        why = "from the shortest messages, since no single bandwidth fits all sizes"
-        note = sentences(note, why)
+def add_step_latency(findings: Findings, rows: pd.DataFrame, keys: list[str], note: str) -> float:
+    """Add the latency of a step (s) and return it.
+
+    It is fitted to all rows, or to the short ones where no single bandwidth fits all.
+    """
+    fit, error = fit_ring_law(rows)
+    short_rows = rows[rows["seconds"] <= MAX_SHORT_FACTOR * rows["seconds"].min()]
+    if error > MISFIT and short_rows["nbytes"].nunique() > 1:
+        rows = short_rows
+        fit, error = fit_ring_law(rows)
+        reason = "from the shortest messages, since no single bandwidth fits all sizes"
+        note = join_notes(note, reason)
     if fit.value[0] == 0:
-        note = sentences(note, NO_LATENCY)
+        note = join_notes(note, NO_LATENCY)
+    basis = FitBasis(rows, error, MEASURED_OVER)
     for key in keys:
-        out.add(rows, error, OVER, key, fit.coefficient(0), Dimension.SECONDS, note)
+        findings.add_parameter(basis, key, fit.coefficient(0), Dimension.SECONDS, note)
     return float(fit.value[0])
 
 
-def _bandwidth(out: Findings, side: RingSide, rows: pd.DataFrame, latency: float) -> Curve | None:
-    """The bus bandwidth: one for all sizes where that fits, else a curve over the size of the
-    message; None if there is none."""
-    fit, error = _ring(rows)
+def add_bus_bandwidth(
+    findings: Findings, side: RingSide, rows: pd.DataFrame, latency: float
+) -> Curve | None:
+    """Add the bus bandwidth, and return it (bytes/s) over the size of the message (bytes).
+
+    It is one number for all sizes where that fits, else a curve; None if no bandwidth was fitted.
+    """
+    fit, error = fit_ring_law(rows)
     if fit.value[1] == 0:
-        out.notes.append(f"allreduce {side.name}: {NO_BANDWIDTH}")
+        findings.notes.append(f"allreduce {side.name}: {NO_BANDWIDTH}")
         return None
-    single = rows, error, OVER, side.bandwidth, fit.inverse(1), Dimension.BANDWIDTH
     transfer = rows["seconds"] - rows["offset"] - rows["steps"] * latency
-    most = rows.assign(rate=rows["bus"] / transfer)[transfer >= LEAST_SHARE * rows["seconds"]]
-    if most["nbytes"].nunique() < LEAST_POINTS:
-        out.add(*single)
+    is_transfer = transfer >= MIN_TRANSFER_SHARE * rows["seconds"]
+    transfer_rows = rows.assign(rate=rows["bus"] / transfer)[is_transfer]
+
+    def add_single(note: str = "", name: str = "") -> None:
+        """Add the bandwidth that holds for all sizes."""
+        basis = FitBasis(rows, error, MEASURED_OVER)
+        estimate = fit.inverse(1)
+        findings.add_parameter(
+            basis, side.bandwidth, estimate, Dimension.BANDWIDTH, note, name=name
+        )
+
+    if transfer_rows["nbytes"].nunique() < MIN_CURVE_SIZES:
+        add_single()
     else:
-        curve = log_curve(*most[["nbytes", "rate"]].to_numpy(float).T)
-        by_size = most, curve.error, OVER, side.bandwidth, curve[:3], Dimension.BANDWIDTH
+        curve = log_curve(*transfer_rows[["nbytes", "rate"]].to_numpy(float).T)
+        basis = FitBasis(transfer_rows, curve.error, MEASURED_OVER)
         name = f"bus bandwidth {side.name}"
         if error > MISFIT:
-            out.add(*by_size)
-            out.add(*single, "does not fit all sizes", name=f"{name}, one for all sizes")
-            places, values = zip(*curve.points, strict=True)
-            return Curve(places, values)
-        out.add(*single)
-        out.add(*by_size, "one bandwidth fits all sizes", name=f"{name} by size")
+            findings.add_parameter(basis, side.bandwidth, curve.estimate, Dimension.BANDWIDTH)
+            add_single("does not fit all sizes", f"{name}, one for all sizes")
+            sizes, values = zip(*curve.points, strict=True)
+            return Curve(sizes, values)
+        add_single()
+        findings.add_parameter(
+            basis,
+            side.bandwidth,
+            curve.estimate,
+            Dimension.BANDWIDTH,
+            "one bandwidth fits all sizes",
+            name=f"{name} by size",
+        )
     return Curve((0.0,), (float(1 / fit.value[1]),), constant=True)
 
 
-def point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
-    """Latency of a message from ``latency`` (osu_latency); bandwidth from ``stream`` (osu_bw), or
-    where that is empty from ``latency``.
+def fit_point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
+    """Fit the latency of a message and the bandwidth of a stream between two ranks.
 
     osu_latency times one message at a time, osu_bw a window of many; there n / bandwidth is the
     time of a message, and its constant part is the rate at which messages are sent, not a latency.
+
+    Args:
+        latency: measurements of osu_latency.
+        stream: measurements of osu_bw; where it is empty, ``latency`` gives the bandwidth.
     """
-    out = Findings()
-    for given, streaming in ((latency, False), (stream, True)):
+    findings = Findings()
+    for measurements, is_stream in ((latency, False), (stream, True)):
         # an empty message tells the latency of a shorter path in some libraries
-        rows = given[given["nbytes"] > 0]
+        rows = measurements[measurements["nbytes"] > 0]
         if rows.empty:
             continue
         nbytes, rate, seconds = rows[["nbytes", "rate", "seconds"]].to_numpy(float).T
-        y = nbytes / rate if streaming else seconds
-        fit = relative_fit(np.column_stack([np.ones(len(rows)), nbytes]), y)
-        about = rows, mean_error(y, fit.fitted), ("message_size",)
-        if streaming:
-            out.compare(rows, "stream of messages", "B/s", rate, nbytes / fit.fitted)
+        message_seconds = nbytes / rate if is_stream else seconds
+        # t = a + n / B: columns are the coefficients a and 1 / B
+        fit = relative_fit(np.column_stack([np.ones(len(rows)), nbytes]), message_seconds)
+        error = mean_error(message_seconds, fit.fitted)
+        basis = FitBasis(rows, error, ("message_size",))
+
+        if is_stream:
+            findings.add_residuals(rows, "stream of messages", "B/s", rate, nbytes / fit.fitted)
         else:
-            out.compare(rows, "message", "s", y, fit.fitted)
+            findings.add_residuals(rows, "message", "s", message_seconds, fit.fitted)
             note = NO_LATENCY if fit.value[0] == 0 else ""
-            out.add(*about, LATENCY, fit.coefficient(0), Dimension.SECONDS, note)
+            findings.add_parameter(basis, LATENCY, fit.coefficient(0), Dimension.SECONDS, note)
         if fit.value[1] == 0:
-            out.notes.append(f"{sources(rows)}: {NO_BANDWIDTH}")
+            findings.notes.append(f"{describe_sources(rows)}: {NO_BANDWIDTH}")
             continue
-        why = "of one message at a time; osu_bw was given too, and is of a stream"
-        out.parameters = [
-            replace(p, usable=False, note=why) if p.key == BANDWIDTH else p for p in out.parameters
+        reason = "of one message at a time; osu_bw was given too, and is of a stream"
+        findings.parameters = [
+            replace(parameter, usable=False, note=reason)
+            if parameter.key == BANDWIDTH
+            else parameter
+            for parameter in findings.parameters
         ]
-        out.add(*about, BANDWIDTH, fit.inverse(1), Dimension.BANDWIDTH)
-    return out
+        findings.add_parameter(basis, BANDWIDTH, fit.inverse(1), Dimension.BANDWIDTH)
+    return findings

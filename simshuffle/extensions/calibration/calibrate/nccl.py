@@ -11,127 +11,165 @@ import re
 from collections.abc import Iterator
 
 from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
-from simshuffle.extensions.calibration.calibrate.nccl_table import OPERATIONS, NcclTable, Timing
+from simshuffle.extensions.calibration.calibrate.nccl_table import (
+    OPERATION_OF_PROGRAM,
+    NcclTable,
+    Timing,
+)
 from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
-FAILED = "Leave the failed run out."
-_LABEL = re.compile(r"^\s*(?:\d+:\s|\[\d+\]\s)?\s*(?=#)|^\s*\d+:\s")
-_DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
-_TEST = re.compile(r"^#\s+Collective test starting:\s*(\S+)")
-_PROGRAM = re.compile(r"(?:^|[\s/'\"])([a-z_]+_perf)\b")
-_BEGINS_AS_A_ROW = re.compile(r"^\s*-?\d\S*\s+-?\d+\s|^\s*\S+\s+\d+\s+[a-z]\w*\s+\w+\s+-?\d")
+FAILED_REMEDY = "Leave the failed run out."
+_LAUNCHER_LABEL = re.compile(r"^\s*(?:\d+:\s|\[\d+\]\s)?\s*(?=#)|^\s*\d+:\s")
+_DEVICE_LINE = re.compile(r"^#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
+_TEST_START = re.compile(r"^#\s+Collective test starting:\s*(\S+)")
+_PROGRAM_NAME = re.compile(r"(?:^|[\s/'\"])([a-z_]+_perf)\b")
+_ROW_START = re.compile(r"^\s*-?\d\S*\s+-?\d+\s|^\s*\S+\s+\d+\s+[a-z]\w*\s+\w+\s+-?\d")
 
 
-def table(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Read the rows of all tables.
+def read_tables(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
+    """Read the rows of all tables of nccl-tests.
 
     Tables of other collectives, and lines among the rows that are none, are left out.
     """
     tables = [NcclTable()]
-    foreign: list[str] = []
+    foreign_lines: list[str] = []
     program = ""
-    for number, raw in source.lines():
-        line, last = _LABEL.sub("", raw), tables[-1]
+    for line_number, labelled_line in source.numbered_lines():
+        line = _LAUNCHER_LABEL.sub("", labelled_line)
+        open_table = tables[-1]
         if line.startswith("#"):
             take_comment(tables, line)
             tables[-1].test = tables[-1].test or program
-        elif not last.is_open or not line.strip():
-            match = _PROGRAM.search(line)
+        elif not open_table.is_open or not line.strip():
+            match = _PROGRAM_NAME.search(line)
             program = match[1] if match else program
-        elif not _BEGINS_AS_A_ROW.match(line):
-            foreign.append(line.strip())
-        elif source.is_cut(number) and len(line.split()) < len(last.columns) - 1:
-            yield Note(source.name, f"line {number} is cut off and was left out")
+        elif not _ROW_START.match(line):
+            foreign_lines.append(line.strip())
+        elif source.may_be_cut(line_number) and len(line.split()) < len(open_table.columns) - 1:
+            yield Note(source.name, f"line {line_number} is cut off and was left out")
         else:
-            last.rows[number] = last.complete(source, number, line)
-    if foreign:
-        example = foreign[0] if len(foreign[0]) <= 60 else f"{foreign[0][:57]}..."
-        text = f"{len(foreign)} lines among the rows were left out, such as {example!r}"
+            open_table.rows[line_number] = open_table.complete_cells(source, line_number, line)
+    if foreign_lines:
+        example = foreign_lines[0] if len(foreign_lines[0]) <= 60 else f"{foreign_lines[0][:57]}..."
+        text = f"{len(foreign_lines)} lines among the rows were left out, such as {example!r}"
         yield Note(source.name, text)
-    yield from rows_of_tables(source, [each for each in tables if each.rows])
+    yield from measured_numbers(source, [table for table in tables if table.rows])
 
 
 def take_comment(tables: list[NcclTable], line: str) -> None:
-    """Take a line that begins with '#': a device, the name of the test, the head of the columns."""
+    """Take a line that begins with '#': a device, the test, or the head of the columns."""
     words = line[1:].split()
-    test, header = _TEST.match(line), words[:2] in (["size", "count"], ["bytes", "N"])
-    begins = test or header or line.startswith(("# nThread", "# nccl-tests version"))
-    if begins and tables[-1].rows:
+    test = _TEST_START.match(line)
+    is_header = words[:2] in (["size", "count"], ["bytes", "N"])
+    begins_table = test or is_header or line.startswith(("# nThread", "# nccl-tests version"))
+    if begins_table and tables[-1].rows:
         tables.append(NcclTable())
-    last = tables[-1]
+    open_table = tables[-1]
     if test:
-        last.test = test[1]
-    elif device := _DEVICE.match(line):
+        open_table.test = test[1]
+    elif device := _DEVICE_LINE.match(line):
         rank = int(device[1][:9])
-        last.num_alone += rank == 0
-        last.hosts[rank] = device[2]
-    elif header:
-        last.columns, last.is_open = words, True
+        open_table.num_rank_zero_lines += rank == 0
+        open_table.hosts[rank] = device[2]
+    elif is_header:
+        open_table.columns = words
+        open_table.is_open = True
     elif "bounds" in words:
-        last.is_open = False
+        open_table.is_open = False
 
 
-def rows_of_tables(
+def measured_numbers(
     source: MeasurementFile, tables: list[NcclTable]
 ) -> Iterator[MeasuredNumber | Note]:
-    """Make the rows of tables, out of place and in place.
+    """Yield a measured number for each time in the tables, out of place and in place.
 
     Raises:
         InputError: no table is of a collective that is read; or as of `NcclTable`.
     """
-    named = [(each, each.name(source)) for each in tables]
-    others = [(each, name) for each, name in named if name not in OPERATIONS]
-    if others and len(others) == len(named):
-        first, name = others[0]
-        rule = f"must be the output of {' or '.join(OPERATIONS)}"
-        raise source.bad(next(iter(first.rows)), rule, name, "Leave the file out.")
-    for each, name in others:
-        line = next(iter(each.rows))
+    named_tables = [(table, table.program_name(source)) for table in tables]
+    foreign_tables = [
+        (table, name) for table, name in named_tables if name not in OPERATION_OF_PROGRAM
+    ]
+    if foreign_tables and len(foreign_tables) == len(named_tables):
+        first_table, name = foreign_tables[0]
+        rule = f"must be the output of {' or '.join(OPERATION_OF_PROGRAM)}"
+        raise source.error_in_line(next(iter(first_table.rows)), rule, name, "Leave the file out.")
+    for table, name in foreign_tables:
+        line = next(iter(table.rows))
         yield Note(source.name, f"the table of {name} in line {line} was left out")
-    for each, name in named:
-        if name in OPERATIONS:
-            ranks, hosts = each.layout(source, name)
-            for timing in each.timings():
-                yield row_of_timing(source, timing, name, ranks, hosts)
+    for table, name in named_tables:
+        if name in OPERATION_OF_PROGRAM:
+            ranks, hosts = table.ranks_and_hosts(source, name)
+            for timing in table.timings():
+                yield make_timing_row(source, timing, name, ranks, hosts)
 
 
-def row_of_timing(
-    source: MeasurementFile, timing: Timing, name: str, ranks: int, hosts: float
+def make_timing_row(
+    source: MeasurementFile, timing: Timing, program: str, ranks: int, hosts: float
 ) -> MeasuredNumber:
-    """Make the row of one half of a line.
+    """Return the measured number of one half of a line.
 
     Raises:
         InputError: the check of the results failed, or a number is none.
     """
     line = timing.line
-    if timing.wrong != "N/A" and source.number(line, timing.wrong, "#wrong") > 0:
-        raise source.bad(line, "must have no wrong values (#wrong)", timing.wrong, FAILED)
-    return make_row(source, line, name, ranks, hosts, timing.size, timing.time, timing.second)
+    if timing.wrong != "N/A" and source.read_number(line, timing.wrong, "#wrong") > 0:
+        rule = "must have no wrong values (#wrong)"
+        raise source.error_in_line(line, rule, timing.wrong, FAILED_REMEDY)
+    return make_row(
+        source,
+        line,
+        program,
+        ranks=ranks,
+        hosts=hosts,
+        size=timing.size,
+        time=timing.time,
+        second=timing.second,
+    )
 
 
 def make_row(
     source: MeasurementFile,
     line: int,
-    test: str,
+    program: str,
+    *,
     ranks: int,
     hosts: float,
     size: str,
     time: str,
     second: float = 1e-6,
 ) -> MeasuredNumber:
-    """Make the row of a time, in units of ``second`` seconds.
+    """Return the measured number of the time of a collective.
+
+    Args:
+        source: the file.
+        line: number of the line, or of the result in JSON.
+        program: name of the program of nccl-tests, or its path.
+        ranks: processes that took part.
+        hosts: hosts that they filled; nan if not known.
+        size: bytes of the buffer, as the file writes them.
+        time: time of a collective, as the file writes it.
+        second: seconds of the unit of ``time``.
 
     Raises:
         InputError: the test is not read, or a number is none.
     """
-    name = test.rsplit("/", 1)[-1]
-    if name not in OPERATIONS:
-        rule = f"must be the output of {' or '.join(OPERATIONS)}"
-        raise source.bad(line, rule, name, "Leave the file out.")
-    operation, nbytes = OPERATIONS[name], source.whole(line, size, "size (B)")
-    seconds = source.positive(line, time, "time (us)") * second
+    program_name = program.rsplit("/", 1)[-1]
+    if program_name not in OPERATION_OF_PROGRAM:
+        rule = f"must be the output of {' or '.join(OPERATION_OF_PROGRAM)}"
+        raise source.error_in_line(line, rule, program_name, "Leave the file out.")
+    operation = OPERATION_OF_PROGRAM[program_name]
+    nbytes = source.read_whole(line, size, "size (B)")
+    seconds = source.read_positive(line, time, "time (us)") * second
     # alltoall_perf counts what a rank sends to all ranks, itself among them
-    message = nbytes / ranks if operation == "all_to_all" else float(nbytes)
+    message_nbytes = nbytes / ranks if operation == "all_to_all" else float(nbytes)
     return MeasuredNumber(
-        source.name, line, "nccl-tests", operation, ranks, hosts, message, seconds
+        source=source.name,
+        line=line,
+        tool="nccl-tests",
+        operation=operation,
+        ranks=ranks,
+        hosts=hosts,
+        nbytes=message_nbytes,
+        seconds=seconds,
     )

@@ -7,58 +7,94 @@ from collections.abc import Iterator
 from typing import Any
 
 from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
-from simshuffle.extensions.calibration.calibrate.nccl import FAILED, make_row
-from simshuffle.extensions.calibration.calibrate.nccl_table import OPERATIONS
+from simshuffle.extensions.calibration.calibrate.nccl import FAILED_REMEDY, make_row
+from simshuffle.extensions.calibration.calibrate.nccl_table import OPERATION_OF_PROGRAM
 from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber
 
-AGAIN = "Run it again."
+REMEDY = "Run it again."
 
 
-def document(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """The rows of the file that ``-J FILE`` writes; ``line`` is the number of the result."""
+def read_document(source: MeasurementFile) -> Iterator[MeasuredNumber]:
+    """Read the rows of the file that ``-J FILE`` writes; ``line`` is the number of the result."""
     try:
-        found = json.loads(source.text)
+        document = json.loads(source.text)
     except json.JSONDecodeError as error:
         rule, remedy = f"must be JSON: {error.msg}", "Was the run cut short? Run it again."
-        raise source.bad(error.lineno, rule, remedy=remedy) from None
+        raise source.error_in_line(error.lineno, rule, remedy=remedy) from None
     except (RecursionError, ValueError) as error:
-        raise source.bad(0, "must be JSON", str(error), AGAIN) from None
-    results = _list(found, "results")
+        raise source.error_in_line(0, "must be JSON", str(error), REMEDY) from None
+    results = list_member(document, "results")
     if not results:
         return
-    devices = [of for of in _list(_value(found, "config"), "devices") if isinstance(of, dict)]
-    ranks, hosts = source.layout([str(of.get("hostname")) for of in devices])
-    program = str(next(iter(_list(found, "args")), ""))
-    for number, result in enumerate(results, 1):
-        yield from _of_result(source, number, result, program, ranks, hosts)
+    devices = [
+        device
+        for device in list_member(member(document, "config"), "devices")
+        if isinstance(device, dict)
+    ]
+    ranks, hosts = source.ranks_and_hosts([str(device.get("hostname")) for device in devices])
+    program = str(next(iter(list_member(document, "args")), ""))
+    for result_number, result in enumerate(results, 1):
+        yield from read_result(
+            source, result_number, result, program=program, ranks=ranks, hosts=hosts
+        )
 
 
-def _value(of: Any, key: str) -> Any:
-    return of.get(key) if isinstance(of, dict) else None
+def member(parent: Any, key: str) -> Any:
+    """Return a member of a JSON object; None if there is none, or ``parent`` is no object."""
+    return parent.get(key) if isinstance(parent, dict) else None
 
 
-def _list(of: Any, key: str) -> list[Any]:
-    value = _value(of, key)
+def list_member(parent: Any, key: str) -> list[Any]:
+    """Return a list in a JSON object; empty if there is none."""
+    value = member(parent, key)
     return value if isinstance(value, list) else []
 
 
-def _of_result(
-    source: MeasurementFile, number: int, result: Any, program: str, ranks: int, hosts: float
+def read_result(
+    source: MeasurementFile,
+    result_number: int,
+    result: Any,
+    *,
+    program: str,
+    ranks: int,
+    hosts: float,
 ) -> Iterator[MeasuredNumber]:
+    """Yield the times of a result, out of place and in place.
+
+    Args:
+        source: the file.
+        result_number: of the result in the file, from 1.
+        result: the JSON object of one size.
+        program: program of nccl-tests, where the result does not name it.
+        ranks: processes that took part.
+        hosts: hosts that they filled; nan if not known.
+
+    Raises:
+        InputError: the result has no time, or the check of the results failed.
+    """
     if not isinstance(result, dict):
-        raise source.bad(number, "each of 'results' must be an object", repr(result), AGAIN)
+        rule = "each of 'results' must be an object"
+        raise source.error_in_line(result_number, rule, repr(result), REMEDY)
     test = str(result.get("experiment_name") or program)
-    test = test if test.rsplit("/", 1)[-1] in OPERATIONS else program
-    for half in ("out_of_place", "in_place"):
-        body = result.get(half)
-        if body is None:
+    test = test if test.rsplit("/", 1)[-1] in OPERATION_OF_PROGRAM else program
+    for placement in ("out_of_place", "in_place"):
+        timing = result.get(placement)
+        if timing is None:
             continue
-        time = body.get("time", body.get("cpu_time")) if isinstance(body, dict) else None
+        time = timing.get("time", timing.get("cpu_time")) if isinstance(timing, dict) else None
         if time is None:
-            rule = f"result {number}: '{half}' must be an object with 'time'"
-            raise source.bad(number, rule, repr(body), AGAIN)
-        wrong = body.get("nwrong")
+            rule = f"result {result_number}: '{placement}' must be an object with 'time'"
+            raise source.error_in_line(result_number, rule, repr(timing), REMEDY)
+        wrong = timing.get("nwrong")
         if not isinstance(wrong, int | float | None) or wrong not in {0, None}:
-            rule = f"result {number}: must have no wrong values (nwrong)"
-            raise source.bad(number, rule, repr(wrong), FAILED)
-        yield make_row(source, number, test, ranks, hosts, str(result.get("size")), str(time))
+            rule = f"result {result_number}: must have no wrong values (nwrong)"
+            raise source.error_in_line(result_number, rule, repr(wrong), FAILED_REMEDY)
+        yield make_row(
+            source,
+            result_number,
+            test,
+            ranks=ranks,
+            hosts=hosts,
+            size=str(result.get("size")),
+            time=str(time),
+        )

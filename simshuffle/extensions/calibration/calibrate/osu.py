@@ -15,8 +15,8 @@ from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 _TITLE = re.compile(r"^\s*#\s*OSU (?:MPI|NCCL|RCCL)(?:-\S+)?\s+(.+?)\s+(?:Test\s+)?v\d")
-_BEGINS_AS_A_SIZE = re.compile(r"^\s*[-+]?\d")
-TESTS = {
+_ROW_START = re.compile(r"^\s*[-+]?\d")
+TEST_OF_TITLE = {
     "Latency": ("latency", "osu_latency"),
     "Bandwidth": ("bandwidth", "osu_bw"),
     "All-to-All Personalized Exchange Latency": ("all_to_all", "osu_alltoall"),
@@ -27,43 +27,45 @@ TESTS = {
 
 
 @dataclass
-class Table:
-    """The table that is being read; without a program it is not read."""
+class OsuTable:
+    """The table of OSU that is being read; without a program it is not read."""
 
     operation: str = ""
     program: str = ""
     num_columns: int = 0
 
 
-def osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
+def read_osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     """Read the rows of all tables. Tables of other tests, and lines that are no rows, are left
     out."""
-    table = Table()
-    num_foreign = 0
-    for number, line in source.lines():
+    table = OsuTable()
+    num_foreign_lines = 0
+    for line_number, line in source.numbered_lines():
         if title := _TITLE.match(line):
             name = title[1].removesuffix(" Test")
-            table = Table(*TESTS.get(name, ("", "")))
+            table = OsuTable(*TEST_OF_TITLE.get(name, ("", "")))
             if not table.program:
-                programs = ", ".join(dict.fromkeys(program for _, program in TESTS.values()))
-                text = f"the table '{name}' in line {number} was left out: read are {programs}"
+                programs = ", ".join(
+                    dict.fromkeys(program for _, program in TEST_OF_TITLE.values())
+                )
+                text = f"the table '{name}' in line {line_number} was left out: read are {programs}"
                 yield Note(source.name, text)
         elif line.lstrip().startswith("#"):
-            table.num_columns = count_columns(source, number, line, table) or table.num_columns
+            table.num_columns = count_columns(source, line_number, line, table) or table.num_columns
         elif line.strip() and table.operation:
-            if not _BEGINS_AS_A_SIZE.match(line):
-                num_foreign += 1
+            if not _ROW_START.match(line):
+                num_foreign_lines += 1
                 continue
-            if source.is_cut(number) and len(line.split()) < table.num_columns:
-                yield Note(source.name, f"line {number} is cut off and was left out")
+            if source.may_be_cut(line_number) and len(line.split()) < table.num_columns:
+                yield Note(source.name, f"line {line_number} is cut off and was left out")
                 continue
-            yield read_row(source, number, line, table)
-    if num_foreign:
-        text = f"{num_foreign} lines among the rows were left out: they begin with no size"
+            yield read_row(source, line_number, line, table)
+    if num_foreign_lines:
+        text = f"{num_foreign_lines} lines among the rows were left out: they begin with no size"
         yield Note(source.name, text)
 
 
-def count_columns(source: MeasurementFile, number: int, line: str, table: Table) -> int:
+def count_columns(source: MeasurementFile, line_number: int, line: str, table: OsuTable) -> int:
     """Return the number of columns that the line '# Size ...' announces; 0 for another comment.
 
     Raises:
@@ -73,16 +75,18 @@ def count_columns(source: MeasurementFile, number: int, line: str, table: Table)
     names = [name.strip() for name in re.split(r"\s{2,}|\t", header) if name.strip()]
     if not names or names[0] != "Size" or not table.program:
         return 0
-    rated = table.program == "osu_bw"
-    unit, column = ("MB/s", "bandwidth(mb/s)") if rated else ("us", "latency(us)")
+    is_bandwidth = table.program == "osu_bw"
+    unit, column = ("MB/s", "bandwidth(mb/s)") if is_bandwidth else ("us", "latency(us)")
     if len(names) < 2 or not names[1].lower().endswith(column):
         rule = f"the second column of {table.program} must be in {unit}"
-        raise source.bad(number, rule, line, "Run it without options on columns.")
+        raise source.error_in_line(line_number, rule, line, "Run it without options on columns.")
     return len(names)
 
 
-def read_row(source: MeasurementFile, number: int, line: str, table: Table) -> MeasuredNumber:
-    """Read a row of a table.
+def read_row(
+    source: MeasurementFile, line_number: int, line: str, table: OsuTable
+) -> MeasuredNumber:
+    """Return the measured number in a row of a table.
 
     Raises:
         InputError: it has other columns than the table, or is no number.
@@ -92,11 +96,13 @@ def read_row(source: MeasurementFile, number: int, line: str, table: Table) -> M
         num_values = table.num_columns - 1
         expected = f"a size and {num_values} value{'s' if num_values > 1 else ''}"
         expected = expected if table.num_columns else "below a line '# Size ...'"
-        raise source.bad(number, f"must be {expected}", line, "Take that line out.")
-    nbytes = float(source.whole(number, cells[0], "size (B)"))
-    rated = table.operation == "bandwidth"
-    value = source.positive(number, cells[1], "bandwidth (MB/s)" if rated else "latency (us)")
+        raise source.error_in_line(line_number, f"must be {expected}", line, "Take that line out.")
+    nbytes = float(source.read_whole(line_number, cells[0], "size (B)"))
+    is_bandwidth = table.operation == "bandwidth"
+    value = source.read_positive(
+        line_number, cells[1], "bandwidth (MB/s)" if is_bandwidth else "latency (us)"
+    )
     is_pair = table.operation in {"latency", "bandwidth"}
-    ranks, hosts = (2, source.hosts) if is_pair else source.layout()
-    row = MeasuredNumber(source.name, number, "osu", table.operation, ranks, hosts, nbytes)
-    return replace(row, rate=value * 1e6) if rated else replace(row, seconds=value * 1e-6)
+    ranks, hosts = (2, source.hosts) if is_pair else source.ranks_and_hosts()
+    row = MeasuredNumber(source.name, line_number, "osu", table.operation, ranks, hosts, nbytes)
+    return replace(row, rate=value * 1e6) if is_bandwidth else replace(row, seconds=value * 1e-6)

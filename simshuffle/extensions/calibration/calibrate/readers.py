@@ -1,5 +1,7 @@
-"""The kinds of measurement files: how each is recognised, and what reads it. All readers raise
-InputError, with the line."""
+"""The kinds of measurement files: how each kind is recognised, and its reader.
+
+All readers raise InputError, with the line.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +13,27 @@ from typing import NamedTuple
 from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.calibrate import csvs, nccl, nccl_json
 from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
-from simshuffle.extensions.calibration.calibrate.ior import ior
-from simshuffle.extensions.calibration.calibrate.mdtest import mdtest
-from simshuffle.extensions.calibration.calibrate.osu import osu
+from simshuffle.extensions.calibration.calibrate.ior import read_ior
+from simshuffle.extensions.calibration.calibrate.mdtest import read_mdtest
+from simshuffle.extensions.calibration.calibrate.osu import read_osu
 from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 _COLUMNS = "#  size  count  type  redop  root  time  algbw  busbw"
 
 
-def _head(*columns: str) -> re.Pattern[str]:
-    """The first line of a CSV table that has columns of these names, which are patterns."""
-    each = "".join(rf'(?=(?:.*,)?[ \t"]*{name}[ \t"]*(?:,|$))' for name in columns)
-    return re.compile(rf"\A\n*{each}", re.MULTILINE)
+def csv_head(*columns: str) -> re.Pattern[str]:
+    """Return a pattern of the first line of a CSV table that has ``columns``, which are
+    patterns."""
+    lookaheads = "".join(rf'(?=(?:.*,)?[ \t"]*{name}[ \t"]*(?:,|$))' for name in columns)
+    return re.compile(rf"\A\n*{lookaheads}", re.MULTILINE)
 
 
 class MeasurementReader(NamedTuple):
-    """One kind of files: what only such a file holds, what reads it, and the rule and the remedy
-    for one without rows."""
+    """A kind of measurement files: how to recognise it, its reader, and the error without rows."""
 
-    sign: re.Pattern[str]
+    signature: re.Pattern[str]  # what only such a file holds
     read: Callable[[MeasurementFile], Iterator[MeasuredNumber | Note]]
+    # of a file without rows
     rule: str
     remedy: str = "Write the file again."
 
@@ -38,18 +41,18 @@ class MeasurementReader(NamedTuple):
 READERS = {
     "nccl-tests": MeasurementReader(
         re.compile(r"#.*\b(?:algbw|nThread|Collective test starting)\b"),
-        nccl.table,
+        nccl.read_tables,
         f"must hold rows of an nccl-tests table below '{_COLUMNS}'",
     ),
     "nccl-json": MeasurementReader(
         re.compile(r'\A\s*\{(?s:.*)"results"'),
-        nccl_json.document,
+        nccl_json.read_document,
         "must hold a list 'results'",
         "Name a file that nccl-tests -J wrote.",
     ),
     "osu": MeasurementReader(
         re.compile(r"^\s*#\s*OSU (?:MPI|NCCL|RCCL)", re.MULTILINE),
-        osu,
+        read_osu,
         "must hold rows below '# OSU MPI ... Test v...' and '# Size ...'",
     ),
     "ior": MeasurementReader(
@@ -58,47 +61,57 @@ READERS = {
             r'|\A\s*\{(?s:.*)"bwMiB"',
             re.MULTILINE,
         ),
-        ior,
+        read_ior,
         "must hold rows 'read' or 'write' below 'access    bw(MiB/s) ...'",
         "Run IOR without -q.",
     ),
     "mdtest": MeasurementReader(
         re.compile(r"^\s*(?:SUMMARY\b.*\(of \d+ iteration|mdtest-\d)", re.MULTILINE),
-        mdtest,
+        read_mdtest,
         "must hold 'File read' or 'File stat' with a rate above 0 below 'SUMMARY:' or"
         " 'SUMMARY rate:'",
         "Run mdtest with -E, and without -D and -Z.",
     ),
     "epochs": MeasurementReader(
-        _head("gpus", "epoch_s"),
-        csvs.epochs,
+        csv_head("gpus", "epoch_s"),
+        csvs.read_epochs,
         "must have a line for each epoch below the names of the columns",
         "Add them.",
     ),
     "pico": MeasurementReader(
-        _head("algo(?:rithm|_name)", "(?:bytes_per_pair|buffer_size)", "median(?:_s)?"),
-        csvs.pico,
+        csv_head("algo(?:rithm|_name)", "(?:bytes_per_pair|buffer_size)", "median(?:_s)?"),
+        csvs.read_pico,
         "must have a line of an all-to-all below the names of the columns",
         "Summarise a run of ALLTOALL.",
     ),
     "pico-raw": MeasurementReader(
         re.compile(r"\A\n*highest(?:,rank\d+)*[ \t]*$", re.MULTILINE),
-        csvs.pico_raw,
+        csvs.read_pico_raw,
         "must have a line for each iteration below 'highest'",
     ),
     "crab": MeasurementReader(
-        _head("run_id", "msg_size", r"\d+_Max-Duration_s"),
-        csvs.crab,
+        csv_head("run_id", "msg_size", r"\d+_Max-Duration_s"),
+        csvs.read_crab,
         "must have a line for each sample below the names of the columns",
     ),
 }
-"""By kind. Where several signs are found, the first of `_ORDER` counts."""
-_ORDER = ("epochs", "pico", "pico-raw", "crab", "osu", "mdtest", "ior", "nccl-tests", "nccl-json")
-_ASKED = ("pico-raw", "crab")
+"""By kind. Where several signs are found, the first of `_ORDER_OF_KINDS` counts."""
+_ORDER_OF_KINDS = (
+    "epochs",
+    "pico",
+    "pico-raw",
+    "crab",
+    "osu",
+    "mdtest",
+    "ior",
+    "nccl-tests",
+    "nccl-json",
+)
+_WITHOUT_COLLECTIVE = ("pico-raw", "crab")
 """Kinds whose files do not say which collective ran: they are read where they are named."""
 
 
-OTHER_TOOLS = {
+REMEDIES_BY_TOOL = {
     r"^\[RESULT\].*(?:ior|mdtest)": "It is a summary of IO500. Name ior-easy-read.txt and"
     " mdtest-hard-read.txt of the same run.",
     r"\"fio version\"|^\s*(?:READ|WRITE): bw=": "fio is not read: write its bandwidth into the"
@@ -107,14 +120,14 @@ OTHER_TOOLS = {
 """What to do with output that no reader takes, by what only such output holds."""
 
 
-def recognise(text: str) -> str | None:
-    """The kind of a file by what it holds; None if it is of none."""
-    return next((kind for kind in _ORDER if READERS[kind].sign.search(text)), None)
+def recognise_kind(text: str) -> str | None:
+    """Return the kind of a file by its text; None if it is of no kind."""
+    return next((kind for kind in _ORDER_OF_KINDS if READERS[kind].signature.search(text)), None)
 
 
 @dataclass(frozen=True)
 class FileReading:
-    """What a file holds: its rows, and notes on what was left out or assumed."""
+    """The rows of a file, and notes on what was left out or assumed."""
 
     rows: list[MeasuredNumber]
     notes: list[Note]
@@ -126,28 +139,30 @@ def read_rows(source: MeasurementFile, kind: str | None = None) -> FileReading:
     Raises:
         InputError: with path and line.
     """
-    kind_of_file = kind or recognise(source.text)
+    kind_of_file = kind or recognise_kind(source.text)
     if kind_of_file is None:
-        raise unknown_kind(source)
-    if kind is None and kind_of_file in _ASKED:
-        rule, head = "does not say which collective ran", source.text.lstrip().split("\n")[0]
-        raise source.bad(1, rule, head, f"Add --as {kind_of_file} if it was an all-to-all.")
+        raise unknown_kind_error(source)
+    if kind is None and kind_of_file in _WITHOUT_COLLECTIVE:
+        rule = "does not say which collective ran"
+        remedy = f"Add --as {kind_of_file} if it was an all-to-all."
+        first_line = source.text.lstrip().split("\n")[0]
+        raise source.error_in_line(1, rule, first_line, remedy)
     reader = READERS[kind_of_file]
-    found = list(reader.read(source))
-    rows = [row for row in found if isinstance(row, MeasuredNumber)]
-    notes = [note for note in found if isinstance(note, Note)]
+    rows_and_notes = list(reader.read(source))
+    rows = [row for row in rows_and_notes if isinstance(row, MeasuredNumber)]
+    notes = [note for note in rows_and_notes if isinstance(note, Note)]
     if not rows:
         left_out = dict.fromkeys(note.text for note in notes)
-        raise source.bad(0, "; ".join([reader.rule, *left_out]), remedy=reader.remedy)
+        raise source.error_in_line(0, "; ".join([reader.rule, *left_out]), remedy=reader.remedy)
     return FileReading(rows, list(dict.fromkeys(notes)))
 
 
-def unknown_kind(source: MeasurementFile) -> InputError:
+def unknown_kind_error(source: MeasurementFile) -> InputError:
     """Return the error of a file that no reader recognises."""
-    first = next((line for _, line in source.lines() if line.strip()), "")
+    first_line = next((line for _, line in source.numbered_lines() if line.strip()), "")
     rule = f"must be output of {', '.join(READERS)}"
     remedy = "Name its kind with --as KIND, or leave the file out."
-    for sign, cure in OTHER_TOOLS.items():
-        if re.search(sign, source.text, re.MULTILINE):
-            remedy = cure
-    return source.bad(1, rule, first or "nothing", remedy)
+    for signature, remedy_of_tool in REMEDIES_BY_TOOL.items():
+        if re.search(signature, source.text, re.MULTILINE):
+            remedy = remedy_of_tool
+    return source.error_in_line(1, rule, first_line or "nothing", remedy)

@@ -7,30 +7,31 @@ of clients where it is highest. Each law takes measurements of one way to use fi
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simshuffle.extensions.calibration.calibrate import alike
 from simshuffle.extensions.calibration.calibrate.findings import (
     Findings,
-    groups,
+    FitBasis,
+    describe_sources,
+    group_rows,
+    join_notes,
     log_curve,
     mean_error,
-    sentences,
-    sources,
     span,
 )
-from simshuffle.extensions.calibration.calibrate.fit import mean_interval, saturation
+from simshuffle.extensions.calibration.calibrate.fit import Saturation, mean_interval, saturation
 from simshuffle.extensions.calibration.calibrate.ior_run import UNSYNCED
-from simshuffle.extensions.calibration.calibrate.laws import COMPARED
+from simshuffle.extensions.calibration.calibrate.laws import COMPARISON_NOTE
 from simshuffle.extensions.calibration.calibrate.mdtest import OWN_HOST
 from simshuffle.spec.units import Dimension
 
-STORAGES = {"pfs": "cluster.parallel_file_system", "ssd": "cluster.ssd"}
-"""What can have been measured, and its key in a scenario."""
-RISING = 1.1
+KEY_OF_STORAGE = {"pfs": "cluster.parallel_file_system", "ssd": "cluster.ssd"}
+"""The storages that can be measured, and the key of each in a scenario."""
+MIN_RISE = 1.1
 """A rate that is higher by this factor at the most clients than at fewer ones is still rising."""
 STILL_RISES = "the rate still rises at the most clients that were measured: a lower bound"
 NO_INTERVAL = (math.nan, math.nan)
@@ -40,136 +41,227 @@ _OWN_HOST_NOTE = (
 )
 
 
-def transfers(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
-    """Read and write bandwidth from IOR, from the rows that are ``used``, of the ``storage`` 'pfs',
-    the parallel file system, or 'ssd', the SSDs of the hosts, of which each has its share."""
-    out = Findings()
+def fit_transfers(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
+    """Fit the read and write bandwidths of a file system or of SSDs to measurements of IOR.
+
+    Args:
+        rows: measurements of IOR, a row for each rate of all clients together.
+        used: (rows,) which of them to fit; the others are predicted.
+        storage: 'pfs' for the parallel file system, or 'ssd' for the SSDs of the hosts; each host
+            then has its share of clients and rate.
+    """
+    findings = Findings()
     for operation in ("read", "write"):
-        chosen = alike.choose_transfers(out, rows[rows["operation"] == operation], operation)
-        measured = chosen if storage == "ssd" else alike.choose_hosts(out, chosen, operation)
-        take = used[measured.index].to_numpy(bool)
-        if not take.any():
+        chosen = alike.choose_transfers(findings, rows[rows["operation"] == operation], operation)
+        measured = chosen if storage == "ssd" else alike.choose_hosts(findings, chosen, operation)
+        is_used = used[measured.index].to_numpy(bool)
+        if not is_used.any():
             continue
-        shared = storage == "pfs"
-        scale = 1.0 if shared else measured["hosts"].fillna(1.0)
-        of = measured.assign(ranks=measured["ranks"] / scale, rate=measured["rate"] / scale)
-        clients, rate = of[["ranks", "rate"]].to_numpy(float).T
-        law = slope, ceiling, _ = saturation(clients[take], rate[take])
-        fitted = np.fmin(slope * clients, ceiling)
-        out.compare(measured, f"{operation} ({storage})", "B/s", rate, fitted, take)
-        key = f"{STORAGES[storage]}.{operation}_bandwidth"
+        is_shared = storage == "pfs"
+        num_storages = 1.0 if is_shared else measured["hosts"].fillna(1.0)
+        scaled_rows = measured.assign(
+            ranks=measured["ranks"] / num_storages, rate=measured["rate"] / num_storages
+        )
+        clients, rate = scaled_rows[["ranks", "rate"]].to_numpy(float).T
+
+        law = saturation(clients[is_used], rate[is_used])
+        fitted = np.fmin(law.slope * clients, law.ceiling)
+        law_name = f"{operation} ({storage})"
+        findings.add_residuals(measured, law_name, "B/s", rate, fitted, used=is_used)
+
+        key = f"{KEY_OF_STORAGE[storage]}.{operation}_bandwidth"
         # scenarios only read from the parallel file system
-        name = "write bandwidth of the parallel file system" * (shared and operation == "write")
-        is_unsynced = of["algorithm"].str.contains(UNSYNCED).any()
-        _ceiling(out, of[take], law, key, name, _UNSYNCED_NOTE if is_unsynced else "")
-        if shared and operation == "read":
-            _by_hosts(out, chosen[used[chosen.index]])
-        if shared and math.isfinite(slope):
-            error, estimate = mean_error(rate[take], fitted[take]), (slope, *NO_INTERVAL)
-            note = f"{COMPARED}what one client reads or writes alone"
-            name, bandwidth = f"{operation} bandwidth of a client", Dimension.BANDWIDTH
-            out.add(of[take], error, ["clients"], "", estimate, bandwidth, note, name=name)
-    return out
+        name = "write bandwidth of the parallel file system" * (is_shared and operation == "write")
+        is_unsynced = scaled_rows["algorithm"].str.contains(UNSYNCED).any()
+        add_bandwidth(
+            findings,
+            scaled_rows[is_used],
+            law,
+            key=key,
+            name=name,
+            note=_UNSYNCED_NOTE if is_unsynced else "",
+        )
+        if is_shared and operation == "read":
+            add_client_bandwidth(findings, chosen[used[chosen.index]])
+        if is_shared and math.isfinite(law.slope):
+            error = mean_error(rate[is_used], fitted[is_used])
+            findings.add_parameter(
+                FitBasis(scaled_rows[is_used], error, ["clients"]),
+                "",
+                (law.slope, *NO_INTERVAL),
+                Dimension.BANDWIDTH,
+                f"{COMPARISON_NOTE}what one client reads or writes alone",
+                name=f"{operation} bandwidth of a client",
+            )
+    return findings
 
 
-def _ceiling(
-    out: Findings,
+def add_bandwidth(
+    findings: Findings,
     rows: pd.DataFrame,
-    law: tuple[float, float, NDArray[np.bool_]],
+    law: Saturation,
+    *,
     key: str,
     name: str,
     note: str,
 ) -> None:
-    """The bandwidth of all clients together; where none was reached, the highest that was seen."""
-    slope, ceiling, flat = law
+    """Add the bandwidth of all clients together, or the highest measured where it still rises.
+
+    Args:
+        findings: gets the parameter.
+        rows: measurements that are fitted.
+        law: the fit to them.
+        key: dotted key of a scenario.
+        name: name for people, if a scenario has no such key; '' if it has.
+        note: what a reader must know.
+    """
+    ceiling = law.ceiling
+    on_ceiling = law.on_ceiling
     rate = rows["rate"].to_numpy(float)
-    if not math.isfinite(slope):
-        once = "measured at one number of clients only; more of them may reach more"
-        note = sentences(note, once)
-    if not flat.any():
-        flat = (rows["ranks"] == rows["ranks"].max()).to_numpy(bool)
-        ceiling, note = float(np.exp(np.log(rate[flat]).mean())), sentences(note, STILL_RISES)
-    logs = np.log(rate[flat])
-    deviation = float(np.std(logs, ddof=1)) if len(logs) > 1 else math.nan
-    low, high = np.exp(mean_interval(float(logs.mean()), deviation, len(logs))).tolist()
-    about, count = (rows, mean_error(rate[flat], ceiling), ["clients"]), int(flat.sum())
-    estimate, bandwidth = (ceiling, low, high), Dimension.BANDWIDTH
-    out.add(*about, key, estimate, bandwidth, note, name=name, count=count)
+    if not math.isfinite(law.slope):
+        single_count_note = "measured at one number of clients only; more of them may reach more"
+        note = join_notes(note, single_count_note)
+    if not on_ceiling.any():
+        on_ceiling = (rows["ranks"] == rows["ranks"].max()).to_numpy(bool)
+        ceiling = float(np.exp(np.log(rate[on_ceiling]).mean()))
+        note = join_notes(note, STILL_RISES)
+
+    log_rates = np.log(rate[on_ceiling])
+    deviation = float(np.std(log_rates, ddof=1)) if len(log_rates) > 1 else math.nan
+    low, high = np.exp(mean_interval(float(log_rates.mean()), deviation, len(log_rates))).tolist()
+    findings.add_parameter(
+        FitBasis(rows, mean_error(rate[on_ceiling], ceiling), ["clients"]),
+        key,
+        (ceiling, low, high),
+        Dimension.BANDWIDTH,
+        note,
+        name=name,
+        count=int(on_ceiling.sum()),
+    )
 
 
-def _by_hosts(out: Findings, rows: pd.DataFrame) -> None:
-    """What one host reads at most, over the number of hosts: of the numbers of tasks on them, the
-    fastest counts."""
-    best = [
-        max((of for _, of in groups(at, "ranks")), key=lambda of: float(of["rate"].mean()))
-        for _, at in groups(rows[rows["hosts"].notna()], "hosts")
+def add_client_bandwidth(findings: Findings, rows: pd.DataFrame) -> None:
+    """Add the largest bandwidth of one host (bytes/s), as a curve over the number of hosts.
+
+    Of the numbers of tasks on them, the fastest counts.
+    """
+    fastest_by_hosts = [
+        max(
+            (task_rows for _, task_rows in group_rows(host_rows, "ranks")),
+            key=lambda task_rows: float(task_rows["rate"].mean()),
+        )
+        for _, host_rows in group_rows(rows[rows["hosts"].notna()], "hosts")
     ]
-    if not best:
+    if not fastest_by_hosts:
         return
-    taken = pd.concat(best)
-    hosts, rate = taken[["hosts", "rate"]].to_numpy(float).T
+    fastest_rows = pd.concat(fastest_by_hosts)
+    hosts, rate = fastest_rows[["hosts", "rate"]].to_numpy(float).T
     curve = log_curve(hosts, rate / hosts)
-    key = f"{STORAGES['pfs']}.client_bandwidth"
-    out.add(taken, curve.error, ["hosts"], key, curve[:3], Dimension.BANDWIDTH)
+    key = f"{KEY_OF_STORAGE['pfs']}.client_bandwidth"
+    basis = FitBasis(fastest_rows, curve.error, ["hosts"])
+    findings.add_parameter(basis, key, curve.estimate, Dimension.BANDWIDTH)
 
 
-def opens(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
-    """Rate of opens, and the time of one for a lone client, from mdtest: 'File read' (open, read,
-    close), or else 'File stat'."""
-    out = Findings()
+def fit_opens(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
+    """Fit the rate of opens, and the latency of an open of a single client, to mdtest.
+
+    'File read' (open, read, close) is fitted, or 'File stat' where it is missing.
+
+    Args:
+        rows: measurements of mdtest.
+        used: (rows,) which of them to fit.
+        storage: 'pfs' or 'ssd', a key of `KEY_OF_STORAGE`.
+    """
+    findings = Findings()
     rows = rows[used]
     if rows.empty:
-        return out
+        return findings
     operation = "file_read" if (rows["operation"] == "file_read").any() else "file_stat"
-    other = rows[rows["operation"] != operation]
-    rows = alike.choose_files(out, rows[rows["operation"] == operation], operation)
-    for (ranks,), of in groups(other, "ranks"):
-        _rate(out, of, "", f"{ranks} clients; for comparison only", name="rate of File stat")
+    other_rows = rows[rows["operation"] != operation]
+    rows = alike.choose_files(findings, rows[rows["operation"] == operation], operation)
+    for (ranks,), rank_rows in group_rows(other_rows, "ranks"):
+        add_open_rate(
+            findings,
+            rank_rows,
+            "",
+            f"{ranks} clients; for comparison only",
+            name="rate of File stat",
+        )
     note = ""
     if operation == "file_stat":
         note = "from 'File stat', which does not open the file; run mdtest with -E for 'File read'"
     if rows["algorithm"].str.contains(OWN_HOST).any():
-        note = sentences(note, _OWN_HOST_NOTE)
-    means = {int(ranks): _pooled(of)[0] for (ranks,), of in groups(rows, "ranks")}
-    best = max(means, key=lambda ranks: means[ranks])
-    below = [value for ranks, value in means.items() if ranks < max(means)]
-    if below and means[max(means)] > RISING * max(below):
-        note = sentences(note, STILL_RISES)
+        note = join_notes(note, _OWN_HOST_NOTE)
+    mean_rates = {
+        int(ranks): pool_repetitions(rank_rows).mean
+        for (ranks,), rank_rows in group_rows(rows, "ranks")
+    }
+    best_ranks = max(mean_rates, key=lambda ranks: mean_rates[ranks])
+    rates_below = [value for ranks, value in mean_rates.items() if ranks < max(mean_rates)]
+    if rates_below and mean_rates[max(mean_rates)] > MIN_RISE * max(rates_below):
+        note = join_notes(note, STILL_RISES)
     if storage == "pfs":
-        _rate(out, rows[rows["ranks"] == best], f"{STORAGES[storage]}.open_rate", note)
-        out.parameters[-1].over["clients"] = span(rows["ranks"])
-    if (alone := rows[rows["ranks"] == 1]).empty:
-        out.notes.append(
-            f"{sources(rows)}: no run with a single task, so the latency of an open was not fitted."
+        add_open_rate(
+            findings,
+            rows[rows["ranks"] == best_ranks],
+            f"{KEY_OF_STORAGE[storage]}.open_rate",
+            note,
+        )
+        findings.parameters[-1].over["clients"] = span(rows["ranks"])
+    if (single_client_rows := rows[rows["ranks"] == 1]).empty:
+        findings.notes.append(
+            f"{describe_sources(rows)}: no run with a single task, so the latency of an open was"
+            " not fitted."
         )
     else:
-        _rate(out, alone, f"{STORAGES[storage]}.latency")
+        add_open_rate(findings, single_client_rows, f"{KEY_OF_STORAGE[storage]}.latency")
     measured = rows["rate"].to_numpy(float)
-    fitted = np.array([means[int(ranks)] for ranks in rows["ranks"]])
+    fitted = np.array([mean_rates[int(ranks)] for ranks in rows["ranks"]])
     law = f"{operation.replace('_', ' ')} ({storage})"
-    out.compare(rows, law, "1/s", measured, fitted)
-    return out
+    findings.add_residuals(rows, law, "1/s", measured, fitted)
+    return findings
 
 
-def _pooled(rows: pd.DataFrame) -> tuple[float, float, int]:
-    """Mean, standard deviation and number of all repetitions of some rows, each a mean of ``count``
-    with its ``spread``."""
+class PooledRate(NamedTuple):
+    """The rates of many repetitions, pooled."""
+
+    mean: float  # operations/s
+    spread: float  # their standard deviation; nan of a single repetition
+    num_repetitions: int
+
+
+def pool_repetitions(rows: pd.DataFrame) -> PooledRate:
+    """Pool the repetitions of some rows, each a mean of ``count`` with its ``spread``."""
     counts, means, spreads = rows[["count", "rate", "spread"]].to_numpy(float).T
     total = counts.sum()
     mean = float(counts @ means / total)
-    within = np.where(counts > 1, (counts - 1) * np.nan_to_num(spreads) ** 2, 0.0)
-    squares = within.sum() + counts @ (means - mean) ** 2
-    return mean, float(np.sqrt(squares / (total - 1))) if total > 1 else math.nan, int(total)
+    squares_within = np.where(counts > 1, (counts - 1) * np.nan_to_num(spreads) ** 2, 0.0)
+    total_squares = squares_within.sum() + counts @ (means - mean) ** 2
+    spread = float(np.sqrt(total_squares / (total - 1))) if total > 1 else math.nan
+    return PooledRate(mean, spread, int(total))
 
 
-def _rate(out: Findings, rows: pd.DataFrame, key: str, note: str = "", *, name: str = "") -> None:
-    """The rate of opens of some clients; or as a latency the time of an open of one."""
-    mean, spread, count = _pooled(rows)
-    low, high = mean_interval(mean, spread, count)
-    over = ["clients"] + ["file_size"] * bool(rows["nbytes"].notna().all())
-    estimate, dimension = (mean, max(low, 0.0), high), Dimension.FREQUENCY
+def add_open_rate(
+    findings: Findings, rows: pd.DataFrame, key: str, note: str = "", *, name: str = ""
+) -> None:
+    """Add the rate of opens of some clients, or the latency of an open if ``key`` is one."""
+    pooled = pool_repetitions(rows)
+    low, high = mean_interval(pooled.mean, pooled.spread, pooled.num_repetitions)
     if key.endswith("latency"):
-        ends = (1 / high, 1 / low) if low > 0 else NO_INTERVAL
-        estimate, dimension = (1 / mean, *ends), Dimension.SECONDS
-    error = mean_error(rows["rate"].to_numpy(float), mean)
-    out.add(rows, error, over, key, estimate, dimension, note, name=name, count=count)
+        dimension = Dimension.SECONDS
+        estimate = (1 / pooled.mean, *((1 / high, 1 / low) if low > 0 else NO_INTERVAL))
+    else:
+        dimension = Dimension.FREQUENCY
+        estimate = (pooled.mean, max(low, 0.0), high)
+
+    error = mean_error(rows["rate"].to_numpy(float), pooled.mean)
+    quantities = ["clients"] + ["file_size"] * bool(rows["nbytes"].notna().all())
+    findings.add_parameter(
+        FitBasis(rows, error, quantities),
+        key,
+        estimate,
+        dimension,
+        note,
+        name=name,
+        count=pooled.num_repetitions,
+    )

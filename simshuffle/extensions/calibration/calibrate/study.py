@@ -1,10 +1,12 @@
-"""The study behind ``simshuffle machine calibrate``: files are parsed, and every law is fitted to
-what it tells of. What an epoch log does not say of its models is taken from the catalog."""
+"""The study behind ``simshuffle machine calibrate``: files are read, and every law is fitted.
+
+What an epoch log does not say of its models is taken from the catalog.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,21 +25,26 @@ from simshuffle.extensions.calibration.calibrate import (
     training,
 )
 from simshuffle.extensions.calibration.calibrate.figures import residuals_chart
-from simshuffle.extensions.calibration.calibrate.files import MeasurementFile, sources
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile, read_files
 from simshuffle.extensions.calibration.calibrate.findings import (
     Findings,
     Parameter,
-    parameters_of,
     parameters_table,
+    read_parameters,
 )
-from simshuffle.extensions.calibration.calibrate.nccl_table import OPERATIONS
+from simshuffle.extensions.calibration.calibrate.nccl_table import OPERATION_OF_PROGRAM
+from simshuffle.extensions.calibration.calibrate.networks import find_networks
 from simshuffle.extensions.calibration.calibrate.readers import READERS, read_rows
-from simshuffle.extensions.calibration.calibrate.tables import RESIDUALS, STORED, as_table
-from simshuffle.extensions.calibration.calibrate.text import FRAGMENT, MODELS, fragments, record
+from simshuffle.extensions.calibration.calibrate.tables import RESIDUALS, STORED, measurements_table
+from simshuffle.extensions.calibration.calibrate.text import (
+    FRAGMENT,
+    MODELS_FOLDER,
+    fragments,
+    record,
+)
 from simshuffle.job.scenario.calibrated import QUANTITIES
 from simshuffle.job.scenario.cluster import MessagePassing
-from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, suggest_nearest
-from simshuffle.spec.units import Dimension, parse_quantity
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.schema import REMEDY
@@ -47,27 +54,28 @@ if TYPE_CHECKING:
     from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
 
 _CELL = "calibration"
-PROGRAMS = {operation: program for program, operation in OPERATIONS.items()}
+PROGRAM_OF_OPERATION = {operation: program for program, operation in OPERATION_OF_PROGRAM.items()}
 """The program of nccl-tests by its collective."""
 
 
-def check(options: CalibrationOptions) -> None:
-    """See that the values are known and fit together.
+def check_options(options: CalibrationOptions) -> None:
+    """Check that the values of options are known and fit together.
 
     Raises:
         InputError: with all that do not.
     """
     problems = [
-        Problem(name, "is not known", repr(value), suggest_nearest(value, list(known)))
-        for name, value, known in (
+        Problem(name, "is not known", repr(value), suggest_nearest(value, list(known_values)))
+        for name, value, known_values in (
             ("--as", options.kind, READERS),
             ("--epochs", options.epochs, ("steady", "all")),
-            ("--storage", options.storage, storage.STORAGES),
-            ("--collective", options.collective, PROGRAMS),
+            ("--storage", options.storage, storage.KEY_OF_STORAGE),
+            ("--collective", options.collective, PROGRAM_OF_OPERATION),
         )
-        if value is not None and value not in known
+        if value is not None and value not in known_values
     ]
-    ranks, hosts = options.ranks, options.hosts
+    ranks = options.ranks
+    hosts = options.hosts
     if hosts is not None and ranks is not None and hosts > ranks:
         rule = f"must not exceed the {ranks} ranks"
         problems.append(Problem("--hosts", rule, str(hosts), "Correct one of them."))
@@ -77,175 +85,139 @@ def check(options: CalibrationOptions) -> None:
 
 @dataclass(frozen=True)
 class CalibrationCell(PlainCell):
-    """Files and how they are read and fitted."""
+    """Measurement files, and the options of how they are read and fitted."""
 
     sources: tuple[MeasurementFile, ...]
     options: CalibrationOptions
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How they are read and fitted, as ``meta.json`` keeps it."""
-        names = {"model": "models", "storage": "store"}
-        kept = {k: v for k, v in own_values(self.options).items() if k != "files"}
-        return {names.get(name, name): value for name, value in kept.items()}
+        """The options of reading and fitting, as ``meta.json`` keeps them."""
+        stored_names = {"model": "models", "storage": "store"}
+        return {
+            stored_names.get(name, name): value
+            for name, value in own_values(self.options).items()
+            if name != "files"
+        }
 
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of the text of each file by its name."""
-        return {of.name: hashlib.sha256(of.text.encode()).hexdigest() for of in self.sources}
+        return {
+            source.name: hashlib.sha256(source.text.encode()).hexdigest() for source in self.sources
+        }
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """The value that the result depends on: digests of the files, and the options."""
         return [list(self.digests.items()), self.settings]
 
     @property
     def label(self) -> str:
-        """As for `Cell`."""
+        """The names of the files, separated by commas."""
         return ", ".join(source.name for source in self.sources)
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`."""
+        """The names of the tables that a cell stores."""
         return frozenset(f"{name}.parquet" for name in STORED)
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: the tables `STORED`, and notes on what was left out or assumed.
+        """Read the files and fit the laws; return the tables `STORED`, and notes.
 
         Raises:
             InputError: a file is wrong, or there is nothing to fit.
         """
         readings = [read_rows(source, self.options.kind) for source in self.sources]
         rows = [row for reading in readings for row in reading.rows]
-        measurements = as_table(rows)
-        found = fitted(measurements, self.options)
-        found.notes[:0] = [str(note) for reading in readings for note in reading.notes]
-        _check(found, len(rows))
-        residuals = [of for of in found.residuals if len(of)] or [RESIDUALS.empty()]
+        measurements = measurements_table(rows)
+        findings = fit_laws(measurements, self.options)
+        findings.notes[:0] = [str(note) for reading in readings for note in reading.notes]
+        check_findings(findings, len(rows))
+        residuals = [
+            residual_rows for residual_rows in findings.residuals if len(residual_rows)
+        ] or [RESIDUALS.empty()]
         tables = {
-            "parameters": parameters_table(found.parameters),
+            "parameters": parameters_table(findings.parameters),
             "measurements": measurements,
             "residuals": pd.concat(residuals, ignore_index=True),
         }
-        return Outcome({"notes": found.notes}, tables)
+        return Outcome({"notes": findings.notes}, tables)
 
 
-def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
-    """What the laws find in the measurements ``table``.
+def fit_laws(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
+    """Fit every law that the measurements ``table`` have rows of.
 
     Raises:
         InputError: a law cannot take its rows.
     """
     limit = options.fit_up_to
     used = pd.Series(True, index=table.index) if limit is None else table["ranks"] <= limit
-    out = Findings()
+    findings = Findings()
 
-    def of(*operations: str) -> tuple[pd.DataFrame, pd.Series]:
+    def select_rows(*operations: str) -> tuple[pd.DataFrame, pd.Series]:
+        """Return the measurements with ``operations``, and (rows,) whether to fit each."""
         rows = table[table["operation"].isin(operations)]
         return rows, used[rows.index]
 
-    out.take(laws.allreduce(*of("all_reduce")))
-    out.take(exchange.all_to_all(*of("all_to_all")))
-    pairs = laws.point_to_point(of("latency")[0], of("bandwidth")[0])
-    own = [p.value for p in pairs.parameters if p.key == laws.LATENCY]
-    known = own[0] if own and isinstance(own[0], float) else MessagePassing().latency
-    out.take(pairs)
-    out.take(exchange.message_cost(*of("all_to_all"), known))
-    out.take(storage.transfers(*of("read", "write"), options.storage))
-    out.take(storage.opens(*of("file_read", "file_stat"), options.storage))
-    alike.note_disagreement(out, table)
-    rows, _ = of("iteration")
+    findings.merge(laws.fit_allreduce(*select_rows("all_reduce")))
+    findings.merge(exchange.fit_all_to_all(*select_rows("all_to_all")))
+    pair_findings = laws.fit_point_to_point(select_rows("latency")[0], select_rows("bandwidth")[0])
+    findings.merge(pair_findings)
+    latency = MessagePassing().latency
+    for parameter in pair_findings.parameters:
+        if parameter.key == laws.LATENCY and isinstance(parameter.value, float):
+            latency = parameter.value
+    findings.merge(exchange.fit_message_cost(*select_rows("all_to_all"), latency))
+    findings.merge(storage.fit_transfers(*select_rows("read", "write"), options.storage))
+    findings.merge(storage.fit_opens(*select_rows("file_read", "file_stat"), options.storage))
+    alike.note_disagreement(findings, table)
+    rows, _ = select_rows("iteration")
     if len(rows):
         logged = sorted(set(rows["model"]))
-        nets = networks(logged, options.model, options.accelerator)
-        rows = rows[rows["model"].isin(list(nets))]
-        how = options.gpus_per_host, options.epochs
-        out.take(training.training(rows, used[rows.index], nets, *how))
-    return out
+        networks_by_name = find_networks(logged, options.model, options.accelerator)
+        rows = rows[rows["model"].isin(list(networks_by_name))]
+        findings.merge(
+            training.fit_epoch_log(
+                rows, used[rows.index], networks_by_name, options.gpus_per_host, options.epochs
+            )
+        )
+    return findings
 
 
-def _check(found: Findings, count: int) -> None:
-    """See that something was fitted, and nothing twice."""
-    keys = [p.key for p in found.parameters if p.usable and not p.model]
-    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+def check_findings(findings: Findings, count: int) -> None:
+    """Check that something was fitted, and nothing twice.
+
+    Raises:
+        InputError: nothing was fitted to the ``count`` rows, or a parameter twice.
+    """
+    keys = [
+        parameter.key
+        for parameter in findings.parameters
+        if parameter.usable and not parameter.model
+    ]
+    if repeated_keys := sorted({key for key in keys if keys.count(key) > 1}):
         rule, remedy = "several files measured the same parameter", "Calibrate them one by one."
-        refuse("", rule, ", ".join(twice), remedy, "calibrate")
-    if not found.parameters:
-        rule, remedy = "; ".join(["nothing could be fitted", *found.notes]), "Give more files."
+        refuse("", rule, ", ".join(repeated_keys), remedy, "calibrate")
+    if not findings.parameters:
+        rule, remedy = "; ".join(["nothing could be fitted", *findings.notes]), "Give more files."
         refuse("", rule, f"{count} rows", remedy, "calibrate")
 
 
-def networks(
-    logged: Sequence[str], models: Sequence[str], accelerator: str | None
-) -> dict[str, training.Network]:
-    """The network of each model of the log that is to be fitted.
-
-    Args:
-        logged: names of the models in the log.
-        models: the catalog's entries, as 'LOGGED=ENTRY' or 'ENTRY', of which the latter is for the
-            model of that name, or whose name it begins with (vgg16 for vgg16_chainer), or for the
-            only one. Models that are not named are left out; if none is named, all are taken.
-        accelerator: key of the step times; None where an entry has one only.
-
-    Raises:
-        InputError: a model is not in the log or not in the catalog, or has no such accelerator.
-    """
-    wanted = _pairs(logged, models) or {name: name for name in logged}
-    entries = sorted(read_yaml(CATALOG / "models.yaml")[0])
-    problems = []
-    for name in wanted:
-        if name not in logged:
-            rule, remedy = "must name a model of the log", suggest_nearest(name, list(logged))
-            problems.append(Problem("--model", rule, repr(name), remedy))
-    for name, entry in wanted.items():
-        if entry not in entries:
-            rule = f"the catalog of models has no entry for '{name}' of the log"
-            remedy = f"Write --model {name}=ENTRY. {suggest_nearest(entry, entries)}"
-            problems.append(Problem("--model", rule, repr(entry), remedy))
-    if problems:
-        raise InputError(problems, "epoch log")
-    return {name: _network(entry, accelerator) for name, entry in wanted.items()}
-
-
-def _pairs(logged: Sequence[str], models: Sequence[str]) -> dict[str, str]:
-    out: dict[str, str] = {}
-    for given in models:
-        name, equals, entry = map(str.strip, given.partition("="))
-        if not equals:
-            begun = [of for of in logged if given.startswith(f"{of}_")] or logged
-            name = begun[0] if len(begun) == 1 and given not in logged else given
-            entry = given
-        out[name] = entry
-    return out
-
-
-def _network(entry: str, accelerator: str | None) -> training.Network:
-    model = catalog_entry("models", entry)
-    known = sorted(model["accelerators"])
-    if accelerator is None and len(known) > 1:
-        rule = f"{entry} has step times on several accelerators"
-        refuse("--accelerator", rule, ", ".join(known), "Name yours.", "epoch log")
-    chosen = accelerator or known[0]
-    # an accelerator that the catalog lacks is what a calibration is for; its update is then inside
-    # the forward and backward pass
-    times = model["accelerators"].get(chosen)
-    update = parse_quantity(times["update"], Dimension.SECONDS) if times else 0.0
-    gradients = parse_quantity(model["gradient_size"], Dimension.NBYTES)
-    return training.Network(entry, gradients, chosen, update)
-
-
 class Calibration(Result):
-    """What was read and fitted; tables as in
-    `simshuffle.extensions.calibration.calibrate.tables`."""
+    """The result of a calibration: measurements, fitted parameters and residuals.
+
+    Its tables are those of `simshuffle.extensions.calibration.calibrate.tables`.
+    """
 
     @cached_property
     def parameters(self) -> list[Parameter]:
-        """What was fitted, with intervals."""
-        return _parameters(self)
+        """The fitted parameters, with intervals."""
+        return parameters_of_result(self)
 
     @property
     def measurements(self) -> pd.DataFrame:
-        """What was read: columns of `MEASUREMENTS`."""
+        """The measurements that were read: columns of `MEASUREMENTS`."""
         return self.tables["measurements"]
 
     @property
@@ -255,86 +227,103 @@ class Calibration(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What was left out or assumed, for people."""
+        """Notes for people on what was left out or assumed."""
         return list(self.meta["notes"])
 
     def fragments(self) -> dict[str, str]:
-        """What scenarios include, by the path in the folder; see
-        `simshuffle.extensions.calibration.calibrate.text.fragments`."""
+        """Return the fragments that scenarios include, by their path in the folder.
+
+        See `simshuffle.extensions.calibration.calibrate.text.fragments`.
+        """
         return fragments(self.parameters)
 
     def to_yaml(self) -> str:
-        """The fragment for a scenario. Of several models, the step times are left out; see
-        `fragments`."""
+        """Return the fragment for a scenario. Of several models, the step times are left out; see
+        `fragments`.
+        """
         return self.fragments()[FRAGMENT]
 
 
 def request(options: CalibrationOptions) -> Request[CalibrationCell]:
-    """What is asked: the fit of one measurement file or several.
+    """Return the request to fit one measurement file or several.
 
     Raises:
         InputError: a file cannot be read, or an option is not valid.
     """
-    check(options)
-    program = PROGRAMS.get(options.collective or "", "")
-    files = sources(options.files, options.ranks, options.hosts, program)
+    check_options(options)
+    program = PROGRAM_OF_OPERATION.get(options.collective or "", "")
+    files = read_files(options.files, options.ranks, options.hosts, program)
     cell = CalibrationCell(tuple(files), options)
-    asked = {"measured": cell.digests, "settings": cell.settings}
-    return Request(Path(cell.sources[0].name).stem, cell, {}, asked)
+    facts = {"measured": cell.digests, "settings": cell.settings}
+    return Request(Path(cell.sources[0].name).stem, cell, {}, facts)
 
 
 class CalibrationFacts(TypedDict):
-    """What ``meta.json`` holds for texts."""
+    """Facts in ``meta.json`` that the printed text is built from."""
 
     notes: list[str]
     measured: dict[str, str]
 
 
-def _parameters(of: Result | Outcome) -> list[Parameter]:
-    return parameters_of(of.tables["parameters"])
+def parameters_of_result(result: Result | Outcome) -> list[Parameter]:
+    """Return the fitted parameters of a result, or of the outcome of its cell."""
+    return read_parameters(result.tables["parameters"])
 
 
-def _of_models(cell: CalibrationCell, outcomes: Outcomes) -> Files:
-    """The fragments of single models."""
-    found = fragments(_parameters(outcomes[_CELL]))
-    return {Path(name).name: of.encode() for name, of in found.items() if name != FRAGMENT}
+def model_fragments(cell: CalibrationCell, outcomes: Outcomes) -> Files:
+    """Return the fragments of single models, as files by name."""
+    yaml_by_path = fragments(parameters_of_result(outcomes[_CELL]))
+    return {
+        Path(name).name: yaml_text.encode()
+        for name, yaml_text in yaml_by_path.items()
+        if name != FRAGMENT
+    }
 
 
-def _json(result: Result) -> dict[str, Any]:
-    """Parameters and notes; quantities as text with units."""
-    found = [
-        {**record(p).model_dump(mode="json"), "rows": p.rows, "in_scenario": p.usable}
-        for p in _parameters(result)
+def as_json(result: Result) -> dict[str, Any]:
+    """Return parameters and notes for JSON; quantities are text with units."""
+    parameters = [
+        {
+            **record(parameter).model_dump(mode="json"),
+            "rows": parameter.rows,
+            "in_scenario": parameter.usable,
+        }
+        for parameter in parameters_of_result(result)
     ]
-    return {"parameters": found, "notes": result.meta["notes"]}
+    return {"parameters": parameters, "notes": result.meta["notes"]}
 
 
-def _faults(result: Result) -> Iterator[Problem]:
-    """Points without a place, and intervals and ranges with one end."""
+def find_faults(result: Result) -> Iterator[Problem]:
+    """Yield what is wrong with a table of parameters that was read from a folder.
+
+    Every point of a curve needs a place; intervals and ranges need both ends, or none.
+    """
     table = result.tables["parameters"]
-    number = table["number"]
-    points = number.map(number.value_counts())
-    ends = table[["low", "high"]].isna().sum(axis=1)
-    wrong = table["place"].isna() & (points > 1)
-    wrong |= ends.eq(1) | (ends.groupby(number).transform("nunique") > 1)
+    parameter_number = table["number"]
+    num_points = parameter_number.map(parameter_number.value_counts())
+    num_missing_ends = table[["low", "high"]].isna().sum(axis=1)
+    is_wrong = table["place"].isna() & (num_points > 1)
+    is_wrong |= num_missing_ends.eq(1) | (
+        num_missing_ends.groupby(parameter_number).transform("nunique") > 1
+    )
     for name in QUANTITIES:
         low, high = table[f"{name}_low"], table[f"{name}_high"]
-        wrong |= (low > high) | (low.isna() != high.isna())
-    if wrong.any():
+        is_wrong |= (low > high) | (low.isna() != high.isna())
+    if is_wrong.any():
         rule = "must have a place for every point, and both ends of intervals and ranges or none"
-        yield Problem("parameters.csv", rule, f"row {int(wrong.argmax()) + 1}", REMEDY)
+        yield Problem("parameters.csv", rule, f"row {int(is_wrong.argmax()) + 1}", REMEDY)
 
 
-def _compared(result: Result) -> Tables:
-    """Every parameter with its interval, and its residual."""
-    found = result.tables["parameters"]
-    place = found["place"].map(lambda at: "" if pd.isna(at) else f"{at:g}")
-    rows = found.assign(place=place).set_index(["key", "model", "place"])
+def comparison_tables(result: Result) -> Tables:
+    """Return the table to compare with another calibration: values, intervals and residuals."""
+    parameters = result.tables["parameters"]
+    place = parameters["place"].map(lambda number: "" if pd.isna(number) else f"{number:g}")
+    rows = parameters.assign(place=place).set_index(["key", "model", "place"])
     return {"parameters": rows[["value", "low", "high", "residual"]]}
 
 
 def repeat(folder: Path, meta: Meta) -> Request[CalibrationCell]:
-    """No request: the folder has digests of the files that were read, not the files.
+    """Refuse to repeat a calibration: its folder has digests of the files, and not the files.
 
     Raises:
         InputError: always; it names them.
@@ -350,18 +339,18 @@ STUDY: Study[CalibrationCell] = Study(
     stages=(lambda cell, outcomes: {_CELL: cell},),
     collect=lambda cell, outcomes: outcomes[_CELL].tables,
     stored=STORED,
-    texts={FRAGMENT: lambda result: fragments(_parameters(result))[FRAGMENT]},
-    files_in={MODELS: _of_models},
+    texts={FRAGMENT: lambda result: fragments(parameters_of_result(result))[FRAGMENT]},
+    files_in={MODELS_FOLDER: model_fragments},
     figures=lambda result: {"residuals": residuals_chart(result.tables["residuals"])},
-    compared=_compared,
+    compared=comparison_tables,
     one_figure=True,
-    parts=lambda result: text.parts(_parameters(result), result.meta["notes"]),
-    details=lambda result: text.details(_parameters(result), result.meta["notes"]),
-    exported=lambda result: text.details(_parameters(result), result.meta["notes"]),
-    as_json=_json,
+    parts=lambda result: text.parts(parameters_of_result(result), result.meta["notes"]),
+    details=lambda result: text.details(parameters_of_result(result), result.meta["notes"]),
+    exported=lambda result: text.details(parameters_of_result(result), result.meta["notes"]),
+    as_json=as_json,
     facts=lambda cell, outcomes, tables: {"notes": outcomes[_CELL].values["notes"]},
     says=CalibrationFacts,
-    faults=_faults,
+    faults=find_faults,
     again=f"{__name__}:repeat",
     versions=("numpy", "scipy", "pandas"),
     result=Calibration,

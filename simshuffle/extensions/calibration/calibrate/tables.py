@@ -50,18 +50,18 @@ MEASUREMENTS = Schema(
     }
 )
 """A row for each number that a tool printed."""
-_MEASURED = MEASUREMENTS.columns
+_MEASUREMENT_COLUMNS = MEASUREMENTS.columns
 RESIDUALS = Schema(
     {
-        "source": _MEASURED["source"],
+        "source": _MEASUREMENT_COLUMNS["source"],
         "line": count("line of the file; 0 for a value drawn from several"),
-        "tool": _MEASURED["tool"],
-        "operation": _MEASURED["operation"],
+        "tool": _MEASUREMENT_COLUMNS["tool"],
+        "operation": _MEASUREMENT_COLUMNS["operation"],
         "law": text("what was fitted"),
-        "ranks": _MEASURED["ranks"],
+        "ranks": _MEASUREMENT_COLUMNS["ranks"],
         "hosts": count("as in the measurements, or as the law took them", 1, empty=True),
         "nbytes": amount("as in the measurements; gradients of a model", empty=True),
-        "model": _MEASURED["model"],
+        "model": _MEASUREMENT_COLUMNS["model"],
         "unit": text("of measured and fitted", *DIMENSIONS),
         "measured": amount("what was measured"),
         "fitted": amount("what the law gives"),
@@ -72,7 +72,7 @@ RESIDUALS = Schema(
     }
 )
 """A row for each measured value that a law gives."""
-_OVER = {
+_SPAN_COLUMNS = {
     f"{name}_{end}": amount(
         f"{end}est {name.replace('_', ' ')}{f' ({dimension.unit})' if dimension else ''} that it"
         " was measured for; empty if that is no matter",
@@ -95,7 +95,7 @@ PARAMETERS = Schema(
         ),
         "high": amount("upper end of it", empty=True),
         "unit": text("of value, low and high; empty for a pure number", "", *DIMENSIONS),
-        **_OVER,
+        **_SPAN_COLUMNS,
         "residual": amount("mean of |fitted / measured - 1| over the rows", empty=True),
         "rows": count("measurements that it comes from"),
         "source": text("files and tool"),
@@ -110,7 +110,7 @@ STORED = {"parameters": PARAMETERS, "measurements": MEASUREMENTS, "residuals": R
 
 @dataclass(frozen=True)
 class MeasuredNumber:
-    """One measured number; attributes as in `MEASUREMENTS`."""
+    """A number that a tool measured; its attributes are the columns of `MEASUREMENTS`."""
 
     source: str
     line: int
@@ -140,6 +140,6 @@ class Note:
         return f"{self.source}: {self.text}"
 
 
-def as_table(rows: Iterable[MeasuredNumber]) -> pd.DataFrame:
-    """The rows as a table with the columns of `MEASUREMENTS`."""
+def measurements_table(rows: Iterable[MeasuredNumber]) -> pd.DataFrame:
+    """Return measured numbers as a table with the columns of `MEASUREMENTS`."""
     return pd.DataFrame([asdict(row) for row in rows], columns=list(MEASUREMENTS.columns))

@@ -1,5 +1,5 @@
-"""A calibration as text: its tables on a terminal, and the YAML fragment that a scenario
-includes."""
+"""A calibration as text: its tables on a terminal, and the YAML fragments that scenarios
+include."""
 
 from __future__ import annotations
 
@@ -12,64 +12,83 @@ from rich.table import Table
 
 from simshuffle.extensions.calibration.calibrate.findings import Parameter
 from simshuffle.job.scenario.calibrated import QUANTITIES, Calibrated
-from simshuffle.job.scenario.calibrated import format_quantity as shown_place
+from simshuffle.job.scenario.calibrated import format_quantity as format_span_end
 from simshuffle.report.console import new_table
 from simshuffle.spec.units import format_quantity, readable
 from simshuffle.version import __version__
 
 FRAGMENT = "calibration.yaml"
-MODELS = "models"
-"""Folder of what holds for one model only, where several were measured."""
+MODELS_FOLDER = "models"
+"""Folder of the fragments that hold for one model each, where several were measured."""
 
 
 def fragments(parameters: Sequence[Parameter]) -> dict[str, str]:
-    """All fragments by the path in the folder: `FRAGMENT`, and where several models were measured,
-    one more in `MODELS` with the step times of each."""
-    models = sorted({p.model for p in parameters if p.usable and p.model})
+    """Return the text of every fragment by its path in the folder.
+
+    `FRAGMENT` holds all parameters; where several models were measured, `MODELS_FOLDER` has one
+    more with the step times of each.
+    """
+    models = sorted(
+        {parameter.model for parameter in parameters if parameter.usable and parameter.model}
+    )
     if len(models) < 2:
-        return {FRAGMENT: as_yaml(parameters)}
-    out = {FRAGMENT: as_yaml([p for p in parameters if not (p.usable and p.model)])}
+        return {FRAGMENT: fragment_text(parameters)}
+    text_of_path = {
+        FRAGMENT: fragment_text(
+            [parameter for parameter in parameters if not (parameter.usable and parameter.model)]
+        )
+    }
     for model in models:
-        of = [p for p in parameters if p.usable and p.model == model]
-        out[f"{MODELS}/{model}.yaml"] = as_yaml(of)
-    return out
+        model_parameters = [
+            parameter for parameter in parameters if parameter.usable and parameter.model == model
+        ]
+        text_of_path[f"{MODELS_FOLDER}/{model}.yaml"] = fragment_text(model_parameters)
+    return text_of_path
 
 
-def as_yaml(parameters: Sequence[Parameter]) -> str:
-    """The fragment: ``values`` by dotted key, and in ``calibrated`` what is known of each. What no
-    scenario has a key for is a comment."""
-    usable = [p for p in parameters if p.usable]
+def fragment_text(parameters: Sequence[Parameter]) -> str:
+    """Return a fragment as YAML: ``values`` by dotted key, and facts about each in ``calibrated``.
+
+    Parameters that no scenario has a key for are comments.
+    """
+    usable = [parameter for parameter in parameters if parameter.usable]
     document = {
-        "values": {p.key: p.plain(p.value) for p in usable},
+        "values": {
+            parameter.key: parameter.value_in_scenario(parameter.value) for parameter in usable
+        },
         "calibrated": [
-            record(p).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+            record(parameter).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
             | {"confidence": 0.95}
-            for p in usable
+            for parameter in usable
         ],
     }
-    others = [
-        f"#   {p.key}: {shown(p, p.value)}{f' ({p.note})' if p.note else ''}"
-        for p in parameters
-        if not p.usable
+    comments = [
+        f"#   {parameter.key}: {readable_value(parameter, parameter.value)}"
+        + (f" ({parameter.note})" if parameter.note else "")
+        for parameter in parameters
+        if not parameter.usable
     ]
-    if others:
-        others.insert(0, "# Measured too, but a scenario has no key for it:")
-    head = (
+    if comments:
+        comments.insert(0, "# Measured too, but a scenario has no key for it:")
+    title = (
         f"# Written by simshuffle {__version__} calibrate. Name it under 'include:' in a scenario"
         " (docs/calibrate.md)."
     )
     body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
-    return "\n".join([head, *others, body])
+    return "\n".join([title, *comments, body])
 
 
 def record(parameter: Parameter) -> Calibrated:
-    """What the scenario keeps of a parameter."""
+    """Return the entry of ``calibrated`` in a scenario for a parameter."""
     return Calibrated(
         key=parameter.key,
-        value=parameter.plain(parameter.value),
-        low=parameter.plain(parameter.low),
-        high=parameter.plain(parameter.high),
-        over={name: [_place(name, end) for end in ends] for name, ends in parameter.over.items()},
+        value=parameter.value_in_scenario(parameter.value),
+        low=parameter.value_in_scenario(parameter.low),
+        high=parameter.value_in_scenario(parameter.high),
+        over={
+            name: [span_end_in_scenario(name, end) for end in span]
+            for name, span in parameter.over.items()
+        },
         residual=None if math.isnan(parameter.residual) else float(f"{parameter.residual:.3g}"),
         source=parameter.source,
         model=parameter.model,
@@ -77,70 +96,94 @@ def record(parameter: Parameter) -> Calibrated:
     )
 
 
-def _place(name: str, value: float) -> Any:
+def span_end_in_scenario(name: str, value: float) -> Any:
+    """Return an end of a span that a parameter was measured over, as a scenario writes it."""
     if dimension := QUANTITIES[name]:
         return format_quantity(value, dimension)
     return int(value) if value.is_integer() else value
 
 
-def shown(parameter: Parameter, value: Any) -> str:
-    """A value for people, with its unit; the points of a curve from the first to the last."""
+def readable_value(parameter: Parameter, value: Any) -> str:
+    """Return a value for people, with its unit; the points of a curve from the first to the
+    last."""
     if isinstance(value, tuple):
-        return " … ".join(shown(parameter, y) for y in (value[0][1], value[-1][1]))
+        return " … ".join(
+            readable_value(parameter, point_value) for point_value in (value[0][1], value[-1][1])
+        )
     return readable(value, parameter.dimension, 4) if parameter.dimension else f"{value:.4g}"
 
 
 def parts(parameters: Sequence[Parameter], notes: Sequence[str]) -> Iterator[Table | str]:
-    """Yield tables of what goes into a scenario, and how many notes -v adds."""
-    yield from _for_scenarios(parameters, places=False)
-    if said := _notes(parameters, notes):
-        yield f"{len(said)} notes on what was left out or assumed: -v prints them."
+    """Yield the tables of parameters for a scenario, and how many notes -v adds."""
+    yield from scenario_tables(parameters, with_spans=False)
+    if displayed_notes := list_notes(parameters, notes):
+        yield f"{len(displayed_notes)} notes on what was left out or assumed: -v prints them."
 
 
 def details(parameters: Sequence[Parameter], notes: Sequence[str]) -> Iterator[Table | str]:
-    """Yield the tables with where each value was measured, what no scenario has a key for, and
-    sentences on what was left out or assumed."""
-    yield from _for_scenarios(parameters, places=True)
-    if others := [p for p in parameters if not p.usable]:
-        yield _table("Measured too; a scenario has no key for it", others)
-    yield from _notes(parameters, notes)
+    """Yield all tables with the spans that parameters were measured over, and all notes.
+
+    They include parameters that no scenario has a key for.
+    """
+    yield from scenario_tables(parameters, with_spans=True)
+    if other_parameters := [parameter for parameter in parameters if not parameter.usable]:
+        yield parameters_table("Measured too; a scenario has no key for it", other_parameters)
+    yield from list_notes(parameters, notes)
 
 
-def _notes(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[str]:
-    """Return the notes on parameters of a scenario and on the whole, each once."""
-    of_keys = [f"{p.key}: {p.note}" for p in parameters if p.usable and p.note]
-    return [f"- {note}" for note in dict.fromkeys([*of_keys, *notes])]
+def list_notes(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[str]:
+    """Return the notes on parameters of a scenario and on all files, each once."""
+    parameter_notes = [
+        f"{parameter.key}: {parameter.note}"
+        for parameter in parameters
+        if parameter.usable and parameter.note
+    ]
+    return [f"- {note}" for note in dict.fromkeys([*parameter_notes, *notes])]
 
 
-def _for_scenarios(parameters: Sequence[Parameter], *, places: bool) -> Iterator[Table]:
-    """Yield a table for each model of what goes into a scenario."""
-    usable = [p for p in parameters if p.usable]
-    for model in sorted({p.model for p in usable}):
+def scenario_tables(parameters: Sequence[Parameter], *, with_spans: bool) -> Iterator[Table]:
+    """Yield a table for each model of the parameters for a scenario."""
+    usable = [parameter for parameter in parameters if parameter.usable]
+    for model in sorted({parameter.model for parameter in usable}):
         title = f"Parameters for a scenario{f' with {model}' if model else ''}"
-        yield _table(title, [p for p in usable if p.model == model], places=places)
+        yield parameters_table(
+            title,
+            [parameter for parameter in usable if parameter.model == model],
+            with_spans=with_spans,
+        )
 
 
-def _table(title: str, parameters: list[Parameter], *, places: bool = True) -> Table:
-    """Return a row for each parameter; with where it was measured if ``places``."""
+def parameters_table(title: str, parameters: list[Parameter], *, with_spans: bool = True) -> Table:
+    """Return a table with a row for each parameter; ``with_spans`` adds what it was measured
+    over."""
     table = new_table(title)
-    table.add_column("parameter", no_wrap=all(" " not in p.key for p in parameters))
+    table.add_column("parameter", no_wrap=all(" " not in parameter.key for parameter in parameters))
     for name in ("value", "95 % interval"):
         table.add_column(name, justify="right")
-    if places:
+    if with_spans:
         table.add_column("measured over")
     table.add_column("error", justify="right", no_wrap=True)
-    for p in parameters:
-        if p.low is None:
-            ends = "too few points" if p.rows else "-"
+    for parameter in parameters:
+        if parameter.low is None:
+            interval = "too few points" if parameter.rows else "-"
+        elif isinstance(parameter.value, tuple):
+            interval = "see the file"
         else:
-            curve = isinstance(p.value, tuple)
-            ends = "see the file" if curve else f"{shown(p, p.low)} to {shown(p, p.high)}"
-        over = [", ".join(_range(name, *ends_of) for name, ends_of in p.over.items())]
-        error = "-" if math.isnan(p.residual) else f"{p.residual:.1%}"
-        table.add_row(p.key, shown(p, p.value), ends, *(over if places else ()), error)
+            low = readable_value(parameter, parameter.low)
+            interval = f"{low} to {readable_value(parameter, parameter.high)}"
+        spans = ", ".join(format_span(name, *span) for name, span in parameter.over.items())
+        error = "-" if math.isnan(parameter.residual) else f"{parameter.residual:.1%}"
+        table.add_row(
+            parameter.key,
+            readable_value(parameter, parameter.value),
+            interval,
+            *([spans] if with_spans else []),
+            error,
+        )
     return table
 
 
-def _range(name: str, low: float, high: float) -> str:
-    ends = dict.fromkeys(shown_place(name, end) for end in (low, high))
-    return f"{name.replace('_', ' ')} {' to '.join(ends)}"
+def format_span(name: str, low: float, high: float) -> str:
+    """Return a quantity and the span that it had in the measurements, for people."""
+    end_texts = dict.fromkeys(format_span_end(name, end) for end in (low, high))
+    return f"{name.replace('_', ' ')} {' to '.join(end_texts)}"

@@ -5,15 +5,15 @@ B, with n bytes of gradients. The latency of the allreduce, and waiting for the 
 inside the second term: a log cannot tell them apart.
 
 Other jobs, and cold caches, only ever slow a run down. So the compute is the median over epochs on
-one GPU, and what p GPUs add is the difference of the `uncontended` times: the mean of the fastest
-quarter of the epochs.
+one GPU, and what p GPUs add is the difference of the `uncontended_time` times: the mean of the
+fastest quarter of the epochs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ import pandas as pd
 
 from simshuffle.extensions.calibration.calibrate.findings import (
     Findings,
+    FitBasis,
     Value,
-    groups,
+    describe_sources,
+    group_rows,
     mean_error,
-    sources,
 )
 from simshuffle.extensions.calibration.calibrate.fit import (
     Estimate,
@@ -33,23 +34,24 @@ from simshuffle.extensions.calibration.calibrate.fit import (
     relative_fit,
     variation,
 )
-from simshuffle.extensions.calibration.calibrate.laws import INTER, INTRA, OVER, RingSide
-from simshuffle.extensions.calibration.calibrate.storage import NO_INTERVAL, STORAGES
+from simshuffle.extensions.calibration.calibrate.laws import INTER, INTRA, MEASURED_OVER, RingSide
+from simshuffle.extensions.calibration.calibrate.storage import KEY_OF_STORAGE, NO_INTERVAL
 from simshuffle.spec.units import Dimension, readable
 
-BOUND = 0.5
+MIN_BANDWIDTH_SHARE = 0.5
 """A run whose allreduce would need a bus bandwidth below this share of the log's highest waits for
 its samples instead."""
-STEADY_FROM = 2
+FIRST_STEADY_EPOCH = 2
 """The first epoch that counts as steady: caches are cold before."""
-FLAT = 1.25
+MAX_FLAT_GROWTH = 1.25
 """A rate of samples that grows by less than this factor while the GPUs double does not grow."""
 
 
 @dataclass(frozen=True)
-class Network:
-    """What a log does not say about its model: the entry of the catalog that it trained, and how an
-    iteration divides."""
+class TrainedNetwork:
+    """Facts about a model that its log lacks: its entry of the catalog, and how an iteration
+    divides.
+    """
 
     name: str  # entry of the catalog of models
     gradient_nbytes: float  # bytes of gradients
@@ -58,231 +60,317 @@ class Network:
     update_s: float
 
 
-def training(
+def fit_epoch_log(
     rows: pd.DataFrame,
     used: pd.Series,
-    networks: Mapping[str, Network],
+    networks: Mapping[str, TrainedNetwork],
     gpus_per_host: int,
     epochs: str,
 ) -> Findings:
-    """Compute times, bus bandwidths, jitter and rate of opens.
+    """Fit compute times, bus bandwidths, jitter and rate of opens to an epoch log.
 
     Args:
-        rows, used: measurements, and which of them to fit; the others are predicted.
+        rows: measurements of iterations.
+        used: (rows,) which of them to fit; the others are predicted.
         networks: by the model's name in the log.
         gpus_per_host: for rows that do not say on how many hosts they ran.
         epochs: 'steady' for the second epoch and later ones, 'all' for all.
     """
-    out = Findings()
+    findings = Findings()
     if epochs == "steady":
-        steady = rows["epoch"] >= STEADY_FROM
-        rows, used = rows[steady], used[steady]
-    runs = _runs(rows, used, networks, gpus_per_host)
+        is_steady = rows["epoch"] >= FIRST_STEADY_EPOCH
+        rows, used = rows[is_steady], used[is_steady]
+    runs = summarize_runs(rows, used, networks, gpus_per_host)
     if runs.empty:
-        out.notes.append("epoch log: no steady epoch (from the second on); use --epochs all.")
-        return out
-    out.notes.append(
+        findings.notes.append("epoch log: no steady epoch (from the second on); use --epochs all.")
+        return findings
+    findings.notes.append(
         f"epoch log: {gpus_per_host} GPUs in a host where the log does not say (--gpus-per-host)."
     )
     for model, network in networks.items():
-        of = rows[(rows["model"] == model) & (rows["ranks"] == 1) & used]
-        several = runs[runs["model"].eq(model) & runs["ranks"].gt(1) & runs["used"]]
-        if len(of):
-            _step_times(out, of, network, bool(len(several) and several["bound"].all()))
-    fitted = runs[runs["used"] & runs["bus_bandwidth"].notna()]
+        single_gpu_rows = rows[(rows["model"] == model) & (rows["ranks"] == 1) & used]
+        multi_gpu_runs = runs[runs["model"].eq(model) & runs["ranks"].gt(1) & runs["used"]]
+        if len(single_gpu_rows):
+            is_bound = bool(len(multi_gpu_runs) and multi_gpu_runs["bound"].all())
+            add_step_times(findings, single_gpu_rows, network, is_bound)
+    fitted_runs = runs[runs["used"] & runs["bus_bandwidth"].notna()]
     for model in networks:
         if not (runs["model"].eq(model) & runs["ranks"].eq(1)).any():
-            out.notes.append(f"{model}: no run on one GPU that is fitted, so no allreduce either.")
-    for side, inside in ((INTRA, True), (INTER, False)):
-        here, there = ((of["hosts"] == 1) == inside for of in (fitted, runs))
-        _bandwidth(out, side, fitted[here], runs[there], rows)
-    _opens(out, runs[runs["used"]], rows)
-    _jitter(out, rows[used])
-    return out
+            findings.notes.append(
+                f"{model}: no run on one GPU that is fitted, so no allreduce either."
+            )
+    for side, is_inside_host in ((INTRA, True), (INTER, False)):
+        fitted_of_side = fitted_runs[(fitted_runs["hosts"] == 1) == is_inside_host]
+        runs_of_side = runs[(runs["hosts"] == 1) == is_inside_host]
+        add_bus_bandwidth(findings, side, fitted_of_side, runs_of_side, rows)
+    add_open_rate(findings, runs[runs["used"]], rows)
+    add_jitter(findings, rows[used])
+    return findings
 
 
-def uncontended(values: Floats) -> float:
-    """Mean of the fastest quarter, at least one."""
-    ordered = np.sort(values)
-    return float(ordered[: math.ceil(len(ordered) / 4)].mean())
+def uncontended_time(values: Floats) -> float:
+    """Return the mean of the fastest quarter of the values (s), at least one."""
+    ascending = np.sort(values)
+    return float(ascending[: math.ceil(len(ascending) / 4)].mean())
 
 
-def _step_times(out: Findings, rows: pd.DataFrame, network: Network, bound: bool) -> None:
-    """Forward and backward pass of a sample, 1:2 as in the catalog, from the median iteration on
-    one GPU.
+def add_step_times(
+    findings: Findings, rows: pd.DataFrame, network: TrainedNetwork, is_bound: bool
+) -> None:
+    """Add the forward and backward pass of a sample, from the median iteration on one GPU.
 
-    Where all runs on several GPUs wait for samples (``bound``), the one on a single GPU may, too;
-    the notes say so.
+    They are divided 1:2, as in the catalog. Where all runs on several GPUs wait for samples
+    (``is_bound``), the one on a single GPU may, too; the notes say so.
     """
-    if bound:
-        why = "all runs on several GPUs wait for samples; the one on one GPU may, too."
-        out.notes.append(f"{network.name}: {why}")
-    name, largest = network.name, rows["batch"].max()
-    for (batch,), of in groups(rows, "batch"):
-        values = of["seconds"].to_numpy(float)
-        median, ends = float(np.median(values)), median_interval(values)
-        about = of, mean_error(values, median), ["local_batch_size"]
-        for what, estimate in (
-            ("median", (median, *ends)),
-            ("uncontended", (uncontended(values), *NO_INTERVAL)),
+    if is_bound:
+        reason = "all runs on several GPUs wait for samples; the one on one GPU may, too."
+        findings.notes.append(f"{network.name}: {reason}")
+    name = network.name
+    largest_batch = rows["batch"].max()
+    for (batch,), batch_rows in group_rows(rows, "batch"):
+        values = batch_rows["seconds"].to_numpy(float)
+        median = float(np.median(values))
+        interval = median_interval(values)
+        basis = FitBasis(batch_rows, mean_error(values, median), ["local_batch_size"])
+        for statistic, estimate in (
+            ("median", (median, *interval)),
+            ("uncontended", (uncontended_time(values), *NO_INTERVAL)),
         ):
-            title = f"{name}: iteration on one GPU, {what}"
-            out.add(*about, "", estimate, Dimension.SECONDS, model=name, name=title)
-        out.compare(of, "iteration on one GPU", "s", values, np.full(len(of), median))
+            title = f"{name}: iteration on one GPU, {statistic}"
+            findings.add_parameter(basis, "", estimate, Dimension.SECONDS, model=name, name=title)
+        findings.add_residuals(
+            batch_rows, "iteration on one GPU", "s", values, np.full(len(batch_rows), median)
+        )
         if median <= network.update_s:
-            why = "an iteration takes less than the update of the catalog: no step times."
-            out.notes.append(f"{name}: {why}")
+            reason = "an iteration takes less than the update of the catalog: no step times."
+            findings.notes.append(f"{name}: {reason}")
             continue
         if rows["batch"].nunique() > 1:
-            why = f"several batch sizes on one GPU; the step times are of the largest, {largest}."
-            out.notes.append(f"{name}: {why}")
-        if batch == largest:
-            _passes(out, network, (median, *ends), int(batch), about)
+            findings.notes.append(
+                f"{name}: several batch sizes on one GPU; the step times are of the largest,"
+                f" {largest_batch}."
+            )
+        if batch == largest_batch:
+            add_passes(findings, network, (median, *interval), int(batch), basis)
 
 
-def _passes(
-    out: Findings,
-    network: Network,
+def add_passes(
+    findings: Findings,
+    network: TrainedNetwork,
     iteration: Estimate,
     batch: int,
-    about: tuple[pd.DataFrame, float, Sequence[str]],
+    basis: FitBasis,
 ) -> None:
-    """Forward pass, backward pass and update; of the median iteration and the ends of its
-    interval."""
+    """Add forward pass, backward pass and update, from the median iteration and its interval.
+
+    Args:
+        findings: gets three parameters.
+        network: the model that was trained.
+        iteration: s of the median iteration, and the ends of its interval.
+        batch: samples of the iteration.
+        basis: the iterations on one GPU.
+    """
     key = f"workload.model.accelerators.{network.accelerator}"
-    seconds = Dimension.SECONDS
-    note = f"of {readable(iteration[0], seconds)} less the update, split 1:2"
+    dimension = Dimension.SECONDS
+    note = f"of {readable(iteration[0], dimension)} less the update, split 1:2"
     for name, share in (("forward", 1 / 3), ("backward", 2 / 3)):
-        value, low, high = ((s - network.update_s) * share / batch for s in iteration)
+        value, low, high = (
+            (seconds_of_iteration - network.update_s) * share / batch
+            for seconds_of_iteration in iteration
+        )
         estimate = (value, low if low > 0 else math.nan, high)
-        out.add(*about, f"{key}.{name}", estimate, seconds, note, model=network.name)
-    rows, _, over = about
-    update = rows, math.nan, over, f"{key}.update", (network.update_s, *NO_INTERVAL), seconds
-    note, model = "from the catalog, not measured", network.name
-    out.add(*update, note, model=model, count=0, source="catalog")
+        findings.add_parameter(
+            basis, f"{key}.{name}", estimate, dimension, note, model=network.name
+        )
+    findings.add_parameter(
+        replace(basis, error=math.nan),
+        f"{key}.update",
+        (network.update_s, *NO_INTERVAL),
+        dimension,
+        "from the catalog, not measured",
+        model=network.name,
+        count=0,
+        source="catalog",
+    )
 
 
-def _runs(
-    rows: pd.DataFrame, used: pd.Series, networks: Mapping[str, Network], gpus_per_host: int
+def summarize_runs(
+    rows: pd.DataFrame, used: pd.Series, networks: Mapping[str, TrainedNetwork], gpus_per_host: int
 ) -> pd.DataFrame:
-    """A row for each model, batch and number of GPUs: its uncontended and median time, and the bus
-    bandwidth that it would mean."""
+    """Return a row for each model, batch and number of GPUs: its time, and its bus bandwidth.
+
+    Column ``best`` has the uncontended time (s), ``alone`` that of one GPU, and ``bus_bandwidth``
+    the bandwidth of an allreduce that takes their difference. ``bound`` says that a run waits for
+    samples.
+    """
     records: list[dict[str, Any]] = []
-    alone: dict[tuple[str, int], float] = {}
-    for (model, batch, ranks), of in groups(rows.assign(used=used), "model", "batch", "ranks"):
-        best = uncontended(of["seconds"].to_numpy(float))
+    single_gpu_seconds: dict[tuple[str, int], float] = {}
+    for (model, batch, ranks), run_rows in group_rows(
+        rows.assign(used=used), "model", "batch", "ranks"
+    ):
+        fastest_seconds = uncontended_time(run_rows["seconds"].to_numpy(float))
         if ranks == 1:
-            alone[model, batch] = best
-        first, nbytes = of.iloc[0], networks[model].gradient_nbytes
-        told = bool(of["hosts"].notna().all())
-        bus = 2 * (ranks - 1) / ranks * nbytes
-        single = alone.get((model, batch), math.nan)
+            single_gpu_seconds[model, batch] = fastest_seconds
+        first_row = run_rows.iloc[0]
+        nbytes = networks[model].gradient_nbytes
+        names_hosts = bool(run_rows["hosts"].notna().all())
+        bus_nbytes = 2 * (ranks - 1) / ranks * nbytes
+        single_seconds = single_gpu_seconds.get((model, batch), math.nan)
+        has_bandwidth = ranks > 1 and fastest_seconds > single_seconds
+        extra_seconds = fastest_seconds - single_seconds
         records.append(
             {
-                **{str(name): value for name, value in first.items()},
+                **{str(name): value for name, value in first_row.items()},
                 "line": 0,
-                "hosts": float(first["hosts"] if told else -(-ranks // gpus_per_host)),
+                "hosts": float(first_row["hosts"] if names_hosts else -(-ranks // gpus_per_host)),
                 "nbytes": nbytes,
-                "best": best,
-                "alone": single,
-                "bus": bus,
-                "bus_bandwidth": bus / (best - single) if ranks > 1 and best > single else math.nan,
+                "best": fastest_seconds,
+                "alone": single_seconds,
+                "bus": bus_nbytes,
+                "bus_bandwidth": bus_nbytes / extra_seconds if has_bandwidth else math.nan,
             }
         )
     runs = pd.DataFrame(records)
     if runs.empty:
         return runs
     best_of_side = runs[runs["used"]].groupby(runs["hosts"] == 1)["bus_bandwidth"].max()
-    limit = (runs["hosts"] == 1).map(best_of_side.to_dict()).astype(float) * BOUND
-    return runs.assign(bound=(runs["bus_bandwidth"] < limit) & (runs["ranks"] > 1))
+    best_of_run = (runs["hosts"] == 1).map(best_of_side.to_dict()).astype(float)
+    min_bandwidth = MIN_BANDWIDTH_SHARE * best_of_run
+    return runs.assign(bound=(runs["bus_bandwidth"] < min_bandwidth) & (runs["ranks"] > 1))
 
 
-def _bandwidth(
-    out: Findings, side: RingSide, fitted: pd.DataFrame, runs: pd.DataFrame, rows: pd.DataFrame
+def add_bus_bandwidth(
+    findings: Findings, side: RingSide, fitted: pd.DataFrame, runs: pd.DataFrame, rows: pd.DataFrame
 ) -> None:
-    """The bus bandwidth of one side: a point for each size of gradients, the best fit over its
-    scales."""
+    """Add the bus bandwidth of one side of the ring, with a point for each size of gradients.
+
+    A point is the best fit over the numbers of GPUs.
+
+    Args:
+        findings: gets the parameter, residuals and notes.
+        side: `INTRA` or `INTER`.
+        fitted: runs of that side that are fitted.
+        runs: all runs of that side.
+        rows: the measurements.
+    """
     for _, run in fitted[fitted["bound"]].iterrows():
-        out.notes.append(
+        findings.notes.append(
             f"{run['model']} on {run['ranks']} GPUs: waits for samples, and is left out of the"
             " allreduce, which would run at"
-            f" {readable(float(run['bus_bandwidth']), Dimension.BANDWIDTH, 3)}, below {BOUND:.0%}"
-            " of the log's highest."
+            f" {readable(float(run['bus_bandwidth']), Dimension.BANDWIDTH, 3)}, below"
+            f" {MIN_BANDWIDTH_SHARE:.0%} of the log's highest."
         )
     points: list[tuple[float, float, float, float]] = []
     measured, predicted = [np.empty(0)], [np.empty(0)]
-    taken = fitted[~fitted["bound"]]
-    for (nbytes,), of in groups(taken, "nbytes"):
-        extra = (of["best"] - of["alone"]).to_numpy(float)
-        fit = relative_fit(of[["bus"]].to_numpy(float), extra)
-        points.append((float(nbytes), *fit.inverse(0)))
-        measured.append(extra)
-        predicted.append(fit.fitted)
-        same = runs[(runs["nbytes"] == nbytes) & (runs["ranks"] > 1) & runs["alone"].notna()]
-        best, alone, bus = same[["best", "alone", "bus"]].to_numpy(float).T
-        used = (same["used"] & ~same["bound"] & same["bus_bandwidth"].notna()).to_numpy(bool)
-        law, model = f"iteration {side.name}", alone + bus * fit.value[0]
-        out.compare(same, law, "s", best, model, used)
+    unbound_runs = fitted[~fitted["bound"]]
+    for (nbytes,), size_runs in group_rows(unbound_runs, "nbytes"):
+        # t(p) - t(1) = 2 (p-1)/p n / B, with the bus bytes as the only factor
+        extra_seconds = (size_runs["best"] - size_runs["alone"]).to_numpy(float)
+        size_fit = relative_fit(size_runs[["bus"]].to_numpy(float), extra_seconds)
+        points.append((float(nbytes), *size_fit.inverse(0)))
+        measured.append(extra_seconds)
+        predicted.append(size_fit.fitted)
+        compared_runs = runs[
+            (runs["nbytes"] == nbytes) & (runs["ranks"] > 1) & runs["alone"].notna()
+        ]
+        best_seconds, single_gpu_seconds, bus_nbytes = (
+            compared_runs[["best", "alone", "bus"]].to_numpy(float).T
+        )
+        is_used = (
+            compared_runs["used"] & ~compared_runs["bound"] & compared_runs["bus_bandwidth"].notna()
+        ).to_numpy(bool)
+        predicted_seconds = single_gpu_seconds + bus_nbytes * size_fit.value[0]
+        findings.add_residuals(
+            compared_runs,
+            f"iteration {side.name}",
+            "s",
+            best_seconds,
+            predicted_seconds,
+            used=is_used,
+        )
     if not points:
         return
     error = mean_error(np.concatenate(measured), np.concatenate(predicted))
     note = "latency and waiting for the slowest rank are inside"
     sizes, *estimate = zip(*points, strict=True)
-    shaped: tuple[Value, Value, Value] = points[0][1:]
+    curve_estimate: tuple[Value, Value, Value] = points[0][1:]
     if len(sizes) > 1:  # a curve over the size of the gradients
         value, low, high = (tuple(zip(sizes, ends, strict=True)) for ends in estimate)
-        shaped = value, low, high
-    files = sources(rows[rows["model"].isin(set(taken["model"]))])
-    found = taken, error, OVER, side.bandwidth, shaped, Dimension.BANDWIDTH, note
-    out.add(*found, source=files)
+        curve_estimate = value, low, high
+    files = describe_sources(rows[rows["model"].isin(set(unbound_runs["model"]))])
+    findings.add_parameter(
+        FitBasis(unbound_runs, error, MEASURED_OVER),
+        side.bandwidth,
+        curve_estimate,
+        Dimension.BANDWIDTH,
+        note,
+        source=files,
+    )
 
 
-def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
-    """The rate of opens: of runs that wait for samples, if twice the GPUs do not read faster; else
-    only the highest rate that was seen."""
-    bound = runs[runs["bound"] & (runs["hosts"] > 1)]
-    if bound.empty:
-        out.notes.append("epoch log: no run between hosts waits for samples: no rate of opens.")
+def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
+    """Add the rate of opens: of runs that wait for samples, if twice the GPUs do not read faster.
+
+    Else only the highest rate that was measured is added, under a name for people.
+    """
+    bound_runs = runs[runs["bound"] & (runs["hosts"] > 1)]
+    if bound_runs.empty:
+        findings.notes.append(
+            "epoch log: no run between hosts waits for samples: no rate of opens."
+        )
         return
-    rates = bound.assign(rate=bound["ranks"] * bound["batch"] / bound["best"])
-    lower = False
-    for _, of in groups(rates, "model"):
-        last = of.iloc[int(of["ranks"].to_numpy().argmax())]
-        before = of[of["ranks"] * 2 <= last["ranks"]]
-        if len(before) and last["rate"] < FLAT * before["rate"].max():
-            flat = of[of["rate"] * FLAT >= before["rate"].max()]
+    rates = bound_runs.assign(rate=bound_runs["ranks"] * bound_runs["batch"] / bound_runs["best"])
+    is_lower_bound = False
+    for _, model_runs in group_rows(rates, "model"):
+        largest_run = model_runs.iloc[int(model_runs["ranks"].to_numpy().argmax())]
+        smaller_runs = model_runs[model_runs["ranks"] * 2 <= largest_run["ranks"]]
+        if len(smaller_runs) and largest_run["rate"] < MAX_FLAT_GROWTH * smaller_runs["rate"].max():
+            flat_runs = model_runs[
+                model_runs["rate"] * MAX_FLAT_GROWTH >= smaller_runs["rate"].max()
+            ]
             break
     else:
-        flat, lower = rates.nlargest(1, "rate"), True
-    model, value = str(flat["model"].iloc[0]), float(flat["rate"].max())
-    taken = rows[(rows["model"] == model) & rows["ranks"].isin(set(flat["ranks"]))]
-    about = taken, mean_error(flat["rate"].to_numpy(float), value), ["clients"]
+        flat_runs, is_lower_bound = rates.nlargest(1, "rate"), True
+    model = str(flat_runs["model"].iloc[0])
+    max_rate = float(flat_runs["rate"].max())
+    flat_rows = rows[(rows["model"] == model) & rows["ranks"].isin(set(flat_runs["ranks"]))]
+    error = mean_error(flat_runs["rate"].to_numpy(float), max_rate)
     note = f"{model}: one file a sample; runs that wait for samples, and more GPUs do not help"
     name = ""
-    if lower:
+    if is_lower_bound:
         note = f"{model}: a lower bound of the rate of opens: it still rises with the GPUs"
         name = "rate of samples of runs that wait for them"
-    key, frequency = f"{STORAGES['pfs']}.open_rate", Dimension.FREQUENCY
-    out.add(*about, key, (value, *NO_INTERVAL), frequency, note, name=name)
+    findings.add_parameter(
+        FitBasis(flat_rows, error, ["clients"]),
+        f"{KEY_OF_STORAGE['pfs']}.open_rate",
+        (max_rate, *NO_INTERVAL),
+        Dimension.FREQUENCY,
+        note,
+        name=name,
+    )
 
 
-def _jitter(out: Findings, rows: pd.DataFrame) -> None:
-    """Jitter of an iteration, where the log has a line for each; else how much the epochs of one
-    GPU vary, which is not the same."""
-    alone = rows[rows["ranks"] == 1]
-    for (model,), of in groups(alone, "model"):
-        single = of[of["count"] == 1]
-        taken = single if len(single) > 2 else of
-        estimate = variation(taken["seconds"].to_numpy(float))
+def add_jitter(findings: Findings, rows: pd.DataFrame) -> None:
+    """Add the jitter of an iteration, where the log has a line for each iteration.
+
+    Else the variation between the epochs of one GPU is added for comparison; it is no jitter.
+    """
+    single_gpu_rows = rows[rows["ranks"] == 1]
+    for (model,), model_rows in group_rows(single_gpu_rows, "model"):
+        iteration_rows = model_rows[model_rows["count"] == 1]
+        jitter_rows = iteration_rows if len(iteration_rows) > 2 else model_rows
+        estimate = variation(jitter_rows["seconds"].to_numpy(float))
         if not math.isfinite(estimate[0]):
-            out.notes.append(f"{model}: too few epochs on one GPU for the jitter.")
+            findings.notes.append(f"{model}: too few epochs on one GPU for the jitter.")
             continue
         name = note = ""
-        if len(single) < 3 or alone["model"].nunique() > 1:
-            name = f"{model}: variation between {'iterations' if len(single) > 2 else 'epochs'}"
+        if len(iteration_rows) < 3 or single_gpu_rows["model"].nunique() > 1:
+            varying = "iterations" if len(iteration_rows) > 2 else "epochs"
+            name = f"{model}: variation between {varying}"
             note = (
                 "for comparison only: an epoch averages over its iterations; log each iteration for"
                 " workload.jitter.compute"
             )
-        about = taken, math.nan, ["local_batch_size"], "workload.jitter.compute"
-        out.add(*about, estimate, None, note, name=name)
+        basis = FitBasis(jitter_rows, math.nan, ["local_batch_size"])
+        key = "workload.jitter.compute"
+        findings.add_parameter(basis, key, estimate, None, note, name=name)

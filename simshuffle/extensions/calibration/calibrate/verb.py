@@ -1,4 +1,5 @@
-"""What ``simshuffle machine calibrate`` is asked: which measurements, and how to read them."""
+"""The verb ``simshuffle machine calibrate``, and its options: measurements, and how to read
+them."""
 
 from __future__ import annotations
 
@@ -86,10 +87,11 @@ class CalibrationOptions(Options):
     ] = "pfs"
 
 
-def _fragments(result: Result, folder: Path, options: CalibrationOptions) -> Iterable[str]:
-    from simshuffle.extensions.calibration.calibrate.text import FRAGMENT, MODELS  # noqa: PLC0415 - YAML
+def describe_fragments(result: Result, folder: Path, options: CalibrationOptions) -> Iterable[str]:
+    """Yield where the fragments lie, for scenarios to include."""
+    from simshuffle.extensions.calibration.calibrate.text import FRAGMENT, MODELS_FOLDER  # noqa: PLC0415 - YAML
 
-    for name in (FRAGMENT, *(f"{MODELS}/{name}" for name in result.files_in[MODELS])):
+    for name in (FRAGMENT, *(f"{MODELS_FOLDER}/{name}" for name in result.files_in[MODELS_FOLDER])):
         yield f"Include in a scenario: {folder / name}"
 
 
@@ -107,6 +109,6 @@ VERBS = (
         function="calibrate",
         noun="calibration",
         done="fitted",
-        after=_fragments,
+        after=describe_fragments,
     ),
 )

@@ -1,4 +1,4 @@
-"""What this host is measured to cost or to reach, as fragments that a scenario includes."""
+"""Measure what samples and storage cost this host, as fragments that a scenario includes."""
 
 from simshuffle.extensions.calibration.probe.samples import probe
 

@@ -1,24 +1,22 @@
-"""What a file system gives one host: files that it opens and bytes that it reads a second, by how
-many readers there are, past the page cache of the host. A scenario includes the fragment.
+"""Measure what a file system gives one host, as a fragment that a scenario includes.
 
-Nothing is touched but a new folder inside the one that is named, which goes away in the end,
-whatever happens. Bytes and seconds are bounded.
+It counts the files that the host opens and the bytes that it reads in a second, by the number of
+readers, past the page cache of the host. Nothing is touched but a new folder inside the one that
+is named, which goes away in the end, whatever happens. Bytes and seconds are bounded.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 import random
 import shutil
 import signal
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,303 +24,279 @@ import numpy as np
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.calibration.probe.samples import Clock
-from simshuffle.spec.fragment import FragmentEntry, fragment_text
+from simshuffle.extensions.calibration.probe.storage_rates import READERS, StorageRates
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.server import handle_signals, interrupt
-from simshuffle.version import __version__
 
-READERS = (1, 2, 4, 8)
-"""Threads that read at once."""
 ROUNDS = 5
 """Measurements of each number of readers, of which the median counts: the true median lies between
 the lowest and the highest with probability 1 - 2^(1-5) = 0.94."""
-SMALL, MOST_SMALL = 4096, 4000
+SMALL_NBYTES, MAX_SMALL_FILES = 4096, 4000
 """Bytes of a small file, so few that its latency is all, and how many there are at most."""
-BLOCK = 4 << 20
+BLOCK_NBYTES = 4 << 20
 """Bytes of a read or write of the large file."""
-WRITING = 0.2
+WRITING_SHARE = 0.2
 """Share of the time that writing small files may take, and the same for the large one."""
-LEAST_NBYTES = 64e6
+MIN_NBYTES = 64e6
 """Of which the large file has a block for each reader."""
-SHARED = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "fuse", "cifs", "9p", "panfs", "wekafs")
+SHARED_FILE_SYSTEMS = (
+    "nfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "fuse",
+    "cifs",
+    "9p",
+    "panfs",
+    "wekafs",
+)
 """What the names of file systems begin with that many hosts share; others are a host's own."""
-CACHED = 0.5
-"""Least share of the bytes that must come from the device of a local file system."""
 _SOURCE = "probe --storage"
-
-
-@dataclass(frozen=True)
-class StorageRates:
-    """What was measured: of each number of readers the rates of all rounds."""
-
-    place: str  # file system and where it is mounted
-    shared: bool  # whether it is one that many hosts share
-    opened: Mapping[int, Sequence[float]]  # small files opened, read and closed a second
-    read: Mapping[int, Sequence[float]]  # bytes/s of the large file
-    created: float  # small files created, written and synchronised a second
-    written: float  # bytes/s of the large file, synchronised
-    counts: tuple[int, float]  # small files, and bytes of the large file
-    # share of the bytes that came from the device; None if the kernel does not count it
-    from_device: float | None
-
-    def to_yaml(self) -> str:
-        """The fragment for a scenario."""
-        small, nbytes = self.counts
-        host = platform.node() or "a host"
-        source = (
-            f"simshuffle {__version__} probe --storage on {host}, {self.place}:"
-            f" {small} files of 4 KiB and one of {readable(nbytes, Dimension.NBYTES, 3)}, medians"
-            f" of {len(self.opened[READERS[0]])} rounds with"
-            f" {', '.join(map(str, self.opened))} readers, out of the page cache"
-        )
-        created = readable(self.created, Dimension.FREQUENCY, 3)
-        comments = [f"Measured too: {created} files created, written and synchronised."]
-        if self.from_device is not None and self.from_device < CACHED:
-            comments.append(
-                f"Beware: of what was read {self.from_device:.0%} came from a device, the rest from"
-                " a cache or from memory."
-            )
-        comments.append(
-            "Caches of servers and devices may have answered: all was written just now."
-        )
-        return fragment_text(source, self._entries(), comments)
-
-    def _entries(self) -> list[FragmentEntry]:
-        tier = "parallel_file_system" if self.shared else "ssd"
-        rate, opens = Dimension.BANDWIDTH, Dimension.FREQUENCY
-        best, most = _best(self.read), _best(self.opened)
-        of_reads, of_opens = (
-            f"the highest, with {n} reader{'s' * (n > 1)}{self._rising(rates)}"
-            for n, rates in ((best, self.read), (most, self.opened))
-        )
-        alone = self.opened[READERS[0]]
-        latency = [1 / value for value in alone]
-        key = f"cluster.{tier}"
-        written = FragmentEntry(
-            f"{key}.write_bandwidth", readable(self.written, rate), "of one writer, synchronised"
-        )
-        entries = [
-            _entry(f"{key}.latency", latency, Dimension.SECONDS, "open, read, close; one reader"),
-            _entry(f"{key}.read_bandwidth", self.read[best], rate, of_reads, self.read),
-            written,
-        ]
-        if self.shared:
-            return [
-                _entry(f"{key}.open_rate", self.opened[most], opens, of_opens, self.opened),
-                *entries,
-                _entry(f"{key}.client_bandwidth", self.read[best], rate, of_reads, self.read),
-            ]
-        curve = {n: readable(float(np.median(of)), opens) for n, of in self.opened.items()}
-        points = {"points": curve}
-        over = {"over": _over(self.opened)}
-        return [
-            *entries,
-            FragmentEntry(f"{key}.iops", points, "open, read, close, by readers", over),
-        ]
-
-    def _rising(self, rates: Mapping[int, Sequence[float]]) -> str:
-        """What to add where more readers, or hosts, might get more."""
-        *_, before, last = [float(np.median(of)) for of in rates.values()]
-        if last > 1.1 * before:
-            return "; it still rises, so a lower bound"
-        return "; of one host, so a lower bound" if self.shared else ""
-
-
-def _best(rates: Mapping[int, Sequence[float]]) -> int:
-    return max(rates, key=lambda readers: float(np.median(rates[readers])))
-
-
-def _over(rates: Mapping[int, object]) -> dict[str, list[int]]:
-    return {"hosts": [1, 1], "clients": [min(rates), max(rates)]}
-
-
-def _entry(
-    key: str,
-    values: Sequence[float],
-    dimension: Dimension,
-    note: str,
-    rates: Mapping[int, object] | None = None,
-) -> FragmentEntry:
-    """The median of what was measured, with its ends from three values on."""
-    low, middle, high = (readable(float(of), dimension) for of in np.quantile(values, [0, 0.5, 1]))
-    known: dict[str, object] = {}
-    if len(values) > 2:
-        known = {"low": low, "high": high, "confidence": round(1 - 2.0 ** (1 - len(values)), 4)}
-    return FragmentEntry(key, middle, note, known | {"over": _over(rates or {1: None})})
 
 
 def probe_storage(
     folder: Path, nbytes: float = 1e9, seconds: float = 30.0, *, clock: Clock = time.perf_counter
 ) -> StorageRates:
-    """Measure the file system of a folder for about so many ``seconds``, with at most ``nbytes``
-    bytes, in a new folder there that is removed in the end. Raises an InputError if it cannot be
-    written to, less than twice as many bytes are free, or they are too few."""
-    if nbytes < LEAST_NBYTES:
-        least, given = (readable(of, Dimension.NBYTES, 3) for of in (LEAST_NBYTES, nbytes))
-        refuse("--limit", f"must be at least {least}", given, "For example 1GB.", _SOURCE)
+    """Measure the file system of a folder, in a new folder there that is removed in the end.
+
+    Args:
+        folder: a folder on the file system.
+        nbytes: bytes written at most.
+        seconds: about how long to measure (s).
+        clock: returns the time (s).
+
+    Raises:
+        InputError: the folder cannot be written to, less than twice as many bytes are free, or they
+            are too few.
+    """
+    if nbytes < MIN_NBYTES:
+        rule = f"must be at least {readable(MIN_NBYTES, Dimension.NBYTES, 3)}"
+        size = readable(nbytes, Dimension.NBYTES, 3)
+        refuse("--limit", rule, size, "For example 1GB.", _SOURCE)
     if not folder.is_dir():
-        _refuse("must be a folder", str(folder), "Name one on the file system to be measured.")
-    free = shutil.disk_usage(folder).free
-    if free < 2 * nbytes:
-        value = f"{readable(free, Dimension.NBYTES, 3)} free"
+        remedy = "Name one on the file system to be measured."
+        refuse_folder("must be a folder", str(folder), remedy)
+    free_nbytes = shutil.disk_usage(folder).free
+    if free_nbytes < 2 * nbytes:
+        value = f"{readable(free_nbytes, Dimension.NBYTES, 3)} free"
         rule = f"must have twice the {readable(nbytes, Dimension.NBYTES, 3)} of --limit free"
-        _refuse(rule, value, "Give a smaller --limit, or another folder.")
+        refuse_folder(rule, value, "Give a smaller --limit, or another folder.")
     try:
         with (
             handle_signals(interrupt, signal.SIGTERM, signal.SIGHUP),
             tempfile.TemporaryDirectory(prefix="simshuffle-probe-", dir=folder) as scratch,
         ):
-            return _measured(Path(scratch), nbytes, seconds, clock)
+            return measure_rates(Path(scratch), nbytes, seconds, clock)
     except OSError as error:
         rule = f"cannot be measured: {error.strerror or error}"
-        _refuse(rule, str(error.filename or folder), "Name a folder that can be written to.")
+        refuse_folder(rule, str(error.filename or folder), "Name a folder that can be written to.")
 
 
-def _refuse(rule: str, value: str, remedy: str) -> NoReturn:
+def refuse_folder(rule: str, value: str, remedy: str) -> NoReturn:
+    """Raise the InputError of a folder that cannot be measured."""
     refuse("--storage", rule, value, remedy, _SOURCE)
 
 
-def _measured(scratch: Path, nbytes: float, seconds: float, clock: Clock) -> StorageRates:
+def measure_rates(scratch: Path, nbytes: float, seconds: float, clock: Clock) -> StorageRates:
+    """Write a large file and small ones, and read them by each number of readers.
+
+    Args:
+        scratch: an empty folder on the file system to be measured.
+        nbytes: bytes written at most.
+        seconds: about how long to measure (s).
+        clock: returns the time (s).
+    """
     begin = clock()
-    data = random.Random(0).randbytes(BLOCK)  # noqa: S311 - so that nothing is compressed
-    most = min(MOST_SMALL, int(nbytes / 4 / SMALL))
-    files, created = _create(scratch, most, data[:SMALL], begin + WRITING * seconds, clock)
-    large = scratch / "large"
-    until = clock() + WRITING * seconds
-    size, written = _write(large, nbytes - len(files) * SMALL, data, until, clock)
-    before, asked = _from_device(), 0.0
-    opened: dict[int, list[float]] = defaultdict(list)
-    read: dict[int, list[float]] = defaultdict(list)
-    each = max(begin + seconds - clock(), 0.0) / (2 * ROUNDS * len(READERS))
+    data = random.Random(0).randbytes(BLOCK_NBYTES)  # noqa: S311 - so that nothing is compressed
+    max_files = min(MAX_SMALL_FILES, int(nbytes / 4 / SMALL_NBYTES))
+    files, create_rate = create_files(
+        scratch, max_files, data[:SMALL_NBYTES], begin + WRITING_SHARE * seconds, clock
+    )
+    large_file = scratch / "large"
+    write_deadline = clock() + WRITING_SHARE * seconds
+    file_nbytes, write_bandwidth = write_file(
+        large_file, nbytes - len(files) * SMALL_NBYTES, data, write_deadline, clock
+    )
+    device_nbytes_before = count_device_nbytes()
+    read_nbytes = 0.0
+    open_rates: dict[int, list[float]] = defaultdict(list)
+    read_bandwidths: dict[int, list[float]] = defaultdict(list)
+    seconds_of_round = max(begin + seconds - clock(), 0.0) / (2 * ROUNDS * len(READERS))
     order = random.Random(1)  # noqa: S311
     for _ in range(ROUNDS):
         for readers in READERS:
             order.shuffle(files)
             shares = [files[reader::readers] for reader in range(readers)]
-            count, took = _together(shares, _read_small, each, clock)
-            opened[readers].append(count / took)
-            offsets = range(0, size, BLOCK)
+            count, open_seconds = read_concurrently(
+                shares, read_small_file, seconds_of_round, clock
+            )
+            open_rates[readers].append(count / open_seconds)
+
+            offsets = range(0, file_nbytes, BLOCK_NBYTES)
             stripes = [
-                [(large, offset) for offset in part] for part in np.array_split(offsets, readers)
+                [(large_file, offset) for offset in offsets_of_reader]
+                for offsets_of_reader in np.array_split(offsets, readers)
             ]
-            got, lasted = _together(stripes, _read_block, each, clock)
-            read[readers].append(got / lasted)
-            asked += count * SMALL + got
-    after = _from_device()
-    share = None if before is None or after is None else (after - before) / asked
-    place, shared = _mounted(scratch)
+            nbytes_of_round, read_seconds = read_concurrently(
+                stripes, read_block, seconds_of_round, clock
+            )
+            read_bandwidths[readers].append(nbytes_of_round / read_seconds)
+            read_nbytes += count * SMALL_NBYTES + nbytes_of_round
+
+    device_nbytes_after = count_device_nbytes()
+    mount, is_shared = find_mount(scratch)
+    device_share = None
+    if not (is_shared or device_nbytes_before is None or device_nbytes_after is None):
+        device_share = (device_nbytes_after - device_nbytes_before) / read_nbytes
     return StorageRates(
-        place, shared, opened, read, created, written, (len(files), size), None if shared else share
+        mount=mount,
+        is_shared=is_shared,
+        open_rates=open_rates,
+        read_bandwidths=read_bandwidths,
+        create_rate=create_rate,
+        write_bandwidth=write_bandwidth,
+        counts=(len(files), file_nbytes),
+        device_share=device_share,
     )
 
 
-def _create(
-    folder: Path, most: int, data: bytes, until: float, clock: Clock
+def create_files(
+    folder: Path, max_files: int, data: bytes, deadline: float, clock: Clock
 ) -> tuple[list[Path], float]:
-    """Small files, at least one for each reader and at most so many, and how many were made a
-    second; stops at the time ``until``."""
+    """Create small files until ``deadline``; return their paths, and the files made in a second.
+
+    At least one is made for each reader, and at most ``max_files``.
+    """
     files: list[Path] = []
     begin = clock()
-    while len(files) < most and (len(files) < max(READERS) or clock() < until):
+    while len(files) < max_files and (len(files) < max(READERS) or clock() < deadline):
         path = folder / str(len(files))
-        descriptor = _open_new(path)
+        descriptor = open_new_file(path)
         try:
             os.write(descriptor, data)
             os.fsync(descriptor)
-            _forget(descriptor, 0, 0)
+            drop_from_cache(descriptor, 0, 0)
         finally:
             os.close(descriptor)
         files.append(path)
     return files, len(files) / (clock() - begin)
 
 
-def _write(path: Path, nbytes: float, data: bytes, until: float, clock: Clock) -> tuple[int, float]:
-    """A large file of at most so many bytes, and the bytes written a second; stops at the time
-    ``until``."""
-    size, begin = 0, clock()
-    descriptor = _open_new(path)
+def write_file(
+    path: Path, nbytes: float, data: bytes, deadline: float, clock: Clock
+) -> tuple[int, float]:
+    """Write a large file until ``deadline``; return its bytes, and the bytes written in a second.
+
+    It has at least a block for each reader, and at most ``nbytes`` bytes.
+    """
+    size = 0
+    min_nbytes = BLOCK_NBYTES * max(READERS)
+    begin = clock()
+    descriptor = open_new_file(path)
     try:
-        while size + BLOCK <= nbytes and (size < BLOCK * max(READERS) or clock() < until):
+        while size + BLOCK_NBYTES <= nbytes and (size < min_nbytes or clock() < deadline):
             size += os.write(descriptor, data)
-            if size % (4 * BLOCK) == 0:  # not at the end alone: that might take longer than all
+            # not at the end alone: that might take longer than all
+            if size % (4 * BLOCK_NBYTES) == 0:
                 os.fsync(descriptor)
         os.fsync(descriptor)
-        took = clock() - begin
-        _forget(descriptor, 0, 0)
+        seconds = clock() - begin
+        drop_from_cache(descriptor, 0, 0)
     finally:
         os.close(descriptor)
-    return size, size / took
+    return size, size / seconds
 
 
-def _open_new(path: Path) -> int:
-    """Open a file that is not there yet."""
+def open_new_file(path: Path) -> int:
+    """Create and open a file for writing; return its descriptor. It must not exist yet."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
-def _forget(descriptor: int, offset: int, nbytes: int) -> None:
-    """Let the page cache give up what it has of a file (of 0 bytes: all of it)."""
+def drop_from_cache(descriptor: int, offset: int, nbytes: int) -> None:
+    """Drop ``nbytes`` of a file from the page cache, from ``offset`` on; 0 stands for all bytes."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, nbytes, os.POSIX_FADV_DONTNEED)
 
 
-def _read_small(path: Path) -> int:
+def read_small_file(path: Path) -> int:
+    """Open and read a small file, and drop it from the page cache; return 1, for one file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.read(descriptor, SMALL)
-        _forget(descriptor, 0, 0)
+        os.read(descriptor, SMALL_NBYTES)
+        drop_from_cache(descriptor, 0, 0)
     finally:
         os.close(descriptor)
     return 1
 
 
-def _read_block(place: tuple[Path, int]) -> int:
-    path, offset = place
+def read_block(block: tuple[Path, int]) -> int:
+    """Read a block of a file, and drop it from the page cache; return the bytes that were read.
+
+    Args:
+        block: path of the file, and offset of the block.
+    """
+    path, offset = block
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        count = len(os.pread(descriptor, BLOCK, offset))
-        _forget(descriptor, offset, BLOCK)
+        count = len(os.pread(descriptor, BLOCK_NBYTES, offset))
+        drop_from_cache(descriptor, offset, BLOCK_NBYTES)
     finally:
         os.close(descriptor)
     return count
 
 
-def _together(
+def read_concurrently(
     shares: Sequence[Sequence[object]], read: Callable[..., int], limit: float, clock: Clock
 ) -> tuple[int, float]:
-    """Let a reader for each of ``shares`` read what is in it, for at most ``limit`` s, but one
-    thing in any case; returns what ``read`` returned in sum, and the seconds."""
+    """Read each share with a thread of its own; return the sum of what ``read`` returned, and the
+    seconds.
+
+    Args:
+        shares: for each reader the things to read.
+        read: reads one thing; returns files or bytes.
+        limit: s after which a reader stops; it reads at least one thing.
+        clock: returns the time (s).
+    """
     begin = clock()
 
-    def one(share: Sequence[object]) -> int:
-        got = 0
-        for each in share:
-            got += read(each)
+    def read_share(share: Sequence[object]) -> int:
+        """Read a share until it ends or the limit is over; return the sum of what ``read``
+        returned.
+        """
+        total = 0
+        for target in share:
+            total += read(target)
             if clock() >= begin + limit:
                 break
-        return got
+        return total
 
     if len(shares) == 1:
-        return one(shares[0]), clock() - begin
+        return read_share(shares[0]), clock() - begin
     with ThreadPoolExecutor(len(shares)) as pool:
-        got = sum(pool.map(one, shares))
-    return got, clock() - begin
+        total = sum(pool.map(read_share, shares))
+    return total, clock() - begin
 
 
-def _from_device() -> int | None:
-    """Bytes that this process had from devices so far; None if the kernel does not count them."""
+def count_device_nbytes() -> int | None:
+    """Return the bytes that this process read from devices; None if the kernel does not count
+    them.
+    """
     with suppress(OSError):
         lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), None)
     return None
 
 
-def _mounted(folder: Path) -> tuple[str, bool]:
-    """Which file system a folder is on, and whether many hosts share it."""
-    found = ("", "")
+def find_mount(folder: Path) -> tuple[str, bool]:
+    """Return the file system and mount point of a folder, and whether many hosts share it."""
+    mount = ("", "")
     with suppress(OSError):
         for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-            _, at, kind, *_ = line.split()
-            if folder.resolve().is_relative_to(at) and len(at) >= len(found[0]):
-                found = at, kind
-    at, kind = found
-    return f"{kind or 'file system'} at {at or folder.parent}", kind.startswith(SHARED)
+            _, mount_point, kind, *_ = line.split()
+            if folder.resolve().is_relative_to(mount_point) and len(mount_point) >= len(mount[0]):
+                mount = mount_point, kind
+    mount_point, kind = mount
+    return f"{kind or 'file system'} at {mount_point or folder.parent}", kind.startswith(
+        SHARED_FILE_SYSTEMS
+    )

@@ -1,2 +1,1 @@
-"""Predicted against measured: every published number in ``validation/`` beside what the simulator
-says."""
+"""Compare predictions with measurements: every published number in ``validation/``."""

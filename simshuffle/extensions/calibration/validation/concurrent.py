@@ -1,4 +1,4 @@
-"""Jobs of a log that ran at the same time, as a scenario with jobs, and the epochs of each."""
+"""Simulate concurrent jobs of a log, as a scenario with jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import mean, median
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.extensions.calibration.validation.answers import load
+from simshuffle.extensions.calibration.validation.answers import load_with_values
 from simshuffle.fabric.allreduce import Nccl
 from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.scenario.scenario import Scenario
@@ -18,20 +18,20 @@ from simshuffle.job.sim.jobs import simulate_jobs
 from simshuffle.report import report
 from simshuffle.spec.library import shipped_folder
 
-FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
-PLATEAU = 1.03
-STAMP = "%Y-%m-%d-%H-%M-%S"
-THINNED = 16
+NUM_FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
+MAX_STEADY_FACTOR = 1.03
+TIME_FORMAT = "%Y-%m-%d-%H-%M-%S"
+THINNING = 16
 """An evening has one of so many samples and begins so many times as early, and what an epoch takes
 counts so many times: nothing changes where jobs share servers in a steady way. Mean epochs of 22
 January, AlexNet on 4 to 256 GPUs, differ by at most 0.4 % from those of the whole evening."""
-FEWEST = 10
+MIN_ITERATIONS = 10
 """Iterations of a thinned epoch, below which the iterations are made smaller in place of fewer."""
 
 
 @dataclass(frozen=True)
 class LoggedJob:
-    """One training job of a log."""
+    """A training job of an epoch log, with its measured epochs."""
 
     model: str  # name of the model
     gpus: int  # ranks
@@ -48,157 +48,205 @@ class LoggedJob:
 
 
 @dataclass(frozen=True)
-class Evening:
-    """What is compared of jobs that ran together."""
+class ConcurrentEpochs:
+    """The simulated epochs of jobs that ran together."""
 
     epochs: Mapping[str, Sequence[float]]  # of each job by its name, (epochs,) s of each epoch
 
-    def of(self, job: str) -> Sequence[float]:
-        """(epochs,) s of a job. Raises an InputError if there is none of that name."""
+    def epochs_of_job(self, job: str) -> Sequence[float]:
+        """Return (epochs,) s of a job.
+
+        Raises:
+            InputError: there is no job of that name.
+        """
         if job in self.epochs:
             return self.epochs[job]
         remedy = f"Choose from {', '.join(self.epochs)}."
         raise InputError(Problem("values", "must name a job of the log", f"job={job}", remedy))
 
     def quantity(self, name: str) -> float:
-        """There is none of all jobs: see `quantity`."""
+        """Refuse a quantity of all jobs: only a job has one, see `epoch_quantity`."""
         raise InputError(Problem("quantity", "must be that of a job", repr(name), "Name a job."))
 
 
-def jobs(log: str, begins: str, ends: str) -> list[LoggedJob]:
-    """The jobs of an epoch log in ``validation/data/`` that started from ``begins`` to ``ends`` (as
-    in its column job_start).
+def read_jobs(log: str, first_start: str, last_start: str) -> list[LoggedJob]:
+    """Read the jobs of an epoch log in ``validation/data/`` that started in a span of time.
+
+    Args:
+        log: name of the file.
+        first_start: the earliest start, as in the column job_start.
+        last_start: the latest start.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such log, or no job.
     """
     path = shipped_folder("validation") / "data" / log
     if not path.is_file():
         remedy = f"Name a file of {path.parent}."
         raise InputError(Problem("log", "no such file", repr(log), remedy))
-    found: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    records_by_job: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for record in csv.DictReader(file):
-            if begins <= record["job_start"] <= ends:
+            if first_start <= record["job_start"] <= last_start:
                 key = record["job_start"], record["model"], record["gpus"]
-                found.setdefault(key, []).append(record)
-    if not found:
+                records_by_job.setdefault(key, []).append(record)
+    if not records_by_job:
         rule = f"must name a time in which jobs of {log} started"
-        raise InputError(Problem("values", rule, f"{begins} to {ends}", "Widen it."))
-    first, out = _time(min(found)[0]), []
-    for (start, model, gpus), rows in found.items():
-        after, lasted = _time(start) - first, tuple(float(row["epoch_s"]) for row in rows)
-        batch = int(rows[0]["local_batch_size"])
-        out.append(LoggedJob(model, int(gpus), batch, after.total_seconds(), lasted))
-    return out
+        raise InputError(Problem("values", rule, f"{first_start} to {last_start}", "Widen it."))
+    first_time = parse_time(min(records_by_job)[0])
+    return [
+        LoggedJob(
+            model=model,
+            gpus=int(gpus),
+            batch=int(records[0]["local_batch_size"]),
+            start=(parse_time(start) - first_time).total_seconds(),
+            epochs=tuple(float(record["epoch_s"]) for record in records),
+        )
+        for (start, model, gpus), records in records_by_job.items()
+    ]
 
 
-def _time(stamp: str) -> datetime:
-    return datetime.strptime(stamp, STAMP)
+def parse_time(stamp: str) -> datetime:
+    """Return the time that a log writes."""
+    return datetime.strptime(stamp, TIME_FORMAT)
 
 
-def evening(scenario: str, values: Mapping[str, str]) -> Evening:
-    """Simulate the jobs of a log side by side. Of ``values``, ``log``, ``from``, ``to`` choose
-    them, and ``cached`` names those of them that are (see `LoggedJob`), separated by commas; all
-    others are set in the scenario. Errors as of `load`, and an InputError if no job is found, or
-    not the cached ones."""
-    rest, running = _chosen(values)
-    whole, names = side_by_side(load(scenario, rest), running), {_key(one): one for one in running}
-    lasted: dict[str, list[float]] = {one.name: [] for one in running}
-    for of, timeline in simulate_jobs(place_jobs(whole), {name: name for name in names}):
+def simulate_log(scenario: str, values: Mapping[str, str]) -> ConcurrentEpochs:
+    """Simulate the jobs of a log side by side.
+
+    Of ``values``, ``log``, ``from`` and ``to`` choose them, and ``cached`` names those of them that
+    are cached (see `LoggedJob`), separated by commas; all others are set in the scenario.
+
+    Raises:
+        InputError: as of `load_with_values`; or no job is found, or not the cached ones.
+    """
+    scenario_values, running_jobs = choose_jobs(values)
+    base = load_with_values(scenario, scenario_values)
+    placed_jobs = place_jobs(concurrent_scenario(base, running_jobs))
+    job_of_key = {key_of_job(job): job for job in running_jobs}
+    epoch_seconds: dict[str, list[float]] = {job.name: [] for job in running_jobs}
+    for key, timeline in simulate_jobs(placed_jobs, {key: key for key in job_of_key}):
         seconds = float(report.epochs(timeline)["epoch_s"].iloc[0])
-        lasted[names[of].name].append(THINNED * seconds)
-    return Evening(lasted)
+        epoch_seconds[job_of_key[key].name].append(THINNING * seconds)
+    return ConcurrentEpochs(epoch_seconds)
 
 
-def side_by_side(base: Scenario, running: Sequence[LoggedJob], thinned: int = THINNED) -> Scenario:
-    """A scenario with these jobs, thinned by that factor: see `THINNED`."""
-    cache, samples = base.cluster.memory.cache_nbytes / thinned, base.workload.dataset.num_samples
+def concurrent_scenario(
+    base: Scenario, running_jobs: Sequence[LoggedJob], thinning: int = THINNING
+) -> Scenario:
+    """Return a scenario with these jobs, thinned by a factor: see `THINNING`."""
+    cache_nbytes = base.cluster.memory.cache_nbytes / thinning
+    samples = base.workload.dataset.num_samples // thinning
     return base.with_values(
         {
-            "workload.dataset.num_samples": samples // thinned,
+            "workload.dataset.num_samples": samples,
             "jobs": {
-                _key(one): {
-                    "workload": _smaller(base, one, _divisor(one, samples // thinned, thinned)),
-                    "world_size": one.gpus,
-                    "start": f"{one.start / thinned!r} s",
-                    "epochs": len(one.epochs),
-                    "page_cache": f"{cache if one.cached else 0.0!r} B",
+                key_of_job(job): {
+                    "workload": shrink_workload(base, job, choose_divisor(job, samples, thinning)),
+                    "world_size": job.gpus,
+                    "start": f"{job.start / thinning!r} s",
+                    "epochs": len(job.epochs),
+                    "page_cache": f"{cache_nbytes if job.cached else 0.0!r} B",
                 }
-                for one in running
+                for job in running_jobs
             },
         }
     )
 
 
-def _divisor(job: LoggedJob, samples: int, most: int) -> int:
-    """By how much the iterations of a job are smaller: a power of two, at most ``most``."""
+def choose_divisor(job: LoggedJob, samples: int, max_divisor: int) -> int:
+    """Return the factor by which the iterations of a job are made smaller: a power of two.
+
+    Args:
+        job: the job.
+        samples: of its epoch.
+        max_divisor: the largest factor.
+    """
     divisor = 1
-    while 2 * divisor <= most and samples * divisor < FEWEST * job.gpus * job.batch:
+    while 2 * divisor <= max_divisor and samples * divisor < MIN_ITERATIONS * job.gpus * job.batch:
         divisor *= 2
     return divisor
 
 
-def _smaller(base: Scenario, job: LoggedJob, divisor: int) -> dict[str, Any]:
-    """The workload of a job whose iterations have that part of samples and gradients, and take that
-    part of the time."""
-    plain: dict[str, Any] = {"model": job.model, "local_batch_size": job.batch // divisor}
+def shrink_workload(base: Scenario, job: LoggedJob, divisor: int) -> dict[str, Any]:
+    """Return the workload of a job whose iterations have 1/``divisor`` of samples and gradients.
+
+    They take that part of the time.
+    """
+    workload: dict[str, Any] = {"model": job.model, "local_batch_size": job.batch // divisor}
     if divisor == 1:
-        return plain
+        return workload
     model, allreduce = base.models[job.model], base.workload.allreduce
     assert isinstance(allreduce, Nccl)  # noqa: S101 - that of the log's scenario
-    size = model.gradient_size
-    plain["model.gradient_size"] = f"{size / divisor!r} B"
+    gradient_nbytes = model.gradient_size
+    workload["model.gradient_size"] = f"{gradient_nbytes / divisor!r} B"
     for name, times in model.accelerators.items():
-        plain[f"model.accelerators.{name}.update"] = f"{times.update / divisor!r} s"
-    for where in ("intra", "inter"):
-        latency = getattr(allreduce, f"ring_{where}_host_latency")
-        plain[f"allreduce.ring_{where}_host_latency"] = f"{latency / divisor!r} s"
-        rate = getattr(allreduce, f"{where}_host_bus_bandwidth")(size)
-        plain[f"allreduce.{where}_host_bus_bandwidth"] = f"{rate!r} B/s"
-    return plain
+        workload[f"model.accelerators.{name}.update"] = f"{times.update / divisor!r} s"
+    for ring_side in ("intra", "inter"):
+        latency = getattr(allreduce, f"ring_{ring_side}_host_latency")
+        workload[f"allreduce.ring_{ring_side}_host_latency"] = f"{latency / divisor!r} s"
+        bus_bandwidth = getattr(allreduce, f"{ring_side}_host_bus_bandwidth")(gradient_nbytes)
+        workload[f"allreduce.{ring_side}_host_bus_bandwidth"] = f"{bus_bandwidth!r} B/s"
+    return workload
 
 
-def _key(job: LoggedJob) -> str:
+def key_of_job(job: LoggedJob) -> str:
+    """Return the key of a job in a scenario."""
     return job.name.replace(" ", "-")
 
 
-def quantity(name: str, lasted: Sequence[float]) -> float:
-    """Seconds of the 'mean epoch', the 'steady epoch' (`steady`), the 'first epoch' or an epoch by
-    its number, as in 'epoch 4', of the seconds of every epoch.
+def epoch_quantity(name: str, epoch_seconds: Sequence[float]) -> float:
+    """Return the seconds of an epoch of a job.
+
+    Args:
+        name: the 'mean epoch', the 'steady epoch' (`steady_epochs`), the 'first epoch' or an epoch
+            by its number, as in 'epoch 4'.
+        epoch_seconds: (epochs,) s of every epoch.
 
     Raises:
         InputError: there is no such quantity, or not so many epochs.
     """
-    number = "1" if name == "first epoch" else name.removeprefix("epoch ")
+    epoch = "1" if name == "first epoch" else name.removeprefix("epoch ")
     if name == "mean epoch":
-        return mean(lasted)
-    if name == "steady epoch" and len(lasted) > 1:
-        return median(steady(lasted[1:]))
-    if number.isdecimal() and 1 <= int(number) <= len(lasted):
-        return lasted[int(number) - 1]
-    rule = f"must be mean epoch, steady epoch, first epoch or epoch 1 to {len(lasted)}"
+        return mean(epoch_seconds)
+    if name == "steady epoch" and len(epoch_seconds) > 1:
+        return median(steady_epochs(epoch_seconds[1:]))
+    if epoch.isdecimal() and 1 <= int(epoch) <= len(epoch_seconds):
+        return epoch_seconds[int(epoch) - 1]
+    rule = f"must be mean epoch, steady epoch, first epoch or epoch 1 to {len(epoch_seconds)}"
     remedy = "Choose one of them; a steady epoch needs a second one."
     raise InputError(Problem("quantity", rule, repr(name), remedy))
 
 
-def steady(lasted: Sequence[float]) -> list[float]:
-    """Of the seconds of some epochs those of the least disturbed: at most 3 % more than the least,
-    in rising order. Others only ever make an epoch longer."""
-    return sorted(one for one in lasted if one <= PLATEAU * min(lasted))
+def steady_epochs(epoch_seconds: Sequence[float]) -> list[float]:
+    """Return the seconds of the least disturbed epochs, ascending: within 3 % of the least.
+
+    Other jobs only ever make an epoch longer.
+    """
+    return sorted(
+        seconds for seconds in epoch_seconds if seconds <= MAX_STEADY_FACTOR * min(epoch_seconds)
+    )
 
 
-def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[LoggedJob]]:
+def choose_jobs(values: Mapping[str, str]) -> tuple[dict[str, str], list[LoggedJob]]:
+    """Return the values to set in the scenario, and the jobs that the other values choose.
+
+    Raises:
+        InputError: a value is missing, no job started then, or a cached job is not among them.
+    """
     missing = [name for name in ("log", "from", "to") if name not in values]
     if missing:
         rule = "must name the log, and from when to when jobs started"
         raise InputError(Problem("values", rule, f"no {', '.join(missing)}", "Add them."))
-    rest = dict(values)
-    cached = {name.strip() for name in rest.pop("cached", "").split(",") if name.strip()}
-    found = jobs(rest.pop("log"), rest.pop("from"), rest.pop("to"))
-    unknown = sorted(cached - {job.name for job in found})
+    scenario_values = dict(values)
+    cached_names = {
+        name.strip() for name in scenario_values.pop("cached", "").split(",") if name.strip()
+    }
+    log = scenario_values.pop("log")
+    logged_jobs = read_jobs(log, scenario_values.pop("from"), scenario_values.pop("to"))
+    unknown = sorted(cached_names - {job.name for job in logged_jobs})
     if unknown:
         rule, value = "must name jobs of the log that are cached", f"cached={', '.join(unknown)}"
-        remedy = f"Choose from {', '.join(job.name for job in found)}."
+        remedy = f"Choose from {', '.join(job.name for job in logged_jobs)}."
         raise InputError(Problem("values", rule, value, remedy))
-    return rest, [replace(job, cached=job.name in cached) for job in found]
+    return scenario_values, [replace(job, cached=job.name in cached_names) for job in logged_jobs]

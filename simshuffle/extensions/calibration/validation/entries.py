@@ -1,5 +1,4 @@
-"""Entries: what others predict of the same rows, from CSV files, and how good that is beside what
-simshuffle predicts."""
+"""Entries: predictions of others for rows of the validation, scored beside simshuffle's own."""
 
 from __future__ import annotations
 
@@ -10,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.extensions.calibration.validation.scores import scores
-from simshuffle.extensions.calibration.validation.table import ValidationRow, positive
+from simshuffle.extensions.calibration.validation.scores import score_intervals
+from simshuffle.extensions.calibration.validation.table import ValidationRow, parse_positive
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.study.schema import Schema, amount, text
 
-KEY = ("set", "case", "quantity")
+ROW_KEY = ("set", "case", "quantity")
 ENTRIES = Schema(
     {
         "by": text("who or what predicts it"),
@@ -26,7 +25,7 @@ ENTRIES = Schema(
         "interval_low": amount("where its 90 % interval begins; may be empty", empty=True),
         "interval_high": amount("where that ends", empty=True),
     },
-    key=("by", *KEY),
+    key=("by", *ROW_KEY),
 )
 """A row for each prediction of others."""
 BESIDE = Schema(
@@ -46,27 +45,32 @@ BESIDE = Schema(
 
 
 def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.DataFrame:
-    """The predictions in CSV files with the columns of `ENTRIES`, in any order. Every one must be
-    of one of ``rows`` with use predict.
+    """Read predictions of others from CSV files with the columns of `ENTRIES`, in any order.
+
+    Args:
+        paths: the files.
+        rows: of the validation; every entry must be of one of them with use predict.
 
     Raises:
         InputError: with every problem of every file.
     """
-    known: dict[tuple[str, ...], str] = {(r.set, r.case, r.quantity): r.use for r in rows}
-    found: dict[tuple[str, ...], list[str | float | None]] = {}
+    use_of_row: dict[tuple[str, ...], str] = {
+        (row.set, row.case, row.quantity): row.use for row in rows
+    }
+    entries_by_key: dict[tuple[str, ...], list[str | float | None]] = {}
     problems: list[Problem] = []
     for path in paths:
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
-                for where, record in _records(csv.DictReader(file, strict=True), path.name):
+                for location, record in read_records(csv.DictReader(file, strict=True), path.name):
                     key = tuple(record[name] for name in ENTRIES.key)
-                    faults = list(_faults(record, where, known))
-                    if not faults and key in found:
+                    faults = list(find_faults(record, location, use_of_row))
+                    if not faults and key in entries_by_key:
                         rule = f"must not repeat {', '.join(ENTRIES.key)}"
-                        faults = [Problem(where, rule, ", ".join(key), "Take one of them out.")]
+                        faults = [Problem(location, rule, ", ".join(key), "Take one of them out.")]
                     problems += faults
-                    values = [positive(record[name]) for name in list(ENTRIES.columns)[4:]]
-                    found.setdefault(key, [*key, *values])
+                    values = [parse_positive(record[name]) for name in list(ENTRIES.columns)[4:]]
+                    entries_by_key.setdefault(key, [*key, *values])
         except InputError as error:
             problems += error.problems
         except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
@@ -74,67 +78,82 @@ def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.Dat
             problems.append(Problem(str(path), rule, str(error), "Correct the file."))
     if problems:
         raise InputError(problems, "--entry")
-    out = ENTRIES.framed(list(found.values()))
+    entries = ENTRIES.framed(list(entries_by_key.values()))
     numbers = list(ENTRIES.columns)[4:]
-    return out.astype(dict.fromkeys(numbers, float))
+    return entries.astype(dict.fromkeys(numbers, float))
 
 
-def _records(table: csv.DictReader[str], name: str) -> Iterator[tuple[str, dict[str, str]]]:
+def read_records(table: csv.DictReader[str], name: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the records of a CSV file, each with its place for errors.
+
+    Raises:
+        InputError: a column is missing, or a record has more or fewer fields than the header.
+    """
     missing = [column for column in ENTRIES.columns if column not in (table.fieldnames or [])]
     if missing:
         rule = f"must have the columns {', '.join(ENTRIES.columns)}"
         raise InputError(Problem(name, rule, f"no {', '.join(missing)}", "Add them."))
     for record in table:
-        where = f"{name}:{table.line_num}"
+        location = f"{name}:{table.line_num}"
         if None in record or None in record.values():
             rule, remedy = "must have as many fields as the header", "Put texts in quotes."
-            raise InputError(Problem(where, rule, "more or fewer", remedy))
-        yield where, {column: record[column].strip() for column in ENTRIES.columns}
+            raise InputError(Problem(location, rule, "more or fewer", remedy))
+        yield location, {column: record[column].strip() for column in ENTRIES.columns}
 
 
-def _faults(
-    record: Mapping[str, str], where: str, known: Mapping[tuple[str, ...], str]
+def find_faults(
+    record: Mapping[str, str], location: str, use_of_row: Mapping[tuple[str, ...], str]
 ) -> Iterator[Problem]:
-    """What is wrong with an entry, which stands at ``where``."""
-    key = tuple(record[name] for name in KEY)
-    if key not in known:
-        names = [", ".join(of) for of in known]
-        hint = suggest_nearest(", ".join(key), names).partition("Known: ")[0]
-        remedy = f"{hint}Copy set, case and quantity from the table of predictions."
-        yield Problem(where, "no such row", ", ".join(key), remedy)
-    elif known[key] != "predict":
+    """Yield what is wrong with an entry, which stands at ``location``."""
+    key = tuple(record[name] for name in ROW_KEY)
+    if key not in use_of_row:
+        names = [", ".join(row_key) for row_key in use_of_row]
+        suggestion = suggest_nearest(", ".join(key), names).partition("Known: ")[0]
+        remedy = f"{suggestion}Copy set, case and quantity from the table of predictions."
+        yield Problem(location, "no such row", ", ".join(key), remedy)
+    elif use_of_row[key] != "predict":
         remedy = "Take it out: only predicted rows are compared."
-        yield Problem(where, "must be a row with use predict", f"use {known[key]}", remedy)
+        yield Problem(location, "must be a row with use predict", f"use {use_of_row[key]}", remedy)
     if not record["by"]:
-        yield Problem(f"{where} by", "must not be empty", "nothing", "Name what predicts it.")
-    ends = [record[name] for name in ("interval_low", "interval_high")]
-    wanted = {"predicted": record["predicted"]}
-    if any(ends):
-        wanted |= {"interval_low": ends[0], "interval_high": ends[1]}
-    numbers = {name: positive(value) for name, value in wanted.items()}
+        yield Problem(f"{location} by", "must not be empty", "nothing", "Name what predicts it.")
+    interval_texts = [record[name] for name in ("interval_low", "interval_high")]
+    number_texts = {"predicted": record["predicted"]}
+    if any(interval_texts):
+        number_texts |= {"interval_low": interval_texts[0], "interval_high": interval_texts[1]}
+    numbers = {name: parse_positive(value) for name, value in number_texts.items()}
     for name, number in numbers.items():
         if number is None:
             rule, remedy = "must be a number greater than 0", "Write it in the row's unit."
-            yield Problem(f"{where} {name}", rule, repr(wanted[name]), remedy)
+            yield Problem(f"{location} {name}", rule, repr(number_texts[name]), remedy)
     low, high = numbers.get("interval_low"), numbers.get("interval_high")
     if low and high and low > high:
         rule, value = "must not be below interval_low", f"{low:g} to {high:g}"
-        yield Problem(f"{where} interval_high", rule, value, "Swap them.")
+        yield Problem(f"{location} interval_high", rule, value, "Swap them.")
 
 
-def beside(results: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
-    """What entries come to beside the predictions in ``results``, on the same measured values:
-    columns of `BESIDE`. Rows without a measured value do not count."""
+def compare_entries(results: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
+    """Score entries and the predictions in ``results`` on measured values that both predict.
+
+    Returns columns of `BESIDE`. Rows without a measured value do not count.
+    """
     measured = results.loc[results["measured"].notna() & results["predicted"].notna()]
-    ours = ["predicted", "interval_low", "interval_high"]
-    both = entries.merge(measured[[*KEY, "measured", *ours]], on=list(KEY), suffixes=("", "_ours"))
+    our_columns = ["predicted", "interval_low", "interval_high"]
+    compared_rows = entries.merge(
+        measured[[*ROW_KEY, "measured", *our_columns]], on=list(ROW_KEY), suffixes=("", "_ours")
+    )
     out = []
-    for (by, name), theirs in both.groupby(["by", "set"], sort=False):
-        own = theirs.drop(columns=ours).rename(columns={f"{of}_ours": of for of in ours})
-        found = [(_median_error(part), *scores(part)[:2]) for part in (theirs, own)]
-        out.append((by, name, len(theirs), *found[0], *found[1]))
+    for (author, set_name), their_rows in compared_rows.groupby(["by", "set"], sort=False):
+        our_rows = their_rows.drop(columns=our_columns).rename(
+            columns={f"{column}_ours": column for column in our_columns}
+        )
+        scores_of_both = [
+            (median_error(side_rows), *score_intervals(side_rows)[:2])
+            for side_rows in (their_rows, our_rows)
+        ]
+        out.append((author, set_name, len(their_rows), *scores_of_both[0], *scores_of_both[1]))
     return BESIDE.framed(out)
 
 
-def _median_error(part: pd.DataFrame) -> float:
-    return float((part["predicted"] / part["measured"] - 1).abs().median())
+def median_error(rows: pd.DataFrame) -> float:
+    """Return the median of |predicted / measured - 1|."""
+    return float((rows["predicted"] / rows["measured"] - 1).abs().median())

@@ -1,4 +1,4 @@
-"""90 % intervals of predicted rows, from what the laws have missed in the other sets."""
+"""90 % intervals of predicted rows, from the errors of the laws in the other sets."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pandas as pd
 from simshuffle.job.uncertainty.residuals import MECHANISMS, Residuals, residuals
 
 COLUMNS = ("interval_low", "interval_high")
-_OF_KIND = {
+_MECHANISM_OF_KIND = {
     "allreduce": "communication",
     "alltoall": "messages",
     "emulated": "bandwidth",
     "concurrent": "together",
     "testbed": "links",
 }
-_OF_QUANTITY = {
+_MECHANISM_OF_QUANTITY = {
     "communication": "communication",
     "staging": "bandwidth",
     "read bandwidth": "bandwidth",
     "first epoch": "files",
     "file rate": "files",
 }
-_READING = {"abci_2020_files", "abci_2020_latency", "slides"}
+_SETS_OF_READS = {"abci_2020_files", "abci_2020_latency", "slides"}
 """Sets of training runs that wait for files."""
-_RANKS = (
+_RANKS_PATTERNS = (
     r"(?:world_size|accelerators)=(\d+)",
     r"(\d+) (?:GPUs|V100|A100|H100|ranks|workers|hosts)",
 )
@@ -35,54 +35,60 @@ USUAL_RANKS = 32.0
 """Where a row does not say how many: the middle of those that do."""
 
 
-def mechanism(row: Any) -> str:
-    """Which of `simshuffle.job.uncertainty.residuals.MECHANISMS` decides a row of the table."""
-    if of := _OF_QUANTITY.get(row["quantity"]) or _OF_KIND.get(row["kind"]):
-        return of
+def find_mechanism(row: Any) -> str:
+    """Return the one of `simshuffle.job.uncertainty.residuals.MECHANISMS` that decides a row."""
+    mechanism = _MECHANISM_OF_QUANTITY.get(row["quantity"]) or _MECHANISM_OF_KIND.get(row["kind"])
+    if mechanism:
+        return mechanism
     if "parallelism=" in row["values"] and "parallelism=data" not in row["values"]:
         return "divided"
-    return "files" if row["set"] in _READING else "step"
+    return "files" if row["set"] in _SETS_OF_READS else "step"
 
 
-def ranks(row: Any) -> float:
-    """Ranks of a row of the table, or hosts or accelerators where it has no other number."""
-    for pattern in _RANKS:
-        if found := re.search(pattern, f"{row['values']}; {row['case']}"):
-            return float(found[1])
+def num_ranks(row: Any) -> float:
+    """Return the ranks of a row, or hosts or accelerators where it has no other number."""
+    for pattern in _RANKS_PATTERNS:
+        if match := re.search(pattern, f"{row['values']}; {row['case']}"):
+            return float(match[1])
     return USUAL_RANKS
 
 
-def intervals(results: pd.DataFrame) -> pd.DataFrame:
-    """`COLUMNS` for rows of the table of the validation, in the unit of each; nan where nothing was
-    predicted. A row's own set is left out.
+def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
+    """Return the intervals of rows of the validation, `COLUMNS`, in the unit of each row.
 
-    What the model misses and what nobody knows of a row (`spread`) are independent, so that the
-    logarithms of their ends add up in squares.
+    They are nan where nothing was predicted. A row's own set is left out. What the model misses and
+    what nobody knows of a row (`spread`) are independent, so that the logarithms of their ends add
+    up in squares.
     """
-    known, ends = residuals(), []
+    learned_residuals = residuals()
+    intervals = []
     for _, row in results.iterrows():
-        of = known.ends(mechanism(row), ranks(row), str(row["set"]))
+        log_ends = learned_residuals.ends(find_mechanism(row), num_ranks(row), str(row["set"]))
         if isinstance(row["spread"], str) and row["spread"]:
-            reach = np.log([row["predicted_low"], row["predicted_high"]]) - np.log(row["predicted"])
+            # (2,) the lower and the upper side; distances from the prediction add up in squares
+            spread_ends = np.log([row["predicted_low"], row["predicted_high"]])
+            spread_logs = spread_ends - np.log(row["predicted"])
             sides = np.array([-1.0, 1.0])
-            of = sides * np.hypot(np.maximum(sides * of, 0.0), np.maximum(sides * reach, 0.0))
-        ends.append(float(row["predicted"]) * np.exp(of))
-    shaped = np.array(ends, float).reshape(-1, 2)
-    return pd.DataFrame(shaped, results.index, list(COLUMNS))
+            law_distance = np.maximum(sides * log_ends, 0.0)
+            spread_distance = np.maximum(sides * spread_logs, 0.0)
+            log_ends = sides * np.hypot(law_distance, spread_distance)
+        intervals.append(float(row["predicted"]) * np.exp(log_ends))
+    interval_ends = np.array(intervals, float).reshape(-1, 2)
+    return pd.DataFrame(interval_ends, results.index, list(COLUMNS))
 
 
-def learned(results: pd.DataFrame) -> Residuals:
-    """What can be learned from the predicted rows of a table."""
+def learn_residuals(results: pd.DataFrame) -> Residuals:
+    """Learn the residuals of the laws from the predicted rows of a table."""
     rows = results[(results["use"] == "predict") & results["predicted"].notna()]
-    spread = pd.Series(np.log((rows["high"] / rows["low"]).to_numpy(float)) / 2, rows.index)
-    out = pd.DataFrame(
+    half_range = pd.Series(np.log((rows["high"] / rows["low"]).to_numpy(float)) / 2, rows.index)
+    table = pd.DataFrame(
         {
             "set": rows["set"],
-            "mechanism": [mechanism(row) for _, row in rows.iterrows()],
-            "ranks": [ranks(row) for _, row in rows.iterrows()],
+            "mechanism": [find_mechanism(row) for _, row in rows.iterrows()],
+            "ranks": [num_ranks(row) for _, row in rows.iterrows()],
             "residual": np.log((rows["measured"] / rows["predicted"]).to_numpy(float)),
-            "repeats": spread.where(spread > 0),
+            "repeats": half_range.where(half_range > 0),
         }
     )
-    assert set(out["mechanism"]) <= set(MECHANISMS)  # noqa: S101 - both are ours
-    return Residuals(out)
+    assert set(table["mechanism"]) <= set(MECHANISMS)  # noqa: S101 - both are ours
+    return Residuals(table)

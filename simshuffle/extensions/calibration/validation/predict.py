@@ -1,5 +1,7 @@
-"""The prediction of every row, and the cells that are simulated for them: what is simulated once
-serves all rows that need it."""
+"""Predict every row of the validation, and find the tasks to simulate for it.
+
+A task that is simulated once serves all rows that need it.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,20 @@ from simshuffle.extensions.calibration.validation import concurrent, testbed
 from simshuffle.extensions.calibration.validation.answers import (
     IterationParts,
     RunTimes,
-    allreduce,
-    alltoall,
-    emulated,
-    load,
-    parts_of,
-    read,
-    times,
+    iteration_parts,
+    load_with_values,
+    measure_allreduce,
+    measure_alltoall,
+    measure_reads,
+    simulate_run,
 )
-from simshuffle.extensions.calibration.validation.concurrent import Evening
-from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, ends
+from simshuffle.extensions.calibration.validation.concurrent import ConcurrentEpochs
+from simshuffle.extensions.calibration.validation.emulation import emulate_accelerators
+from simshuffle.extensions.calibration.validation.table import (
+    ValidationRow,
+    parse_assignments,
+    spread_ends,
+)
 from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.models import load_model
 from simshuffle.fabric.topology import Abci
@@ -33,31 +39,36 @@ from simshuffle.study.cell import Outcome, PlainCell, Tell
 # again on ABCI: ParaDL's report (github.com/TruongThaoNguyen/paraDL-analysis) against its logs
 # (github.com/ankahira/paraDL). Others can only lengthen an epoch, so that the lower end is not
 # used.
-TRAFFIC = 0.47
+MAX_TRAFFIC = 0.47
 Values = Mapping[str, str]
-WHOLE: Mapping[
+SCENARIO_ANSWERS: Mapping[
     str,
     tuple[
-        type[RunTimes | IterationParts | Evening],
-        Callable[[str, Values], RunTimes | IterationParts | Evening],
+        type[RunTimes | IterationParts | ConcurrentEpochs],
+        Callable[[str, Values], RunTimes | IterationParts | ConcurrentEpochs],
     ],
 ] = {
-    "run": (RunTimes, times),
-    "oracle": (IterationParts, parts_of),
-    "concurrent": (Evening, concurrent.evening),
+    "run": (RunTimes, simulate_run),
+    "oracle": (IterationParts, iteration_parts),
+    "concurrent": (ConcurrentEpochs, concurrent.simulate_log),
 }
-"""What answers all quantities of a scenario at once, by the kind of the task, and of which class
-that is: (scenario, values)."""
-SINGLE = {"allreduce": allreduce, "alltoall": alltoall, "read": read, "emulated": emulated}
-"""What answers one quantity of a scenario: (scenario, values, quantity)."""
-UNSIMULATED = {"testbed": testbed.predicted}
-"""What answers a row that is not simulated as a scenario: (values)."""
-Answer = RunTimes | IterationParts | Evening | float
+"""By kind of the task: the class of an answer with all quantities of a scenario, and the function
+of (scenario, values) that computes it."""
+QUANTITY_ANSWERS = {
+    "allreduce": measure_allreduce,
+    "alltoall": measure_alltoall,
+    "read": measure_reads,
+    "emulated": emulate_accelerators,
+}
+"""By kind of the task: the function of (scenario, values, quantity) that computes one quantity."""
+ROW_ANSWERS = {"testbed": testbed.predict_makespan}
+"""By kind of the task: the function of (values) that computes a row without a scenario."""
+Answer = RunTimes | IterationParts | ConcurrentEpochs | float
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to simulate."""
+    """A simulation, or another computation, that rows of the validation need."""
 
     kind: str  # how
     scenario: str  # its name below ``scenarios/``
@@ -67,43 +78,49 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskCell(PlainCell):
-    """A task. The scenario that it names, as it is resolved, is part of the key: another one of
-    that name is another task. Other kinds bring their data along."""
+    """The cell that runs a task.
+
+    The scenario that the task names, as it is resolved, is part of the key: another one of that
+    name is another task. Other kinds bring their data along.
+    """
 
     task: Task
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
-        if self.task.kind in UNSIMULATED:
+        """The value that the answer depends on: the task, and its resolved scenario."""
+        if self.task.kind in ROW_ANSWERS:
             return [asdict(self.task), None]
         scenario = load_scenario(self.task.scenario)
         return [asdict(self.task), by_content(scenario.to_dict())]
 
     @property
     def label(self) -> str:
-        """As for `Cell`."""
+        """The scenario and the values of the task."""
         return " ".join(filter(None, (self.task.scenario, self.task.values)))
 
     @staticmethod
     def make_ready() -> None:
-        """As for `Cell`: loads the compiled network."""
+        """Load the compiled network before the cells run."""
         load_model(Fluid())
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: the times of a run, the parts of an iteration, or one number."""
-        found = answer(self.task)
-        return Outcome({"value": found if isinstance(found, float | int) else asdict(found)})
+        """Run the task; return the times of a run, the parts of an iteration, or one number."""
+        answer = run_task(self.task)
+        return Outcome({"value": answer if isinstance(answer, float | int) else asdict(answer)})
 
 
 def answer_of(task: Task, outcome: Outcome) -> Answer:
-    """What a task was answered, from its outcome."""
+    """Return the answer to a task from its outcome."""
     value = outcome.values["value"]
-    return WHOLE[task.kind][0](**value) if task.kind in WHOLE else float(value)
+    if task.kind not in SCENARIO_ANSWERS:
+        return float(value)
+    answer_class, _ = SCENARIO_ANSWERS[task.kind]
+    return answer_class(**value)
 
 
 class RowPrediction(NamedTuple):
-    """What the simulator says of a row, in its unit."""
+    """The prediction of a row and its range, in the unit of the row."""
 
     value: float  # without what nobody knows
     low: float  # over the row's spread and the traffic of others, as is ``high``
@@ -111,105 +128,136 @@ class RowPrediction(NamedTuple):
     traffic: float = 0.0  # by which share the traffic of others may lengthen the time
 
 
-def tasks_of(rows: Sequence[ValidationRow]) -> list[Task]:
-    """What has to be simulated for ``rows``, each once."""
-    wanted = [variants(row) if row.use != "none" else [] for row in rows]
-    return list(dict.fromkeys(task for variant in wanted for tasks in variant for task in tasks))
+def list_tasks(rows: Sequence[ValidationRow]) -> list[Task]:
+    """Return the tasks that ``rows`` need, each once."""
+    variants_of_rows = [tasks_of_variants(row) if row.use != "none" else [] for row in rows]
+    return list(
+        dict.fromkeys(task for variant in variants_of_rows for tasks in variant for task in tasks)
+    )
 
 
-def predictions(
+def predict_rows(
     rows: Sequence[ValidationRow], answers: Mapping[Task, Answer]
 ) -> list[RowPrediction | None]:
-    """The predictions of ``rows``, in their order, from the answers to all `tasks_of` them; None
-    for a row that cannot be predicted.
+    """Predict ``rows``, in their order; None for a row that cannot be predicted.
+
+    Args:
+        rows: of the validation.
+        answers: to all `list_tasks` of the rows.
 
     Raises:
         InputError: a row's quantity or job is not valid.
     """
-    return [_prediction(row, variants(row), answers) if row.use != "none" else None for row in rows]
+    return [
+        predict_row(row, tasks_of_variants(row), answers) if row.use != "none" else None
+        for row in rows
+    ]
 
 
-def variants(row: ValidationRow) -> list[tuple[Task, ...]]:
-    """What a row needs: for its values, and for both ends of its spread; two tasks each for a
-    ratio. All jobs of an evening have one."""
-    return [_tasks(row, more) for more in ["", *ends(row.spread)]]
+def tasks_of_variants(row: ValidationRow) -> list[tuple[Task, ...]]:
+    """Return the tasks that a row needs for its values, and for both ends of its spread.
+
+    A ratio needs two tasks each. All jobs of a log have one.
+    """
+    return [
+        tasks_of_variant(row, spread_values) for spread_values in ["", *spread_ends(row.spread)]
+    ]
 
 
-def _tasks(row: ValidationRow, more: str) -> tuple[Task, ...]:
+def tasks_of_variant(row: ValidationRow, spread_values: str) -> tuple[Task, ...]:
+    """Return the tasks that a row needs with some values of its spread.
+
+    Raises:
+        InputError: a ratio does not have two lists of values.
+    """
     if row.kind == "concurrent":
-        text = ";".join(f"{key}={value}" for key, value in _shared(row.values, more).items())
+        values = values_without_job(row.values, spread_values)
+        text = ";".join(f"{key}={value}" for key, value in values.items())
         return (Task("concurrent", row.scenario, text),)
     sides, kind = [row.values], row.kind
     if row.kind == "ratio":
         sides, kind = row.values.split("|"), "run"
         if len(sides) != 2:
             rule = "of a ratio are two lists with | between them"
-            raise _of_row(row, Problem("values", rule, repr(row.values), "Write A|B."))
-    quantity = row.quantity if kind in SINGLE else ""
-    texts = [";".join(filter(None, (side, more))) for side in sides]
+            raise row_error(row, Problem("values", rule, repr(row.values), "Write A|B."))
+    quantity = row.quantity if kind in QUANTITY_ANSWERS else ""
+    texts = [";".join(filter(None, (side, spread_values))) for side in sides]
     return tuple(Task(kind, row.scenario, text, quantity) for text in texts)
 
 
-def _shared(values: str, more: str) -> dict[str, str]:
-    """The values of a row of concurrent jobs but the job itself."""
-    both = assignments(values) | assignments(more)
-    return {key: value for key, value in both.items() if key != "job"}
+def values_without_job(values: str, spread_values: str) -> dict[str, str]:
+    """Return the values of a row of concurrent jobs but the job itself."""
+    all_values = parse_assignments(values) | parse_assignments(spread_values)
+    return {key: value for key, value in all_values.items() if key != "job"}
 
 
-def answer(task: Task) -> Answer:
-    """The outcome of a task."""
-    values = assignments(task.values)
-    if task.kind in SINGLE:
-        return SINGLE[task.kind](task.scenario, values, task.quantity)
-    if task.kind in WHOLE:
-        return WHOLE[task.kind][1](task.scenario, values)
-    return UNSIMULATED[task.kind](values)
+def run_task(task: Task) -> Answer:
+    """Run a task and return its answer."""
+    values = parse_assignments(task.values)
+    if task.kind in QUANTITY_ANSWERS:
+        return QUANTITY_ANSWERS[task.kind](task.scenario, values, task.quantity)
+    if task.kind in SCENARIO_ANSWERS:
+        _, compute = SCENARIO_ANSWERS[task.kind]
+        return compute(task.scenario, values)
+    return ROW_ANSWERS[task.kind](values)
 
 
-def _prediction(
-    row: ValidationRow, variant: list[tuple[Task, ...]], answers: Mapping[Task, Answer]
+def predict_row(
+    row: ValidationRow, tasks_by_variant: list[tuple[Task, ...]], answers: Mapping[Task, Answer]
 ) -> RowPrediction:
-    values = [_value(row, [answers[task] for task in tasks]) for tasks in variant]
-    low, high, more = min(values), max(values), traffic(row)
+    """Return the prediction of a row from the answers to its tasks."""
+    values = [value_of_row(row, [answers[task] for task in tasks]) for tasks in tasks_by_variant]
+    low = min(values)
+    high = max(values)
+    traffic = traffic_share(row)
     if row.quantity == "throughput":
-        return RowPrediction(values[0], low / (1.0 + more), high, more)
-    return RowPrediction(values[0], low, high * (1.0 + more), more)
+        return RowPrediction(values[0], low / (1.0 + traffic), high, traffic)
+    return RowPrediction(values[0], low, high * (1.0 + traffic), traffic)
 
 
-def traffic(row: ValidationRow) -> float:
-    """By which share the traffic of others may lengthen the epochs of a predicted row: `TRAFFIC`
-    where a run needs more than one rack of ABCI, whose racks have few links between them; else
-    0."""
+def traffic_share(row: ValidationRow) -> float:
+    """Return the share by which the traffic of others may lengthen the epochs of a predicted row.
+
+    It is `MAX_TRAFFIC` where a run needs more than one rack of ABCI, whose racks have few links
+    between them; else 0.
+    """
     if row.use != "predict" or row.kind not in {"run", "concurrent", "oracle"}:
         return 0.0
     if row.quantity in {"staging", "compute"}:
         return 0.0
-    values = assignments(row.values)
+    values = parse_assignments(row.values)
     if row.kind == "concurrent":
         values = {"world_size": values["job"].rpartition(" ")[2]}
-    scenario = load(row.scenario, values)
+    scenario = load_with_values(row.scenario, values)
     topology = scenario.cluster.topology
-    above = isinstance(topology, Abci) and scenario.hosts > topology.hosts_per_rack
-    return TRAFFIC if above else 0.0
+    exceeds_rack = isinstance(topology, Abci) and scenario.hosts > topology.hosts_per_rack
+    return MAX_TRAFFIC if exceeds_rack else 0.0
 
 
-def _value(row: ValidationRow, outcomes: list[Answer]) -> float:
+def value_of_row(row: ValidationRow, outcomes: list[Answer]) -> float:
+    """Return the quantity of a row, in its unit, from the answers to the tasks of one variant.
+
+    Raises:
+        InputError: the quantity or the job is not valid.
+    """
     try:
-        if isinstance(outcomes[0], Evening):
-            job = assignments(row.values).get("job", "")
-            return concurrent.quantity(row.quantity, outcomes[0].of(job))
+        if isinstance(outcomes[0], ConcurrentEpochs):
+            job = parse_assignments(row.values).get("job", "")
+            return concurrent.epoch_quantity(row.quantity, outcomes[0].epochs_of_job(job))
         if row.kind == "ratio":
             name = row.quantity.removesuffix(" ratio")
-            first, second = (_quantity(outcome, name) for outcome in outcomes)
+            first, second = (quantity_of_answer(outcome, name) for outcome in outcomes)
             return first / second
-        return _quantity(outcomes[0], row.quantity)
+        return quantity_of_answer(outcomes[0], row.quantity)
     except InputError as error:
-        raise _of_row(row, *error.problems) from None
+        raise row_error(row, *error.problems) from None
 
 
-def _quantity(outcome: Answer, name: str) -> float:
+def quantity_of_answer(outcome: Answer, name: str) -> float:
+    """Return a quantity of an answer; an answer that is a number is the quantity."""
     return float(outcome if isinstance(outcome, float | int) else outcome.quantity(name))
 
 
-def _of_row(row: ValidationRow, *problems: Problem) -> InputError:
+def row_error(row: ValidationRow, *problems: Problem) -> InputError:
+    """Return the error of a row with its problems."""
     return InputError(list(problems), f"validation set {row.set}, {row.case}, {row.quantity}")

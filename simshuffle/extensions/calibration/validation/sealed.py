@@ -1,6 +1,8 @@
-"""Sealed predictions: a file with predictions, their intervals, versions, date and digest, and
-without any measured value, written before anybody looks at the measurement; and read again later,
-to be compared with it."""
+"""Sealed predictions: a file that is written before anybody looks at the measurement.
+
+It holds predictions, their intervals, versions, date and digest, and no measured value. It is read
+again later, to be compared with the measurement.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,13 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, list_first, refuse
-from simshuffle.extensions.calibration.validation.entries import KEY
-from simshuffle.extensions.calibration.validation.table import NUMBERS, SCHEMA, ValidationRow, table
+from simshuffle.extensions.calibration.validation.entries import ROW_KEY
+from simshuffle.extensions.calibration.validation.table import (
+    NUMBERS,
+    SCHEMA,
+    ValidationRow,
+    validation_table,
+)
 from simshuffle.report.folders import room_for
 from simshuffle.report.table_io import plain_rows as rows_of
 from simshuffle.study.origin import describe_origin
@@ -26,46 +33,58 @@ from simshuffle.study.study import versions
 FORMAT = "simshuffle sealed predictions 1"
 PACKAGES = ("numpy", "scipy", "numba")
 """Whose versions are named beside those of simshuffle and Python."""
-_TEXTS = (*KEY, "unit", "kind", "scenario", "values", "spread")
+_TEXTS = (*ROW_KEY, "unit", "kind", "scenario", "values", "spread")
 _NUMBERS = ("predicted", "predicted_low", "predicted_high", "traffic")
 _INTERVAL = ("interval_low", "interval_high")
-SEALED = Schema({name: SCHEMA.columns[name] for name in (*_TEXTS, *_NUMBERS, *_INTERVAL)}, key=KEY)
+SEALED = Schema(
+    {name: SCHEMA.columns[name] for name in (*_TEXTS, *_NUMBERS, *_INTERVAL)}, key=ROW_KEY
+)
 """What is sealed of a row."""
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """A file of sealed predictions."""
+class SealedPredictions:
+    """A file of sealed predictions, with its origin."""
 
     text: str  # the file as it is
-    about: Mapping[str, Any]  # its digest 'sha256', 'date', 'versions' and 'code'
+    origin: Mapping[str, Any]  # its digest 'sha256', 'date', 'versions' and 'code'
     predictions: pd.DataFrame  # columns of `SEALED`
 
 
-def digest_of(content: Mapping[str, Any]) -> str:
-    """The SHA-256 of a content, in hexadecimal digits: of its JSON in UTF-8 with sorted keys and
-    without blanks (as RFC 8785 has it, but for how floats are written: as Python does)."""
-    plain = json.dumps(
+def compute_digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a content, in hexadecimal digits.
+
+    It is of the JSON in UTF-8 with sorted keys and without blanks (as RFC 8785 has it, but for how
+    floats are written: as Python does).
+    """
+    canonical_json = json.dumps(
         content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
-    return hashlib.sha256(plain.encode()).hexdigest()
+    return hashlib.sha256(canonical_json.encode()).hexdigest()
 
 
 def check_rows(rows: Iterable[ValidationRow]) -> None:
-    """See that ``rows`` can be sealed; an InputError if none is predicted, or one is there twice:
-    it is found again by set, case and quantity."""
+    """Check that ``rows`` can be sealed.
+
+    Raises:
+        InputError: none is predicted, or one is there twice: it is found again by set, case and
+            quantity.
+    """
     keys = [(row.set, row.case, row.quantity) for row in rows if row.use == "predict"]
     if not keys:
         rule, remedy = "must have rows to predict", "Write use predict in the rows."
         refuse("--seal", rule, "none", remedy, "command line")
-    if twice := [", ".join(key) for key in dict.fromkeys(keys) if keys.count(key) > 1]:
+    if repeated_keys := [", ".join(key) for key in dict.fromkeys(keys) if keys.count(key) > 1]:
         rule = "must not repeat set, case and quantity"
-        refuse("--seal", rule, list_first(twice), "Name the cases apart.", "command line")
+        refuse("--seal", rule, list_first(repeated_keys), "Name the cases apart.", "command line")
 
 
-def check_place(path: Path, *, replace: bool) -> None:
-    """See that predictions can be sealed in ``path``, before they are computed; an InputError if
-    not: something else is there, or sealed predictions and ``replace`` is False."""
+def check_path(path: Path, *, replace: bool) -> None:
+    """Check that predictions can be sealed in ``path``, before they are computed.
+
+    Raises:
+        InputError: something else is there, or sealed predictions and ``replace`` is False.
+    """
     try:
         if os.path.lexists(path):
             if path.is_symlink() or not path.is_file() or FORMAT not in path.read_text("utf-8"):
@@ -75,45 +94,48 @@ def check_place(path: Path, *, replace: bool) -> None:
         with room_for(path, path.parent):
             pass
     except (OSError, ValueError) as error:
-        _unwritable(path, error)
+        refuse_path(path, error)
 
 
-def _unwritable(path: Path, error: Exception) -> None:
+def refuse_path(path: Path, error: Exception) -> None:
+    """Raise the InputError of a path that cannot be written."""
     rule = f"cannot be written: {getattr(error, 'strerror', None) or error}"
     refuse("--seal", rule, str(path), "Name another file.", "command line")
 
 
-def seal(path: Path, results: pd.DataFrame, code: str, *, replace: bool) -> str:
-    """Write the predicted rows of ``results`` to ``path``, whole or not at all; returns the digest.
-    ``code`` stands for the code that predicts. Errors as of `check_place`."""
-    part = results[(results["use"] == "predict") & results["predicted"].notna()]
+def seal_predictions(path: Path, results: pd.DataFrame, code: str, *, replace: bool) -> str:
+    """Write the predicted rows of ``results`` to ``path``, all or none; return the digest.
+
+    ``code`` stands for the code that predicts. Errors as of `check_path`.
+    """
+    predicted_rows = results[(results["use"] == "predict") & results["predicted"].notna()]
     content = {
         "format": FORMAT,
         **{key: value for key, value in describe_origin().items() if key in {"date", "commit"}},
         "versions": versions(PACKAGES),
         "code": code,
-        "predictions": rows_of(part[list(SEALED.columns)]),
+        "predictions": rows_of(predicted_rows[list(SEALED.columns)]),
     }
-    digest = digest_of(content)
+    digest = compute_digest(content)
     text = json.dumps(
         {"sha256": digest, "content": content}, indent=1, ensure_ascii=False, allow_nan=False
     )
-    check_place(path, replace=replace)
+    check_path(path, replace=replace)
     try:
-        with room_for(path, path.parent) as room:
-            draft = Path(room) / "new"
+        with room_for(path, path.parent) as folder:
+            draft = Path(folder) / "new"
             draft.write_text(f"{text}\n", encoding="utf-8")
             if replace:
                 draft.replace(path)
             else:
-                _link(draft, path)
+                link_draft(draft, path)
     except OSError as error:
-        _unwritable(path, error)
+        refuse_path(path, error)
     return digest
 
 
-def _link(draft: Path, path: Path) -> None:
-    """Name ``draft`` ``path``; unlike a renaming, it fails where a file is there by now."""
+def link_draft(draft: Path, path: Path) -> None:
+    """Give ``draft`` the name ``path``; unlike a renaming, fail where a file exists by now."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -122,87 +144,103 @@ def _link(draft: Path, path: Path) -> None:
         draft.rename(path)
 
 
-def read_sealed(path: Path) -> Sealed:
-    """The sealed predictions in ``path``.
+def read_seal_file(path: Path) -> SealedPredictions:
+    """Read the sealed predictions in ``path``.
 
     Raises:
         InputError: it cannot be read, was changed since, or is no such file.
     """
-    source, remedy = str(path), "Give a file that --seal wrote and nobody changed."
+    source = str(path)
+    remedy = "Give a file that --seal wrote and nobody changed."
     try:
         text = path.read_text(encoding="utf-8")
-        found = json.loads(text)
+        document = json.loads(text)
     except OSError as error:
         refuse("--open", f"cannot be read: {error.strerror or error}", source, remedy, source)
     except (ValueError, RecursionError) as error:
         refuse("--open", "must be JSON in UTF-8", str(error)[:60], remedy, source)
-    content = found.get("content") if isinstance(found, dict) else None
+    content = document.get("content") if isinstance(document, dict) else None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         value = repr(content)[:60]
         refuse("content.format", f"must be {FORMAT!r}", value, remedy, source)
-    given = found.get("sha256")
+    stated_digest = document.get("sha256")
     try:
-        digest = digest_of(content)
+        digest = compute_digest(content)
     except (ValueError, RecursionError) as error:
         refuse("content", "must be plain JSON", str(error)[:60], remedy, source)
-    if digest != given:
+    if digest != stated_digest:
         rule = f"must be the digest of the content, {digest}: the file was changed"
-        refuse("sha256", rule, repr(given)[:80], remedy, source)
-    about = {key: content.get(key) for key in ("date", "versions", "code")}
-    kinds = {"date": str, "versions": dict, "code": str}
-    for key, kind in kinds.items():
-        if not isinstance(about[key], kind):
-            refuse(f"content.{key}", "must be there", repr(about[key])[:60], remedy, source)
-    return Sealed(text, {"sha256": digest, **about}, _predictions(content, source))
+        refuse("sha256", rule, repr(stated_digest)[:80], remedy, source)
+    origin = {key: content.get(key) for key in ("date", "versions", "code")}
+    type_of_key = {"date": str, "versions": dict, "code": str}
+    for key, expected_type in type_of_key.items():
+        if not isinstance(origin[key], expected_type):
+            refuse(f"content.{key}", "must be there", repr(origin[key])[:60], remedy, source)
+    return SealedPredictions(text, {"sha256": digest, **origin}, read_predictions(content, source))
 
 
-def _predictions(content: Mapping[str, Any], source: str) -> pd.DataFrame:
+def read_predictions(content: Mapping[str, Any], source: str) -> pd.DataFrame:
+    """Return the predictions of a sealed content: columns of `SEALED`.
+
+    Raises:
+        InputError: they are no list of rows.
+    """
     try:
-        out = pd.DataFrame(content["predictions"])[list(SEALED.columns)]
-        out = out.astype(dict.fromkeys((*_NUMBERS, *_INTERVAL), float))
+        predictions = pd.DataFrame(content["predictions"])[list(SEALED.columns)]
+        predictions = predictions.astype(dict.fromkeys((*_NUMBERS, *_INTERVAL), float))
     except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
         remedy = "Give a file that --seal wrote."
         refuse("content.predictions", "must be a list of rows", str(error)[:60], remedy, source)
-    SEALED.check(out, source)
-    return out
+    SEALED.check(predictions, source)
+    return predictions
 
 
 def measured_rows(
-    sealed: Sealed, rows: Sequence[ValidationRow], source: str
+    sealed: SealedPredictions, rows: Sequence[ValidationRow], source: str
 ) -> list[ValidationRow]:
-    """The sealed rows with what was measured since, from those of ``rows`` with the same set, case
-    and quantity; nothing measured where there is none.
+    """Return the sealed rows with what was measured since, from ``rows``.
+
+    A measured row has the same set, case and quantity; nothing is measured where there is none.
 
     Raises:
         InputError: one has another unit.
     """
-    known = {(row.set, row.case, row.quantity): row for row in reversed(rows)}
-    out, problems = [], []
+    row_of_key = {(row.set, row.case, row.quantity): row for row in reversed(rows)}
+    measured = []
+    problems = []
     for record in sealed.predictions.to_dict("records"):
         texts: dict[str, Any] = {name: str(record[name]) for name in _TEXTS}
         key = (texts["set"], texts["case"], texts["quantity"])
-        there = known.get(key)
-        if there and there.unit != texts["unit"]:
+        measured_row = row_of_key.get(key)
+        if measured_row and measured_row.unit != texts["unit"]:
             rule, remedy = f"must have the unit {texts['unit']!r}", "Convert what was measured."
-            problems.append(Problem(", ".join(key), rule, repr(there.unit), remedy))
-        found: dict[str, Any] = {name: getattr(there, name, None) for name in NUMBERS}
-        found |= {name: getattr(there, name, "") for name in ("reason", "source")}
-        out.append(ValidationRow(use="predict", **texts, **found))
+            problems.append(Problem(", ".join(key), rule, repr(measured_row.unit), remedy))
+        measured_fields: dict[str, Any] = {
+            name: getattr(measured_row, name, None) for name in NUMBERS
+        }
+        measured_fields |= {name: getattr(measured_row, name, "") for name in ("reason", "source")}
+        measured.append(ValidationRow(use="predict", **texts, **measured_fields))
     if problems:
         raise InputError(problems, source)
-    return out
+    return measured
 
 
-def opened(sealed: Sealed, rows: Sequence[ValidationRow]) -> pd.DataFrame:
-    """The table of sealed predictions beside ``rows``, which are those of `measured_rows`, or some
-    of them: columns of `simshuffle.extensions.calibration.validation.table.SCHEMA`."""
-    places = {tuple(of): number for number, of in enumerate(_keys(sealed.predictions))}
-    chosen = [places[row.set, row.case, row.quantity] for row in rows]
-    part = sealed.predictions.iloc[chosen].reset_index(drop=True)
-    values = part[list(_NUMBERS)].itertuples(index=False, name=None)
-    return table(rows, list(values), part[list(_INTERVAL)])
+def predictions_table(sealed: SealedPredictions, rows: Sequence[ValidationRow]) -> pd.DataFrame:
+    """Return the table of sealed predictions beside measured values.
+
+    ``rows`` are the `measured_rows`, or some among these. The columns are those of
+    `simshuffle.extensions.calibration.validation.table.SCHEMA`.
+    """
+    index_of_key = {
+        tuple(key): index for index, key in enumerate(keys_of_predictions(sealed.predictions))
+    }
+    row_indices = [index_of_key[row.set, row.case, row.quantity] for row in rows]
+    chosen_predictions = sealed.predictions.iloc[row_indices].reset_index(drop=True)
+    values = chosen_predictions[list(_NUMBERS)].itertuples(index=False, name=None)
+    return validation_table(rows, list(values), chosen_predictions[list(_INTERVAL)])
 
 
-def _keys(predictions: pd.DataFrame) -> list[list[str]]:
-    keys: list[list[str]] = predictions[list(KEY)].to_numpy().tolist()
+def keys_of_predictions(predictions: pd.DataFrame) -> list[list[str]]:
+    """Return set, case and quantity of each sealed prediction."""
+    keys: list[list[str]] = predictions[list(ROW_KEY)].to_numpy().tolist()
     return keys

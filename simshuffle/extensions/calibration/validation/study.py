@@ -14,23 +14,27 @@ from rich.table import Table
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.extensions.calibration.validation import sealed, text
-from simshuffle.extensions.calibration.validation.entries import ENTRIES, beside, read_entries
+from simshuffle.extensions.calibration.validation.entries import (
+    ENTRIES,
+    compare_entries,
+    read_entries,
+)
 from simshuffle.extensions.calibration.validation.figures import ratios_chart
 from simshuffle.extensions.calibration.validation.predict import (
     TaskCell,
     answer_of,
-    predictions,
-    tasks_of,
+    list_tasks,
+    predict_rows,
 )
 from simshuffle.extensions.calibration.validation.table import (
     COLUMNS,
     SCHEMA,
     SUMMARY,
     ValidationRow,
-    coverage,
+    count_covered_rows,
     read_rows,
-    summary,
-    table,
+    summarize_sets,
+    validation_table,
 )
 from simshuffle.report.table_io import plain_rows as rows_of
 from simshuffle.spec.library import shipped_folder, suggest_nearest
@@ -43,11 +47,13 @@ SEALED = "sealed.json"  # its name in the folder of a result
 
 @dataclass(frozen=True)
 class ValidationRequest:
-    """What is asked of the study."""
+    """The rows to predict, predictions by others, and maybe sealed predictions."""
 
     rows: Rows  # to predict
     entries: pd.DataFrame  # what others predict of them, columns of `ENTRIES`
-    sealed: sealed.Sealed | None = None  # what predicts them, if nothing is to be simulated
+    sealed: sealed.SealedPredictions | None = (
+        None  # what predicts them, if nothing is to be simulated
+    )
 
 
 def request(
@@ -55,20 +61,27 @@ def request(
     folder: Path | None = None,
     *,
     seal: bool = False,
-    opened: Path | None = None,
+    sealed_file: Path | None = None,
     entry: Sequence[Path] = (),
 ) -> Request[ValidationRequest]:
-    """What is predicted: the sets ``only``, or all, of the CSV files in ``folder``, or of those
-    that come with simshuffle; with ``seal`` also what is not measured yet. With ``opened`` what is
-    sealed there, beside what the CSV files measured. ``entry``: files of what others predict.
+    """Return the request to predict rows that were measured.
+
+    Args:
+        only: names of the sets of rows; all if empty.
+        folder: of the CSV files; None for those that come with simshuffle.
+        seal: whether rows may have no measured value yet.
+        sealed_file: predictions to compare with the CSV files, in place of new ones.
+        entry: CSV files of what others predict.
 
     Raises:
         InputError: a file or a row is not valid, or there is no such set.
     """
-    rows = read_rows(folder or shipped_folder("validation"), unmeasured=seal or opened is not None)
-    found = None if opened is None else sealed.read_sealed(opened)
-    if found is not None:
-        rows = sealed.measured_rows(found, rows, str(opened))
+    rows = read_rows(
+        folder or shipped_folder("validation"), unmeasured=seal or sealed_file is not None
+    )
+    sealed_predictions = None if sealed_file is None else sealed.read_seal_file(sealed_file)
+    if sealed_predictions is not None:
+        rows = sealed.measured_rows(sealed_predictions, rows, str(sealed_file))
     sets = list(dict.fromkeys(row.set for row in rows))
     problems = [
         Problem("--only", "no such set", repr(name), suggest_nearest(name, sets))
@@ -78,86 +91,110 @@ def request(
     if problems:
         raise InputError(problems, "command line")
     entries = read_entries(entry, rows)
-    chosen = [row for row in rows if not only or row.set in only]
+    chosen_rows = [row for row in rows if not only or row.set in only]
     if seal:
-        sealed.check_rows(chosen)
-    return _request(
-        ValidationRequest(chosen, entries[entries["set"].isin({r.set for r in chosen})], found)
+        sealed.check_rows(chosen_rows)
+    return build_request(
+        ValidationRequest(
+            chosen_rows,
+            entries[entries["set"].isin({row.set for row in chosen_rows})],
+            sealed_predictions,
+        )
     )
 
 
 def shipped_sets() -> list[str]:
-    """Names of the sets that come with simshuffle."""
+    """Return the names of the sets that come with simshuffle."""
     return list(dict.fromkeys(row.set for row in read_rows(shipped_folder("validation"))))
 
 
 def repeat(folder: Path, meta: Meta) -> Request[ValidationRequest]:
-    """The request of a result, from the rows in its table.
+    """Return the request of a result again, from the rows in its table.
 
     Raises:
         InputError: a scenario that they name is not there.
     """
     tables = {name: STUDY.stored[name].read(folder / name) for name in STUDY.stored}
-    results, entries = tables["validation"], tables["entries"]
+    results = tables["validation"]
+    entries = tables["entries"]
     assert isinstance(results, pd.DataFrame)  # noqa: S101 - a CSV file
     assert isinstance(entries, pd.DataFrame)  # noqa: S101 - a CSV file
     rows = results[list(COLUMNS)]
-    plain = rows.astype(object).where(rows.notna(), None)
-    chosen = [ValidationRow(*row) for row in plain.itertuples(index=False, name=None)]
-    found = sealed.read_sealed(file) if (file := folder / SEALED).is_file() else None
-    return _request(ValidationRequest(chosen, entries, found))
+    rows_of_objects = rows.astype(object).where(rows.notna(), None)
+    chosen_rows = [
+        ValidationRow(*row) for row in rows_of_objects.itertuples(index=False, name=None)
+    ]
+    sealed_predictions = (
+        sealed.read_seal_file(file) if (file := folder / SEALED).is_file() else None
+    )
+    return build_request(ValidationRequest(chosen_rows, entries, sealed_predictions))
 
 
-def _request(asked: ValidationRequest) -> Request[ValidationRequest]:
-    chosen, entries = asked.rows, rows_of(asked.entries)
-    tasks = [] if asked.sealed else [TaskCell(t).key for t in tasks_of(chosen)]
-    decided = [[asdict(row) for row in chosen], tasks, entries]
-    digest = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
-    documents = {SEALED: asked.sealed.text} if asked.sealed else {}
-    return Request("validation", asked, documents, {"rows": digest})
+def build_request(validation: ValidationRequest) -> Request[ValidationRequest]:
+    """Return the request of a validation, with a digest of all that its result depends on."""
+    rows = validation.rows
+    entries = rows_of(validation.entries)
+    tasks = [] if validation.sealed else [TaskCell(task).key for task in list_tasks(rows)]
+    digested = [[asdict(row) for row in rows], tasks, entries]
+    digest = hashlib.sha256(json.dumps(digested, sort_keys=True).encode()).hexdigest()
+    documents = {SEALED: validation.sealed.text} if validation.sealed else {}
+    return Request("validation", validation, documents, {"rows": digest})
 
 
-def _cells(asked: ValidationRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    return {f"{task}": TaskCell(task) for task in tasks_of(asked.rows)}
+def cells_of_tasks(validation: ValidationRequest, outcomes: Outcomes) -> dict[str, Cell]:
+    """Return the cell of every task that the rows need."""
+    return {f"{task}": TaskCell(task) for task in list_tasks(validation.rows)}
 
 
-def _collect(asked: ValidationRequest, outcomes: Outcomes) -> Tables:
-    answers = {task: answer_of(task, outcomes[f"{task}"]) for task in tasks_of(asked.rows)}
-    results = table(asked.rows, predictions(asked.rows, answers))
-    return {"validation": results, "entries": asked.entries}
+def collect_predictions(validation: ValidationRequest, outcomes: Outcomes) -> Tables:
+    """Return the tables of the validation from the outcomes of its cells."""
+    answers = {task: answer_of(task, outcomes[f"{task}"]) for task in list_tasks(validation.rows)}
+    results = validation_table(validation.rows, predict_rows(validation.rows, answers))
+    return {"validation": results, "entries": validation.entries}
 
 
-def _opened(asked: ValidationRequest, outcomes: Outcomes) -> Tables:
-    if asked.sealed is None:
+def read_sealed_tables(validation: ValidationRequest, outcomes: Outcomes) -> Tables:
+    """Return the tables of the validation from sealed predictions.
+
+    Raises:
+        InputError: there are none.
+    """
+    if validation.sealed is None:
         refuse(SEALED, "must be there", "nothing", "Make the result again.", "result folder")
-    results = sealed.opened(asked.sealed, asked.rows)
-    return {"validation": results, "entries": asked.entries}
+    results = sealed.predictions_table(validation.sealed, validation.rows)
+    return {"validation": results, "entries": validation.entries}
 
 
-def _facts(asked: ValidationRequest, outcomes: Outcomes, tables: Tables) -> Meta:
-    return {} if asked.sealed is None else {"sealed": dict(asked.sealed.about)}
+def seal_facts(validation: ValidationRequest, outcomes: Outcomes, tables: Tables) -> Meta:
+    """Return the origin of sealed predictions, for ``meta.json``; nothing if none were sealed."""
+    return {} if validation.sealed is None else {"sealed": dict(validation.sealed.origin)}
 
 
-def _parts(result: Result) -> Iterator[str | Table]:
+def text_parts(result: Result) -> Iterator[str | Table]:
+    """Yield the tables and sentences of a result."""
     results = result.tables["validation"]
     if result.meta.get("sealed"):
-        yield text.sealed_text(result.meta["sealed"])
+        yield text.describe_seal(result.meta["sealed"])
         yield from text.opened_parts(results)
     else:
         yield from text.parts(results)
-    yield from text.entry_parts(beside(results, result.tables["entries"]))
+    yield from text.entry_parts(compare_entries(results, result.tables["entries"]))
 
 
-def _as_json(result: Result) -> Any:
+def as_json(result: Result) -> Any:
+    """Return a result for JSON: rows, summary, coverage, entries, and the origin of a seal."""
     results = result.tables["validation"]
-    of_sets = {"rows": rows_of(results), "summary": rows_of(summary(results))}
-    entries = rows_of(beside(results, result.tables["entries"]))
-    said = {"sealed": result.meta["sealed"]} if "sealed" in result.meta else {}
-    return {**of_sets, "coverage": coverage(results), "entries": entries, **said}
+    tables = {"rows": rows_of(results), "summary": rows_of(summarize_sets(results))}
+    entries = rows_of(compare_entries(results, result.tables["entries"]))
+    seal = {"sealed": result.meta["sealed"]} if "sealed" in result.meta else {}
+    return {**tables, "coverage": count_covered_rows(results), "entries": entries, **seal}
 
 
-def _compared(result: Result) -> Tables:
-    """What was predicted; of a quantity that is there twice the first."""
+def comparison_tables(result: Result) -> Tables:
+    """Return the predictions to compare with another validation.
+
+    Of a quantity that is there twice, the first counts.
+    """
     rows = result.tables["validation"].drop_duplicates(keys := ["set", "case", "quantity"])
     return {"predicted": rows.set_index(keys)[["predicted", "error"]]}
 
@@ -165,18 +202,25 @@ def _compared(result: Result) -> Tables:
 STUDY: Study[ValidationRequest] = Study(
     kind="validation",
     verb="study validate",
-    stages=(_cells,),
-    collect=_collect,
+    stages=(cells_of_tasks,),
+    collect=collect_predictions,
     stored={"validation": SCHEMA, "entries": ENTRIES},
-    derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["validation"]))},
+    derived={
+        "summary": Derived(SUMMARY, lambda result: summarize_sets(result.tables["validation"]))
+    },
     figures=lambda result: {"validation": ratios_chart(result.tables["validation"])},
     one_figure=True,
-    parts=_parts,
-    as_json=_as_json,
-    compared=_compared,
+    parts=text_parts,
+    as_json=as_json,
+    compared=comparison_tables,
     again=f"{__name__}:repeat",
 )
 OPENED: Study[ValidationRequest] = replace(
-    STUDY, kind="validation_opened", stages=(), collect=_opened, documents=(SEALED,), facts=_facts
+    STUDY,
+    kind="validation_opened",
+    stages=(),
+    collect=read_sealed_tables,
+    documents=(SEALED,),
+    facts=seal_facts,
 )
 """The same of predictions that were sealed: nothing is simulated."""

@@ -1,5 +1,7 @@
-"""What was measured elsewhere: the rows of the CSV files in ``validation/``, one measured number
-each, with its source; and the table of predicted against measured, and what it comes to."""
+"""The rows of the validation, from CSV files, and the table of predicted against measured.
+
+The files in ``validation/`` hold numbers that were measured elsewhere, each with its source.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.extensions.calibration.validation.intervals import COLUMNS as INTERVAL
-from simshuffle.extensions.calibration.validation.intervals import intervals
-from simshuffle.extensions.calibration.validation.scores import scored, scores, within
+from simshuffle.extensions.calibration.validation.intervals import prediction_intervals
+from simshuffle.extensions.calibration.validation.scores import (
+    is_in_interval,
+    score_intervals,
+    select_rows_with_interval,
+)
 from simshuffle.study.schema import Schema, amount, flag, real, text
 
 COLUMNS = {
@@ -52,8 +58,10 @@ OPTIONAL = ("spread",)
 
 @dataclasses.dataclass(frozen=True)
 class ValidationRow:
-    """One measured number; the attributes are the columns of the file (see `COLUMNS`), with None
-    for an empty number."""
+    """A number that was measured, and what predicts it: the columns of the file, see `COLUMNS`.
+
+    An empty number is None.
+    """
 
     set: str
     case: str
@@ -72,8 +80,10 @@ class ValidationRow:
 
 
 def read_rows(folder: Path, *, unmeasured: bool = False) -> list[ValidationRow]:
-    """The rows of every CSV file in ``folder`` and its folder ``testbed``, files in the order of
-    their names. With ``unmeasured`` predicted rows may have no measured value yet.
+    """Read the rows of every CSV file in ``folder`` and its folder ``testbed``.
+
+    Files are read in the order of their names. With ``unmeasured`` predicted rows may have no
+    measured value yet.
 
     Raises:
         InputError: with every problem of every file.
@@ -86,7 +96,7 @@ def read_rows(folder: Path, *, unmeasured: bool = False) -> list[ValidationRow]:
     problems: list[Problem] = []
     for path in files:
         try:
-            _read_file(path, rows, problems, unmeasured)
+            read_file(path, rows, problems, unmeasured)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             rule = "must be a readable CSV file"
             problems.append(Problem(path.name, rule, str(error), "Correct the file."))
@@ -95,9 +105,10 @@ def read_rows(folder: Path, *, unmeasured: bool = False) -> list[ValidationRow]:
     return rows
 
 
-def _read_file(
+def read_file(
     path: Path, rows: list[ValidationRow], problems: list[Problem], unmeasured: bool
 ) -> None:
+    """Append the rows of a CSV file to ``rows``, and what is wrong with others to ``problems``."""
     with path.open(encoding="utf-8", newline="") as file:
         table = csv.DictReader(file, strict=True)
         missing = set(COLUMNS) - set(OPTIONAL) - set(table.fieldnames or [])
@@ -107,73 +118,74 @@ def _read_file(
             problems.append(Problem(path.name, rule, f"no {names}", "Add them."))
             return
         for record in table:
-            found = list(_faults(record, f"{path.name}:{table.line_num}", unmeasured))
-            problems += found
-            if not found:
-                rows.append(_row(record))
+            faults = list(find_faults(record, f"{path.name}:{table.line_num}", unmeasured))
+            problems += faults
+            if not faults:
+                rows.append(row_of_record(record))
 
 
-def _faults(record: dict[str, str], where: str, unmeasured: bool) -> Iterator[Problem]:
-    """What is wrong with a record, which stands at ``where``."""
+def find_faults(record: dict[str, str], location: str, unmeasured: bool) -> Iterator[Problem]:
+    """Yield what is wrong with a record, which stands at ``location``."""
     if None in record or None in record.values():
         rule, remedy = "must have as many fields as the header", "Put texts with commas in quotes."
-        yield Problem(where, rule, "more or fewer", remedy)
+        yield Problem(location, rule, "more or fewer", remedy)
         return
     for name in NUMBERS:
-        if record[name].strip() and not positive(record[name]):
+        if record[name].strip() and not parse_positive(record[name]):
             rule = "must be a number greater than 0, or empty"
             remedy = "Write it in SI units, without the unit."
-            yield Problem(f"{where} {name}", rule, repr(record[name]), remedy)
+            yield Problem(f"{location} {name}", rule, repr(record[name]), remedy)
     use, kind = record["use"], record["kind"]
-    needed = kind or use != "none"
-    for name, known in (("use", USES), ("kind", KINDS if needed else (kind,))):
-        if record[name] not in known:
-            rule = f"must be one of {', '.join(known)}"
-            yield Problem(f"{where} {name}", rule, repr(record[name]), "Choose one.")
-    later = unmeasured and use == "predict" and not record["measured"].strip()
-    if use in {"fit", "predict"} and not (later or positive(record["measured"])):
+    needs_kind = kind or use != "none"
+    for name, valid_values in (("use", USES), ("kind", KINDS if needs_kind else (kind,))):
+        if record[name] not in valid_values:
+            rule = f"must be one of {', '.join(valid_values)}"
+            yield Problem(f"{location} {name}", rule, repr(record[name]), "Choose one.")
+    is_measured_later = unmeasured and use == "predict" and not record["measured"].strip()
+    if use in {"fit", "predict"} and not (is_measured_later or parse_positive(record["measured"])):
         remedy = "Add it, or write use none and a reason. Only --seal predicts without it."
-        yield Problem(f"{where} measured", "is needed to compare with", "nothing", remedy)
+        yield Problem(f"{location} measured", "is needed to compare with", "nothing", remedy)
     for name in ("set", "case", "quantity", "source", *["reason"] * (use in {"fit", "none"})):
         if not record[name].strip():
             remedy = f"{COLUMNS[name].capitalize()}."
-            yield Problem(f"{where} {name}", "must not be empty", "nothing", remedy)
+            yield Problem(f"{location} {name}", "must not be empty", "nothing", remedy)
 
 
-def _row(record: dict[str, str]) -> ValidationRow:
-    """The row of a record without faults."""
+def row_of_record(record: dict[str, str]) -> ValidationRow:
+    """Return the row of a record without faults."""
     values: dict[str, Any] = {name: (record.get(name) or "").strip() for name in COLUMNS}
-    return ValidationRow(**values | {name: positive(values[name]) for name in NUMBERS})
+    return ValidationRow(**values | {name: parse_positive(values[name]) for name in NUMBERS})
 
 
-def positive(written: str) -> float | None:
-    """The number above 0 that a text is; None if it is none."""
+def parse_positive(text: str) -> float | None:
+    """Return the number above 0 in a text; None if it is none."""
     try:
-        value = float(written)
+        value = float(text)
     except ValueError:
         return None
     return value if 0 < value < math.inf else None
 
 
-def assignments(written: str) -> dict[str, str]:
-    """``KEY=VALUE;KEY=VALUE`` as a mapping of texts.
+def parse_assignments(text: str) -> dict[str, str]:
+    """Parse ``KEY=VALUE;KEY=VALUE`` into texts by key.
 
     Raises:
         InputError: a part has no key or no value.
     """
-    out = {}
-    for part in filter(None, (piece.strip() for piece in written.split(";"))):
+    values = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
         key, equals, value = part.partition("=")
         if not equals or not key.strip() or not value.strip():
             rule, example = "are written KEY=VALUE, separated by ;", "world_size=64;epochs=2"
             raise InputError(Problem("values", rule, repr(part), f"For example {example}."))
-        out[key.strip()] = value.strip()
-    return out
+        values[key.strip()] = value.strip()
+    return values
 
 
-def ends(spread: str) -> list[str]:
-    """The two lists of assignments at the ends of a spread, ``KEY=FROM..TO;...``; nothing if it is
-    empty.
+def spread_ends(spread: str) -> list[str]:
+    """Return the two lists of assignments at the ends of a spread, ``KEY=FROM..TO;...``.
+
+    Nothing is returned if it is empty.
 
     Raises:
         InputError: a part is not written so.
@@ -181,7 +193,7 @@ def ends(spread: str) -> list[str]:
     if not spread:
         return []
     low, high = [], []
-    for key, value in assignments(spread).items():
+    for key, value in parse_assignments(spread).items():
         first, dots, last = value.partition("..")
         if not dots or not first.strip() or not last.strip():
             rule, remedy = "is written KEY=FROM..TO, separated by ;", "For example seed=1..2."
@@ -249,62 +261,77 @@ SUMMARY = Schema(
 """A row for each set, fitted and predicted rows apart."""
 
 
-def table(
+def validation_table(
     rows: Sequence[ValidationRow],
     predicted: Sequence[tuple[float, float, float, float] | None],
-    known: pd.DataFrame | None = None,
+    known_intervals: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """One row for each measured number: columns of `SCHEMA`. ``predicted``: for each row value, low
-    and high in its unit, and traffic; None where there is no prediction. ``known``: the columns
-    interval_low and interval_high, made by `intervals` if it is None."""
-    nothing = (np.nan, np.nan, np.nan, 0.0)
-    out = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(COLUMNS))
+    """Return the table of the validation, a row for each measured number: columns of `SCHEMA`.
+
+    Args:
+        rows: of the validation.
+        predicted: for each row value, low and high in its unit, and traffic; None where there is no
+            prediction.
+        known_intervals: columns interval_low and interval_high; None to compute them.
+    """
+    no_prediction = (np.nan, np.nan, np.nan, 0.0)
+    results = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(COLUMNS))
     for name in NUMBERS:
-        out[name] = out[name].astype(float)
-    values = np.array([one or nothing for one in predicted], float).reshape(-1, 4)
+        results[name] = results[name].astype(float)
+    # (rows, 4) value, low, high and traffic
+    values = np.array([prediction or no_prediction for prediction in predicted], float)
+    values = values.reshape(-1, 4)
     for name, column in zip(PREDICTED, values.T, strict=True):
-        out[name] = column
-    out["error"] = out["predicted"] / out["measured"] - 1
-    lowest = out[["low", "measured"]].min(axis=1)
-    highest = out[["high", "measured"]].max(axis=1)
-    out["inside"] = (out["predicted_low"] <= highest) & (out["predicted_high"] >= lowest)
-    out[list(INTERVAL)] = intervals(out) if known is None else known
-    return out[list(SCHEMA.columns)]
+        results[name] = column
+    results["error"] = results["predicted"] / results["measured"] - 1
+    lowest = results[["low", "measured"]].min(axis=1)
+    highest = results[["high", "measured"]].max(axis=1)
+    overlaps_below = results["predicted_low"] <= highest
+    results["inside"] = overlaps_below & (results["predicted_high"] >= lowest)
+    if known_intervals is None:
+        known_intervals = prediction_intervals(results)
+    results[list(INTERVAL)] = known_intervals
+    return results[list(SCHEMA.columns)]
 
 
-def summary(results: pd.DataFrame) -> pd.DataFrame:
-    """What each set comes to, fitted and predicted rows apart: columns of `SUMMARY`."""
-    out = []
-    for (name, use), part in results.groupby(["set", "use"], sort=False):
-        errors = part["error"].abs()
-        known = bool(errors.notna().any())
-        worst = part.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]
-        where = f"{worst['case']}, {worst['quantity']}" if known else ""
-        found = (errors.mean(), errors.median(), errors.max(), where)
-        inside = part.loc[errors.notna(), "inside"].mean() if known else np.nan
-        of_intervals = scores(part) if use == "predict" else (np.nan,) * 3
-        out.append((name, use, len(part), *found, inside, *of_intervals))
-    return SUMMARY.framed(out)
+def summarize_sets(results: pd.DataFrame) -> pd.DataFrame:
+    """Summarize the rows of each set, fitted and predicted rows apart: columns of `SUMMARY`."""
+    summaries = []
+    for (set_name, use), set_rows in results.groupby(["set", "use"], sort=False):
+        errors = set_rows["error"].abs()
+        is_compared = bool(errors.notna().any())
+        worst = set_rows.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]
+        worst_place = f"{worst['case']}, {worst['quantity']}" if is_compared else ""
+        error_values = (errors.mean(), errors.median(), errors.max(), worst_place)
+        inside = set_rows.loc[errors.notna(), "inside"].mean() if is_compared else np.nan
+        interval_scores = score_intervals(set_rows) if use == "predict" else (np.nan,) * 3
+        summaries.append((set_name, use, len(set_rows), *error_values, inside, *interval_scores))
+    return SUMMARY.framed(summaries)
 
 
-def coverage(results: pd.DataFrame) -> dict[str, int]:
-    """Of all rows that were predicted and measured: how many there are, and of them how many have
-    a range that overlaps the measured one (inside), a range and not one number (intervals), and
-    both; how many have a 90 % interval (scored), and the measured value in it (covered). Then how
-    many sets have such intervals, and in how many these score better than naive ones."""
-    part = results[(results["use"] == "predict") & results["error"].notna()]
-    interval = part["predicted_high"] > part["predicted_low"]
-    inside = part["inside"].astype(bool)
-    of_sets = summary(part).dropna(subset="interval_score")
+def count_covered_rows(results: pd.DataFrame) -> dict[str, int]:
+    """Count the rows that were predicted and measured, and those among them that agree.
+
+    Counts are: all rows; those with a range that overlaps the measured one (inside), with a range
+    and not one number (intervals), and with both; those with a 90 % interval (scored), and with the
+    measured value in it (covered); sets with such intervals, and sets where these score better than
+    naive ones.
+    """
+    compared_rows = results[(results["use"] == "predict") & results["error"].notna()]
+    has_range = compared_rows["predicted_high"] > compared_rows["predicted_low"]
+    is_inside = compared_rows["inside"].astype(bool)
+    scored_sets = summarize_sets(compared_rows).dropna(subset="interval_score")
     # scores that are alike as they are shown are not told apart
-    shown = of_sets[["interval_score", "naive_score"]].round(2)
+    displayed_scores = scored_sets[["interval_score", "naive_score"]].round(2)
     return {
-        "rows": len(part),
-        "inside": int(inside.sum()),
-        "intervals": int(interval.sum()),
-        "inside_intervals": int((inside & interval).sum()),
-        "scored": len(scored(part)),
-        "covered": int(within(part).sum()),
-        "scored_sets": len(of_sets),
-        "sets_better_than_naive": int((shown["interval_score"] < shown["naive_score"]).sum()),
+        "rows": len(compared_rows),
+        "inside": int(is_inside.sum()),
+        "intervals": int(has_range.sum()),
+        "inside_intervals": int((is_inside & has_range).sum()),
+        "scored": len(select_rows_with_interval(compared_rows)),
+        "covered": int(is_in_interval(compared_rows).sum()),
+        "scored_sets": len(scored_sets),
+        "sets_better_than_naive": int(
+            (displayed_scores["interval_score"] < displayed_scores["naive_score"]).sum()
+        ),
     }

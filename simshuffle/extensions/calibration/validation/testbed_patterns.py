@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -24,7 +25,9 @@ EXCHANGE_FRACTION = 0.1
 
 @dataclass(frozen=True)
 class NamespaceShape:
-    """What a testbed is made of."""
+    """The size of a testbed of network namespaces: leaves, hosts, spines, and the rate of its
+    links.
+    """
 
     leaves: int = 2  # leaf switches
     hosts_per_leaf: int = 4  # hosts below each, at least 2
@@ -39,7 +42,7 @@ class NamespaceShape:
 
 @dataclass(frozen=True)
 class NamespacePattern:
-    """Flows in steps."""
+    """The flows of an exchange between hosts, in steps."""
 
     # src, dst: (flows,) hosts
     src: list[int]
@@ -48,7 +51,7 @@ class NamespacePattern:
     step: list[int]  # (flows,) int, not decreasing
     # (flows,) the flows that must have ended before it starts; its sender or receiver knows all of
     # them
-    after: list[list[int]]
+    predecessors: list[list[int]]
     # whether no flow of a step starts before all of the step before have arrived
     barrier: bool = False
 
@@ -56,145 +59,179 @@ class NamespacePattern:
         return len(self.src)
 
 
-def of_steps(steps: list[list[Pair]], nbytes: int, *, barrier: bool = True) -> NamespacePattern:
-    """Flows of ``nbytes`` each; with ``barrier`` a step waits for all of the one before."""
-    flat = [(src, dst, number) for number, pairs in enumerate(steps) for src, dst in pairs]
-    src, dst, step = ([entry[k] for entry in flat] for k in range(3))
-    return NamespacePattern(src, dst, [nbytes] * len(flat), step, [[] for _ in flat], barrier)
+def flows_of_steps(
+    steps: list[list[Pair]], nbytes: int, *, barrier: bool = True
+) -> NamespacePattern:
+    """Return the flows of some steps, of ``nbytes`` each.
+
+    With ``barrier`` a step waits for all flows of the step before.
+    """
+    pairs = [pair for step_pairs in steps for pair in step_pairs]
+    return NamespacePattern(
+        src=[src for src, _ in pairs],
+        dst=[dst for _, dst in pairs],
+        nbytes=[nbytes] * len(pairs),
+        step=[step for step, step_pairs in enumerate(steps) for _ in step_pairs],
+        predecessors=[[] for _ in pairs],
+        barrier=barrier,
+    )
 
 
-def _both_ways(pairs: list[Pair], nbytes: int) -> NamespacePattern:
-    return of_steps([[way for a, b in pairs for way in ((a, b), (b, a))]], nbytes)
+def flows_in_both_directions(pairs: list[Pair], nbytes: int) -> NamespacePattern:
+    """Return one step in which both hosts of each pair send to each other."""
+    directed_pairs = [pair for a, b in pairs for pair in ((a, b), (b, a))]
+    return flows_of_steps([directed_pairs], nbytes)
 
 
-def _incast(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    senders = range(1, of.hosts)
-    return of_steps([[(host, 0) for host in senders]], 2 * nbytes // len(senders))
+def incast(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+    """Return one step in which all hosts send to host 0."""
+    senders = range(1, shape.hosts)
+    return flows_of_steps([[(host, 0) for host in senders]], 2 * nbytes // len(senders))
 
 
-def _incast_victim(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """The last host also sends to host 1, where nobody else does."""
-    incast = _incast(of, nbytes, seed)
-    pairs = [*zip(incast.src, incast.dst, strict=True), (of.hosts - 1, 1)]
-    return replace(of_steps([pairs], nbytes), nbytes=[*incast.nbytes, nbytes])
+def incast_with_victim(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+    """Return an incast in which the last host also sends to host 1, where nobody else does."""
+    incast_flows = incast(shape, nbytes, seed)
+    incast_pairs = zip(incast_flows.src, incast_flows.dst, strict=True)
+    flows = flows_of_steps([[*incast_pairs, (shape.hosts - 1, 1)]], nbytes)
+    return replace(flows, nbytes=[*incast_flows.nbytes, nbytes])
 
 
-def _pairs_inside(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    per_leaf = of.hosts_per_leaf
-    starts = [leaf + k for leaf in range(0, of.hosts, per_leaf) for k in range(0, per_leaf - 1, 2)]
-    return _both_ways([(host, host + 1) for host in starts], nbytes)
+def pairs_inside_leaf(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+    """Return one step in which neighbours below a leaf send to each other."""
+    per_leaf = shape.hosts_per_leaf
+    starts = [
+        leaf + k for leaf in range(0, shape.hosts, per_leaf) for k in range(0, per_leaf - 1, 2)
+    ]
+    return flows_in_both_directions([(host, host + 1) for host in starts], nbytes)
 
 
-def _pairs_across(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    per_leaf = of.hosts_per_leaf
-    hosts = range(of.leaves // 2 * 2 * per_leaf)
-    return _both_ways([(h, h + per_leaf) for h in hosts if not h // per_leaf % 2], nbytes)
+def pairs_across_leaves(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+    """Return one step in which hosts of two neighbouring leaves exchange, place by place."""
+    per_leaf = shape.hosts_per_leaf
+    hosts = range(shape.leaves // 2 * 2 * per_leaf)
+    pairs = [(host, host + per_leaf) for host in hosts if not host // per_leaf % 2]
+    return flows_in_both_directions(pairs, nbytes)
 
 
-def _pairs_random(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    order = np.random.default_rng((seed, 1)).permutation(of.hosts).tolist()
-    return _both_ways(list(zip(order[0::2], order[1::2], strict=False)), nbytes)
+def random_pairs(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+    """Return one step in which random pairs of hosts send to each other."""
+    order = np.random.default_rng((seed, 1)).permutation(shape.hosts).tolist()
+    return flows_in_both_directions(list(zip(order[0::2], order[1::2], strict=False)), nbytes)
 
 
-def _all_to_all(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    hosts = of.hosts
+def all_to_all(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+    """Return one step in which each host sends to every other host."""
+    hosts = shape.hosts
     pairs = [(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]
-    return of_steps([pairs], nbytes // (hosts - 1))
+    return flows_of_steps([pairs], nbytes // (hosts - 1))
 
 
-def _random_permutations(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """As many steps as there are other hosts; in each a random permutation in which none keeps its
-    own."""
-    rng, hosts = np.random.default_rng((seed, 2)), of.hosts
+def random_permutations(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+    """Return M - 1 steps for M hosts, each a random permutation in which no host keeps its own."""
+    rng = np.random.default_rng((seed, 2))
+    hosts = shape.hosts
     steps: list[list[Pair]] = []
     while len(steps) < hosts - 1:
-        drawn = rng.permutation(hosts).tolist()
-        if all(src != dst for src, dst in enumerate(drawn)):
-            steps.append(list(enumerate(drawn)))
-    return of_steps(steps, nbytes // (hosts - 1))
+        permutation = rng.permutation(hosts).tolist()
+        if all(src != dst for src, dst in enumerate(permutation)):
+            steps.append(list(enumerate(permutation)))
+    return flows_of_steps(steps, nbytes // (hosts - 1))
 
 
-def ring(order: list[int], nbytes: int) -> NamespacePattern:
-    """Ring allreduce over ``order``: 2 (M - 1) steps in which every host sends to the next what it
-    has got in the step before.
+def ring_flows(order: list[int], nbytes: int) -> NamespacePattern:
+    """Return an allreduce over the ring ``order``: 2 (M - 1) steps, each to the next host.
 
-    ``nbytes`` is what each host sends in all (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size
-    of the gradient).
+    A host sends what it has got in the step before. ``nbytes`` is what each host sends in all
+    (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size of the gradient).
     """
     hosts = len(order)
     steps = [list(zip(order, [*order[1:], order[0]], strict=True))] * (2 * (hosts - 1))
-    flows = of_steps(steps, nbytes // len(steps), barrier=False)
-    for k in range(hosts, len(flows)):
-        # what the host before it in the ring sent in the step before
-        flows.after[k].append((k // hosts - 1) * hosts + (k - 1) % hosts)
+    flows = flows_of_steps(steps, nbytes // len(steps), barrier=False)
+    # flow step * M + position: the host at a position of the ring sends in a step what the host at
+    # the position before sent to it in the step before
+    for flow in range(hosts, len(flows)):
+        step, position = divmod(flow, hosts)
+        flows.predecessors[flow].append((step - 1) * hosts + (position - 1) % hosts)
     return flows
 
 
-def _ring_scattered(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """A ring that leaves its leaf at every hop."""
-    per_leaf = of.hosts_per_leaf
-    return ring([host for k in range(per_leaf) for host in range(k, of.hosts, per_leaf)], nbytes)
+def scattered_ring_flows(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+    """Return an allreduce on a ring that leaves its leaf at every hop."""
+    per_leaf = shape.hosts_per_leaf
+    order = [
+        host for position in range(per_leaf) for host in range(position, shape.hosts, per_leaf)
+    ]
+    return ring_flows(order, nbytes)
 
 
 # -------------------------------------------------------------------------------- torch.distributed
 
 
-def partial_plan(of: NamespaceShape, seed: int) -> ExchangePlan:
-    """`MESSAGES` samples a host of a partial local shuffle, a random permutation each."""
-    rng, hosts, q = np.random.default_rng((seed, 3)), of.hosts, EXCHANGE_FRACTION
-    strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=q)
-    owner = initial_owner(round(MESSAGES / q) * hosts, hosts, rng)
+def plan_partial_shuffle(shape: NamespaceShape, seed: int) -> ExchangePlan:
+    """Plan a partial local shuffle of `MESSAGES` samples a host, a random permutation each."""
+    rng = np.random.default_rng((seed, 3))
+    hosts = shape.hosts
+    strategy = PartialLocalShuffle(
+        kind="partial_local_shuffle", exchange_fraction=EXCHANGE_FRACTION
+    )
+    owner = initial_owner(round(MESSAGES / EXCHANGE_FRACTION) * hosts, hosts, rng)
     shards = strategy.shards(owner, hosts, rng)
     return strategy.plan(EpochContext(shards, batch_size=10, iterations=MESSAGES, epoch=1, rng=rng))
 
 
-def pairs_plan(of: NamespaceShape, seed: int) -> ExchangePlan:
-    """The same samples, exchanged with one partner: that of ``pairs_random``."""
-    drawn, pairs = partial_plan(of, seed), _pairs_random(of, 1, seed)
-    partner = np.arange(of.hosts)
+def plan_with_one_partner(shape: NamespaceShape, seed: int) -> ExchangePlan:
+    """Plan the exchange of `MESSAGES` samples a host with one partner: that of ``pairs_random``."""
+    plan = plan_partial_shuffle(shape, seed)
+    pairs = random_pairs(shape, 1, seed)
+    partner = np.arange(shape.hosts)
     partner[pairs.src] = pairs.dst
-    return replace(drawn, target=np.broadcast_to(partner, drawn.target.shape))
+    return replace(plan, target=np.broadcast_to(partner, plan.target.shape))
 
 
-def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> NamespacePattern:
-    """The flows of a plan, a message for each sample of ``nbytes``.
+def flows_of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> NamespacePattern:
+    """Return the flows of a plan, a message for each sample of ``nbytes``.
 
     A host goes on when its own message has been sent and the one for it has come; with ``barrier``
     when all have.
     """
     rows = plan.target.tolist()
     steps = [[(src, dst) for src, dst in enumerate(row) if src != dst] for row in rows]
-    flows = of_steps(steps, nbytes, barrier=barrier)
+    flows = flows_of_steps(steps, nbytes, barrier=barrier)
     if barrier:
         return flows
-    last: dict[int, list[int]] = {}  # the flows of each host in the last step that it was part of
+    # the flows of each host in the last step that it was part of
+    last_flows_of_host: dict[int, list[int]] = {}
     for step in range(len(steps)):
-        now: dict[int, list[int]] = {}
+        flows_of_host: dict[int, list[int]] = {}
         for flow in (flow for flow in range(len(flows)) if flows.step[flow] == step):
-            ends = (flows.src[flow], flows.dst[flow])
-            flows.after[flow].extend(dict.fromkeys(f for end in ends for f in last.get(end, [])))
-            for end in ends:
-                now.setdefault(end, []).append(flow)
-        last |= now
+            hosts = (flows.src[flow], flows.dst[flow])
+            last_flows = (last_flows_of_host.get(host, []) for host in hosts)
+            flows.predecessors[flow].extend(dict.fromkeys(chain.from_iterable(last_flows)))
+            for host in hosts:
+                flows_of_host.setdefault(host, []).append(flow)
+        last_flows_of_host |= flows_of_host
     return flows
 
 
 PATTERNS: dict[str, Callable[[NamespaceShape, int, int], NamespacePattern]] = {
-    "single_short": lambda of, n, seed: of_steps([[(0, of.hosts_per_leaf)]], n // 4),
-    "single": lambda of, n, seed: of_steps([[(0, of.hosts_per_leaf)]], n),
-    "opposite": lambda of, n, seed: _both_ways([(0, of.hosts_per_leaf)], n),
-    "incast": _incast,
-    "incast_victim": _incast_victim,
-    "pairs_inside": _pairs_inside,
-    "pairs_across": _pairs_across,
-    "pairs_random": _pairs_random,
-    "all_to_all": _all_to_all,
-    "random_permutations": _random_permutations,
-    "ring_allreduce": lambda of, n, seed: ring(list(range(of.hosts)), n),
-    "ring_scattered": _ring_scattered,
-    "gloo_partial": lambda of, n, seed: of_plan(
-        partial_plan(of, seed), n // MESSAGES, barrier=True
+    "single_short": lambda shape, n, seed: flows_of_steps([[(0, shape.hosts_per_leaf)]], n // 4),
+    "single": lambda shape, n, seed: flows_of_steps([[(0, shape.hosts_per_leaf)]], n),
+    "opposite": lambda shape, n, seed: flows_in_both_directions([(0, shape.hosts_per_leaf)], n),
+    "incast": incast,
+    "incast_victim": incast_with_victim,
+    "pairs_inside": pairs_inside_leaf,
+    "pairs_across": pairs_across_leaves,
+    "pairs_random": random_pairs,
+    "all_to_all": all_to_all,
+    "random_permutations": random_permutations,
+    "ring_allreduce": lambda shape, n, seed: ring_flows(list(range(shape.hosts)), n),
+    "ring_scattered": scattered_ring_flows,
+    "gloo_partial": lambda shape, n, seed: flows_of_plan(
+        plan_partial_shuffle(shape, seed), n // MESSAGES, barrier=True
     ),
-    "gloo_pairs": lambda of, n, seed: of_plan(pairs_plan(of, seed), n // MESSAGES, barrier=False),
+    "gloo_pairs": lambda shape, n, seed: flows_of_plan(
+        plan_with_one_partner(shape, seed), n // MESSAGES, barrier=False
+    ),
 }
 """Every pattern: (shape, bytes that a host sends, seed) -> flows."""

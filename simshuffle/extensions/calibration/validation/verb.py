@@ -1,4 +1,4 @@
-"""What ``simshuffle study validate`` is asked: which rows that were measured elsewhere."""
+"""The verb ``simshuffle study validate``, and its options: which measured rows to predict."""
 
 from __future__ import annotations
 
@@ -70,33 +70,37 @@ class ValidationOptions(CellOptions):
 
 
 def request(options: ValidationOptions) -> tuple[Study[Any], Request[Any]]:
-    """A prediction of each row, or what was sealed of them. Where predictions are to be sealed is
-    checked before they are computed."""
+    """Return the study and the request to predict each row, or to compare sealed predictions.
+
+    The file for sealed predictions is checked before they are computed.
+    """
     from simshuffle.extensions.calibration.validation import sealed, study  # noqa: PLC0415 - what computes
 
     if options.seal is not None:
         if options.open is not None:
             rule, remedy = "cannot be given together with --open", "Leave one of them out."
             refuse("--seal", rule, str(options.seal), remedy, COMMAND_LINE)
-        sealed.check_place(options.seal, replace=options.force)
-    asked = study.request(
+        sealed.check_path(options.seal, replace=options.force)
+    validation = study.request(
         options.only,
         options.folder,
         seal=options.seal is not None,
-        opened=options.open,
+        sealed_file=options.open,
         entry=options.entry,
     )
-    return study.STUDY if options.open is None else study.OPENED, asked
+    return study.STUDY if options.open is None else study.OPENED, validation
 
 
-def _sealed(result: Result, options: ValidationOptions) -> Iterable[str]:
-    """Seals the predictions if that is asked; says so, with their digest."""
+def write_seal(result: Result, options: ValidationOptions) -> Iterable[str]:
+    """Seal the predictions if the options ask for it; yield the path and the digest."""
     if options.seal is None:
         return
     from simshuffle.extensions.calibration.validation import sealed  # noqa: PLC0415 - what computes
 
     code = result.meta["code"]
-    digest = sealed.seal(options.seal, result.tables["validation"], code, replace=options.force)
+    digest = sealed.seal_predictions(
+        options.seal, result.tables["validation"], code, replace=options.force
+    )
     yield f"Sealed: {options.seal}, sha-256 {digest}"
 
 
@@ -119,6 +123,6 @@ VERBS = (
         noun="prediction",
         width=120,
         kept=False,
-        also=_sealed,
+        also=write_seal,
     ),
 )

@@ -53,7 +53,7 @@ def blame(
         from simshuffle.study.registry import read_folder
 
         runs = blame_runs(read_folder(folder), str(folder), run or "", epoch)
-        print_answer(runs.as_json, runs.parts, json=json, to=to)
+        print_answer(runs.as_json, runs.parts, json=json, table_format=to)
     else:
         from simshuffle.extensions.doctor.blame.replay import blame as blame_trace
         from simshuffle.extensions.doctor.blame.trace import read_trace
@@ -63,4 +63,4 @@ def blame(
                 rule, remedy = "is for results alone, a trace has none", "Leave it out."
                 refuse(flag, rule, str(value), remedy, COMMAND_LINE)
         replayed = blame_trace(read_trace(trace), str(trace))
-        print_answer(replayed.as_json, replayed.parts, json=json, to=to)
+        print_answer(replayed.as_json, replayed.parts, json=json, table_format=to)

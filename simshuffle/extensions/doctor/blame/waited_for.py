@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.report.slow_cables import FULL
+from simshuffle.report.slow_cables import MIN_FULL_SHARE
 from simshuffle.report.timeline import EXCLUSIVE
 from simshuffle.report.waiting import Waits, waits
 from simshuffle.spec.arrays import Floats, Ints64
@@ -75,10 +75,13 @@ def book_waits(waits: Waits, weight: Floats) -> Floats:
         waits: of an epoch.
         weight: (steps,) times that each step counts.
     """
-    steps, ranks, labels = waits.waited.shape
+    steps, ranks, labels = waits.before_allreduce.shape
     exchange = list(LABELS).index("exchange")
     booked_s = np.zeros((ranks, labels))
-    for waited, is_after_allreduce in ((waits.waited, False), (waits.after, True)):
+    for waited, is_after_allreduce in (
+        (waits.before_allreduce, False),
+        (waits.after_allreduce, True),
+    ):
         rank_waits = waited.sum(axis=2)  # (steps, ranks) s
         if is_after_allreduce:  # there is only the exchange to wait for
             causes = np.zeros((steps, labels))
@@ -166,7 +169,7 @@ def _arrivals(
     if ignored:
         work = np.maximum.reduceat(_rank_work(phases, epoch_waits, ignored), first_ranks, axis=1)
         return np.asarray(work - work.max(axis=1, keepdims=True))
-    rank_waits = (epoch_waits.waited + epoch_waits.after).sum(axis=2)
+    rank_waits = (epoch_waits.before_allreduce + epoch_waits.after_allreduce).sum(axis=2)
     rank_waits = rank_waits[rank_waits.any(axis=1)]
     return np.asarray(-np.minimum.reduceat(rank_waits, first_ranks, axis=1))
 
@@ -182,7 +185,7 @@ def _rank_work(phases: pd.DataFrame, epoch_waits: Waits, ignored: Sequence[int])
     counts = ~epoch_waits.idle & ~epoch_waits.later & (epoch_waits.label >= 0)
     counts &= ~np.isin(epoch_waits.label, ignored)
     seconds = (phases["end_s"] - phases["start_s"]).to_numpy(float)
-    work = np.zeros(epoch_waits.waited.shape[:2])
+    work = np.zeros(epoch_waits.before_allreduce.shape[:2])
     step_and_rank = (epoch_waits.step[counts], phases["rank"].to_numpy()[counts])
     np.add.at(work, step_and_rank, seconds[counts])
     return work[work.any(axis=1)]
@@ -282,7 +285,7 @@ def find_bounds(
     names = links["link"].to_numpy(str)
     tiers = links["tier"].to_numpy(str)
     used_s = links["mean_utilisation"].to_numpy(float) * epoch_s
-    is_full = links["peak_utilisation"].to_numpy(float) >= FULL
+    is_full = links["peak_utilisation"].to_numpy(float) >= MIN_FULL_SHARE
     capacity = links["capacity"].to_numpy(float)
     is_server = names == tiers
     rows = []
@@ -384,6 +387,6 @@ def idle_seconds(links: pd.DataFrame, epoch_s: float) -> float:
     """Return how long the shared server that is in use longest is idle in an epoch, in s; inf
     where no server is ever full."""
     is_server = (links["link"].astype(str) == links["tier"].astype(str)).to_numpy()
-    is_full = links["peak_utilisation"].to_numpy(float) >= FULL
+    is_full = links["peak_utilisation"].to_numpy(float) >= MIN_FULL_SHARE
     used = links["mean_utilisation"].to_numpy(float)[is_server & is_full]
     return max(float(epoch_s * (1.0 - used.max())), 0.0) if len(used) else np.inf

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, Set, loaded, say, share_progress
+from simshuffle.cli.common import OUT_FILE, Set, say, share_progress, tune_garbage_collector
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.job.scenario.options import scenario_names
@@ -107,7 +107,7 @@ def export(
     if run is None and len(exported.runs) > 1:
         say(f"Of {len(exported.runs)} runs this is '{exported.run}'; --run NAME names another.")
     path = (folder or Path()) / default_out(exported, to) if folder or out is None else out
-    loaded()
+    tune_garbage_collector()
     with share_progress("export") as tell:
         lines = write(exported, to, path, tell, ranks=ranks, messages=messages, replace=force)
     for line in lines:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.report.chart import (
-    WIDE_RANGE,
+    MIN_LOG_RATIO,
     Axis,
     Chart,
     Look,
@@ -86,7 +86,7 @@ def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
     low, high = float(rows["x"].min()), float(rows["x"].max())
     span = (high - low) or low
     x = Axis(low=low - MARGIN * span, high=high + 3 * MARGIN * span)
-    if high > WIDE_RANGE * low > 0:
+    if high > MIN_LOG_RATIO * low > 0:
         x = log_axis("", low / 1.3, high * 2.0)
     bounds = rows[["low", "high"]].assign(tolerance=tolerance).to_numpy(float)
     height = (bounds.max() - bounds.min()) or 1.0

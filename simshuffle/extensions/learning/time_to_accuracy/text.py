@@ -180,7 +180,7 @@ def verdict(tables: JoinTables) -> Iterator[str]:
     yield from _state_fastest(tables, rows)
     yield (
         f"Rests on trainings of {rows['n'].max()} seeds and on times that were simulated."
-        f" {intervals.NONE_OF_TIMES}"
+        f" {intervals.NO_INTERVALS_OF_TIMES}"
     )
 
 
