@@ -190,8 +190,8 @@ def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
         return None
     rule = f"is larger than the shard of a rank, {samples / ranks:.4g} samples: no batch is full"
     remedy = (
-        f"A full batch needs at least {batch * ranks} samples,"
-        f" at most {max(samples // batch, 1)} ranks, or a smaller batch, of at most {max(samples // ranks, 1)}."
+        f"A full batch needs at least {batch * ranks} samples, at most {max(samples // batch, 1)}"
+        f" ranks, or a smaller batch, of at most {max(samples // ranks, 1)}."
     )
     return Problem("workload.local_batch_size", rule, str(batch), remedy)
 
