@@ -84,7 +84,7 @@ def test_two_losses_of_the_same_state_are_as_one(healthy):
 def test_a_second_state_in_an_epoch_that_went_on_is_refused(healthy):
     at, _ = middle(healthy)
     end = sum(lengths(broken(at))[:2])
-    with pytest.raises(InputError, match="knows of one state in an epoch"):
+    with pytest.raises(InputError, match="follows one resumption in an epoch"):
         two(at, end - 0.05)
 
 

@@ -145,7 +145,7 @@ PFS_OPENS = "cluster.parallel_file_system.open_rate"
 ODD = [
     # the key, its value and other values, and what is said of it
     (STEP, "110 s", {}, "118.4 us to 1.437 s|got 110 s|Write 110 ms|one sample, not of a batch"),
-    (STEP, "500 ms", {"local_batch_size": 64}, "steps of 32.12 s|divide that of a batch by its 64"),
+    (STEP, "500 ms", {"local_batch_size": 64}, "steps of 32.12 s|a batch divided by its 64"),
     ("workload.dataset.sample_size.mean", "1 GB", {}, "3.074 kB to 60.1 MB|got 1 GB|Write 1 MB"),
     (
         "cluster.topology.link_bandwidth",

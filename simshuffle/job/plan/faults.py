@@ -195,9 +195,9 @@ class RunFaults:
         ).find_unreachable(resources.every_port)
         if cut_off is not None:
             name = fabric.cabling.names[fabric.links.src_node[fabric.inject_link[cut_off]]]
-            rule = "must leave a way between all hosts of the run and their file system"
+            rule = "must leave a route between all hosts of the run and the file system"
             names = ", ".join(fault.what for fault in permanent[:3])
-            remedy = "Say by 'for' how long each lasts, or let one be slow: a rate above 0."
+            remedy = "Write how long each fault lasts (for), or a rate above 0."
             yield Problem("faults", rule, f"{names} cut off {name}", remedy)
 
     def draw_faults(self) -> list[Iterator[TimedFault]]:

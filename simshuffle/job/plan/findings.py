@@ -161,7 +161,9 @@ def _odd_problems(scenario: Scenario) -> list[Problem]:
     step = min(batch, shard) * times.per_sample + times.fixed_seconds
     if step > LONG_STEP:
         rule = f"makes steps of {readable(step, _S)}; those of shipped scenarios take at most 1.3 s"
-        remedy = f"It is the time of one sample: divide that of a batch by its {batch} samples."
+        remedy = (
+            f"Write the time of one sample: the time of a batch divided by its {batch} samples."
+        )
         path = f"workload.model.accelerators.{scenario.cluster.host.accelerator}.forward"
         problems.append(Problem(path, rule, readable(times.forward, _S), remedy))
     model = workload.model
@@ -175,7 +177,7 @@ def _odd_problems(scenario: Scenario) -> list[Problem]:
     size = workload.dataset.stored
     if size.spread > 10.0 * size.mean:
         rule = f"is more than 10 times the mean, {readable(size.mean, _B)}; shipped: at most 1.7"
-        remedy = "Check its unit; 0 B makes all samples alike."
+        remedy = "Check its unit. With 0 B all samples have equal size."
         path = "workload.dataset.sample_size.std"
         problems.append(Problem(path, rule, readable(size.spread, _B), remedy))
     return [*problems, *checkpoint_warnings(scenario)]
@@ -188,8 +190,8 @@ def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
         return None
     rule = f"is larger than the shard of a rank, {samples / ranks:.4g} samples: no batch is full"
     remedy = (
-        f"One is with at least {batch * ranks} samples, at most {max(samples // batch, 1)} ranks,"
-        f" or a smaller batch, of at most {max(samples // ranks, 1)}."
+        f"A full batch needs at least {batch * ranks} samples, at most {max(samples // batch, 1)}"
+        f" ranks, or a smaller batch, of at most {max(samples // ranks, 1)}."
     )
     return Problem("workload.local_batch_size", rule, str(batch), remedy)
 

@@ -78,9 +78,7 @@ def _machine_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
     lost = cluster.topology.num_hosts - cluster.num_hosts
     if lost and domains is not None:
         # they would be cut off from other hosts, and not from those of their domain
-        rule = (
-            "must cut off no host of a scale-up domain, which joins it to others beside the network"
-        )
+        rule = "must cut off no host of a scale-up domain: the domain would still connect it"
         remedy = "Name hosts by cluster.placement, or leave a share above 0."
         yield Problem("cluster.faults", rule, f"{lost} hosts cut off", remedy)
     hcas = host.hcas

@@ -100,7 +100,7 @@ class Fault(_Lasting):
             rule = "of hosts that are drawn must be greater than 0"
             _refuse("rate", rule, "0", "Raise it; 'failures' has hosts that are lost.")
         if self.lasts is None and not self.process and (drawn or self.on_failure == "stall"):
-            rule = "must be given where what has failed is waited for"
+            rule = "is required: the job waits for the device that has failed"
             remedy = "Say how long it lasts, or for one cable on_failure: reroute."
             _refuse("for", rule, "left out", remedy)
         return self

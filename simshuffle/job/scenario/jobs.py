@@ -108,7 +108,9 @@ def together_problems(
         if shared_hosts := [host for host in named_hosts if host in job_of_host]:
             other_job = job_of_host[shared_hosts[0]]
             rule = f"must name hosts that no other job has; they are those of {other_job}"
-            remedy = "Name others, or leave it out: the next free ones."
+            remedy = (
+                "Name other hosts, or leave the key out: the job then gets the next free hosts."
+            )
             yield Problem(f"jobs.{name}.placement", rule, list_first(shared_hosts), remedy)
         job_of_host |= dict.fromkeys(named_hosts, name)
     if (num_needed := sum(hosts.values())) > (num_hosts := cluster.num_hosts):

@@ -221,7 +221,7 @@ class RecoveringJob:
         if self._state is None or self._state[1] != epoch:
             return readers_of(self.scenario, self._owner)
         if self._state[2] != step:
-            rule = "knows of one state in an epoch; a loader went on from two in this one"
+            rule = "follows one resumption in an epoch; the loader was resumed twice in this one"
             states = f"epoch {epoch}, after iterations {self._state[2]} and {step}"
             remedy = "Let hosts be lost in different epochs, or leave it out."
             refuse("recovery.resume", rule, states, remedy, self.scenario.name)

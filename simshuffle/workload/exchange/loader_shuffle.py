@@ -163,7 +163,9 @@ class LoaderShuffle(Strategy):
                 if context.world_size % ranks == 0
             )
         if context.world_size % ranks:
-            rule = f"must divide the {context.world_size} ranks: a library knows no nodes half full"
+            rule = (
+                f"must divide the {context.world_size} ranks: a library's nodes have equally many"
+            )
             remedy = "Use as many ranks as fill nodes."
             refuse("ranks_per_node", rule, str(ranks), remedy, "exchange")
         return Readers(

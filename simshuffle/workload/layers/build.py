@@ -48,10 +48,7 @@ def shape_problems(layer: Layer, outputs: Mapping[str, Shape]) -> Iterator[Probl
         remedy = f"Write {_format_shape(joined)}, or leave it out."
         yield Problem("input", rule, _format_shape(layer.input), remedy)
     if layer.kind == "add" and any(shape != layer.output for shape in shapes):
-        rule = (
-            f"'{layer.name}' adds what has not the shape {_format_shape(layer.output)}"
-            " that it gives"
-        )
+        rule = f"'{layer.name}' adds inputs of other shapes than its {_format_shape(layer.output)}"
         remedy = f"Let all of them have the shape {_format_shape(shapes[0])}."
         yield Problem("after", rule, ", ".join(map(_format_shape, shapes)), remedy)
     num_extents = len(layer.input) - 1

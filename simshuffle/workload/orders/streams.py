@@ -136,7 +136,7 @@ def order_from_ranks(samples_of_ranks: Iterable[Ints64]) -> EpochOrder:
 def require_shards(data: ShardedSet) -> None:
     """Raise an InputError for a set without a shard."""
     if len(data.samples) == 0:
-        rule = "must hold a shard at least: it is shards whose order is drawn"
+        rule = "must hold at least one shard: the order of shards is drawn"
         remedy = "Name the shards of the data set."
         refuse("data.samples", rule, "no shards", remedy, "")
 
