@@ -278,7 +278,7 @@ def format_infrastructure(fabric: ImportedFabric) -> str:
     edges = []
     for cable in fabric.cables:
         link = links.setdefault((cable.bandwidth, cable.latency), f"link{len(links)}")
-        edge: dict[str, Any] = {}
+        edge: dict[str, object] = {}
         for key, node, port in zip(("ep1", "ep2"), cable.ends, cable.ports or (0, 0), strict=True):
             instance, component = component_of_node[node]
             edge[key] = {"instance": instance, "component": f"{component}[{port - 1}]"}
