@@ -104,7 +104,7 @@ TURNS = Schema(
 STORED = {"strategies": STRATEGIES, "probes": PROBES, "turns": TURNS}
 
 
-def chosen(strategies: pd.DataFrame) -> dict[Any, Any] | None:
-    """The row of the strategy that is chosen; None if there is none."""
+def find_chosen_row(strategies: pd.DataFrame) -> dict[Any, Any] | None:
+    """Return the row of the chosen strategy; None if no strategy is chosen."""
     rows: list[dict[Any, Any]] = strategies[strategies["chosen"]].to_dict("records")
     return rows[0] if rows else None
