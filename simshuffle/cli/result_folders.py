@@ -145,5 +145,5 @@ def verify(
     with study_progress("run") as progress:
         found = verified(folder, LocalExecutor(at_once), progress, tolerance)
     print_answer(found.as_json, found.parts, json=json)
-    if not found.same:
+    if not found.is_identical:
         raise typer.Exit(1)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from simshuffle.fabric.network.replay import Replay
     from simshuffle.studies.alltoall import AlltoallTable
-    from simshuffle.studies.collective import Measurement
+    from simshuffle.studies.collective import BenchMeasurement
 
 app = typer.Typer()
 KNOWN = (
@@ -125,12 +125,12 @@ def collective(
 
 def _allreduce(
     name: str, chosen: tuple[Any, ...], sizes: str | None, progress: Any, where: Mapping[str, Any]
-) -> AlltoallTable | Measurement:
-    from simshuffle.studies.collective import SIZES, bench, measure
-    from simshuffle.studies.collective import sizes as read_sizes
+) -> AlltoallTable | BenchMeasurement:
+    from simshuffle.studies.collective import SIZES, measure_bench, read_bench
+    from simshuffle.studies.collective import parse_sizes as read_sizes
 
     wanted = SIZES if sizes is None else read_sizes(sizes)
-    return measure(bench(name, *chosen, **where), wanted, progress)
+    return measure_bench(read_bench(name, *chosen, **where), wanted, progress)
 
 
 def _alltoall(
@@ -140,12 +140,14 @@ def _alltoall(
     sizes: str | None,
     progress: Any,
     where: Mapping[str, Any],
-) -> AlltoallTable | Measurement:
-    from simshuffle.studies.alltoall import SIZES, algorithms, alltoall
-    from simshuffle.studies.collective import sizes as read_sizes
+) -> AlltoallTable | BenchMeasurement:
+    from simshuffle.studies.alltoall import SIZES, parse_algorithms, time_alltoalls
+    from simshuffle.studies.collective import parse_sizes as read_sizes
 
     wanted = SIZES if sizes is None else read_sizes(sizes, 1)
-    return alltoall(name, values, algorithms(algorithm), wanted, progress=progress, **where)
+    return time_alltoalls(
+        name, values, parse_algorithms(algorithm), wanted, progress=progress, **where
+    )
 
 
 @command(

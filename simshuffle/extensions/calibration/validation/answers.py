@@ -24,8 +24,8 @@ from simshuffle.report import report
 from simshuffle.spec.library import read_value
 from simshuffle.spec.rng import stream
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.studies.alltoall import algorithms, law_of
-from simshuffle.studies.collective import bench_of
+from simshuffle.studies.alltoall import alltoalls_of_scenario, parse_algorithms
+from simshuffle.studies.collective import bench_of_scenario
 
 QUANTITIES = ("steady epoch", "first epoch", "staging", "throughput", "run time")
 PARTS = (
@@ -194,7 +194,7 @@ def allreduce(scenario: str, values: Mapping[str, str], quantity: str) -> float:
     chosen = dict(values)
     nbytes = _take(chosen, "nbytes=16 MiB", _nbytes)
     resolved = load(scenario, chosen)
-    seconds = bench_of(resolved).seconds(nbytes)
+    seconds = bench_of_scenario(resolved).seconds(nbytes)
     if quantity == "time":
         return seconds
     ranks = resolved.world_size
@@ -217,8 +217,8 @@ def alltoall(scenario: str, values: Mapping[str, str], quantity: str) -> float:
     check_quantity(quantity, ALLTOALL)
     chosen = dict(values)
     nbytes = _take(chosen, "nbytes=16 B", _nbytes)
-    (algorithm,) = algorithms(chosen.pop("algorithm", ""))
-    return law_of(load(scenario, chosen)).seconds(algorithm, nbytes)
+    (algorithm,) = parse_algorithms(chosen.pop("algorithm", ""))
+    return alltoalls_of_scenario(load(scenario, chosen)).seconds(algorithm, nbytes)
 
 
 # -------------------------------------------------------------------------------------------- reads

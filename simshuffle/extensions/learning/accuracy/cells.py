@@ -12,7 +12,7 @@ from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NetworkCell
-from simshuffle.studies.collective import bench_of
+from simshuffle.studies.collective import bench_of_scenario
 from simshuffle.studies.training.running_statistics import Rests, rests_on
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.workload.exchange import LoaderShuffle, Strategy
@@ -113,10 +113,10 @@ class SumsCell(NetworkCell):
         """As for `Cell`: ``buffers``, all at once among all ranks; ``host`` and ``all``, those of
         every layer by itself, forward and backward, in one iteration."""
         scenario = from_dict(self.document, self.label)
-        everywhere = bench_of(scenario)
+        everywhere = bench_of_scenario(scenario)
         small = scenario.model_copy(update={"world_size": ranks_of_host(scenario)})
         values = {"buffers": everywhere.seconds(2.0 * NBYTES * sum(self.channels))}
-        for name, bench in (("host", bench_of(small)), ("all", everywhere)):
+        for name, bench in (("host", bench_of_scenario(small)), ("all", everywhere)):
             each = {count: bench.seconds(2.0 * NBYTES * count) for count in set(self.channels)}
             values[name] = 2.0 * sum(each[count] for count in self.channels)
         return Outcome(values)
