@@ -20,7 +20,8 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.console import new_table
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.rng import stream
-from simshuffle.studies.collective import ALLREDUCE, BenchMachine, read_participants
+from simshuffle.studies.collective import ALLREDUCE
+from simshuffle.studies.participants import BenchMachine, read_participants
 from simshuffle.study.options import COMMAND_LINE
 
 SIZES = tuple(2.0**k for k in range(21))
@@ -122,7 +123,7 @@ def time_alltoalls(
         name, values, hosts, gpus_per_host, (ALLREDUCE,)
     )
     alltoalls = _build_alltoalls(cluster, world_size, origin.seed)
-    rows: list[dict[str, Any]] = []
+    rows = []
     for algorithm in algorithms:
         for nbytes in sizes:
             times = asdict(alltoalls.parts(algorithm, nbytes))
@@ -140,4 +141,5 @@ def alltoalls_of_scenario(scenario: Scenario) -> Alltoalls:
 
 
 def _build_alltoalls(cluster: Cluster, world_size: int, seed: int) -> Alltoalls:
+    """Return the all-to-alls of the ranks of a cluster, whose hosts are drawn by ``seed``."""
     return Alltoalls(Resources(cluster, world_size, stream(seed, "placement")))

@@ -161,6 +161,9 @@ def _repeat_request(folder: Path, result: Result) -> Request[Any]:
 
 
 def _choose_rule(result: Result, tolerance: float | None) -> Rule:
+    """Choose the rule: equal to the last bit where versions and code are equal, unless the user
+    gives a tolerance.
+    """
     current_versions = {**versions(result.study.versions), "code": code_of_study(result.study)[:12]}
     stored_versions = {**result.meta["versions"], "code": result.meta.get("code", "unknown")}
     differing_versions = tuple(
@@ -253,6 +256,7 @@ def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
     ignored_keys = {MADE, "versions", "code", "fingerprint"}
 
     def plain_values(meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the flat values of ``meta.json`` that are compared."""
         text = json.dumps({key: value for key, value in meta.items() if key not in ignored_keys})
         return dict(flat(json.loads(text)))
 

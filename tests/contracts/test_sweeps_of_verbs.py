@@ -8,7 +8,7 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.swept import runs_followed, single_run
-from simshuffle.studies.collective import read_participants
+from simshuffle.studies.participants import read_participants
 from simshuffle.study.options import fill_options
 from simshuffle.study.registry import own_verbs
 from simshuffle.study.study import Request

@@ -7,10 +7,10 @@ from simshuffle.extensions.planning.cells import (
     SEARCH_PRECISION,
     FileSystemCell,
     epoch_shares,
-    find_largest_hidden,
     find_smallest_rate,
 )
 from simshuffle.extensions.planning.costs import MachineNeeds, cheapest_strategy, training_seconds
+from simshuffle.extensions.planning.hidden import find_largest_hidden
 from simshuffle.extensions.planning.months import find_fewest
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.study.store import Memory, run_and_store

@@ -17,11 +17,11 @@ from simshuffle.report.report import by_cause, part_name
 from simshuffle.report.side_by_side import values
 from simshuffle.studies.comparison import (
     ComparedSide,
-    _join_values,
     _requests_of_documents,
     compare,
     read_side,
 )
+from simshuffle.studies.comparison_tables import _join_values
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine

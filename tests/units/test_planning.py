@@ -16,7 +16,7 @@ from simshuffle.errors import ScenarioError
 from simshuffle.extensions.planning import asked as planned
 from simshuffle.extensions.planning import first
 from simshuffle.extensions.planning.curves import parse_setting_name, read_curves
-from simshuffle.extensions.planning.flips import NOT_SIMULATED, FlipSearch
+from simshuffle.extensions.planning.flip_search import NOT_SIMULATED, FlipSearch
 from simshuffle.extensions.planning.moved import MovedInput, keys_of_inputs, moved_inputs
 from simshuffle.extensions.planning.precision import COARSE_TOLERANCE, TOLERANCE, runs_in_time
 from simshuffle.extensions.planning.stages import late_cells

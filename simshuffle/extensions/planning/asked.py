@@ -4,7 +4,6 @@ repeat their runs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,68 +12,37 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.extensions.planning import curves
+from simshuffle.extensions.planning.candidates import (
+    FROM_PFS,
+    Candidate,
+    build_candidate,
+    list_exchanges,
+)
 from simshuffle.extensions.planning.commands import option_words, quote_scenario, setting_words
 from simshuffle.extensions.planning.costs import MachineNeeds
-from simshuffle.extensions.planning.curves import Setting
 from simshuffle.extensions.planning.moved import keys_of_inputs
 from simshuffle.extensions.planning.precision import TOLERANCE, runs_in_time
 from simshuffle.extensions.planning.prices import HOST_HOUR, PRICES
 from simshuffle.extensions.planning.written import written_units
 from simshuffle.job.plan.effort import check_size
-from simshuffle.job.plan.holding import max_held_nbytes
-from simshuffle.job.scenario.options import kinds_of, record_of, scenario_of
+from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.scenario import Scenario, load_scenario, serialise_scenarios
 from simshuffle.job.scenario.swept import EXCHANGE, describe_size_chosen
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Meta, Request
-from simshuffle.workload.exchange import Exchange, Strategy
+from simshuffle.workload.exchange import Strategy
 
 if TYPE_CHECKING:
     from simshuffle.extensions.planning.verb import PlanOptions
 
 VERB = "simshuffle plan"
-FROM_PFS, FROM_SSD = "global_shuffle:source=pfs", "global_shuffle:source=ssd"
-USUAL_FRACTIONS = (0.1, 0.3, 1.0)
-"""Q of the partial shuffles that are considered by default."""
-KINDS: Mapping[str, Mapping[str, Any]] = {
-    "local": {"kind": "local_shuffle"},
-    "partial": {"kind": "partial_local_shuffle"},
-    "IS": {"kind": "importance_exchange"},
-    "ILag": {"kind": "importance_exchange", "lagging": True},
-    "IS-Pair": {"kind": "importance_pair"},
-    "ILag-Pair": {"kind": "importance_pair", "lagging": True},
-}
-"""Values of the exchange by the short name of its strategy in trainings, without global shuffle."""
 TIME_TOLERANCE = 0.01  # time tolerance of epochs where the scenario has none
 CHECKPOINT = "workload.checkpoint"
 KEYS_OF_FAILURES = (CHECKPOINT, "failures", "recovery")
 """Keys of a scenario that are removed before an epoch is simulated."""
 MIN_EPOCHS = 2  # epochs that are simulated at least: the first one is cold
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A strategy that a plan considers, with what a host stores and how many epochs the training
-    takes.
-    """
-
-    name: str  # such as 'partial-0.1'
-    exchange: str | dict[str, Any]  # as `--set workload.exchange` has it
-    strategy: Strategy  # the exchange as a record
-    scenario: Scenario | None  # scenario with the strategy; None if it cannot be simulated
-    obstacle: str  # reason why it cannot be simulated; '' if it can
-    kept_nbytes: float  # bytes of samples that a host stores
-    epochs: int | None  # epochs of the training; None if the target is not reached
-    best_accuracy: float | None  # best accuracy of its curve (0 to 1); None without a curve
-
-    @property
-    def mixing(self) -> float:
-        """Return how much an epoch mixes samples: the exchange fraction Q, or 2 under global
-        shuffle, which mixes more than any Q.
-        """
-        return 2.0 if self.strategy.fraction is None else self.strategy.fraction
 
 
 @dataclass(frozen=True)
@@ -183,7 +151,7 @@ def request(options: PlanOptions) -> Request[PlanRequest]:
     if learned_curves and target is None:
         target = curves.default_target(learned_curves, source)
     learned_settings = [] if target is None else curves.summarise_curves(learned_curves, target)
-    exchanges = _list_exchanges(options.strategy, own_strategy, learned_curves, source)
+    exchanges = list_exchanges(options.strategy, own_strategy, learned_curves, source)
     settings = _single_run_settings(scenario)
     scenario_words = [quote_scenario(options.scenario), *setting_words(options.set)]
     settings_of_epoch = {
@@ -215,13 +183,24 @@ def repeat(folder: Path, meta: Meta) -> Request[PlanRequest]:
 def _build_request(
     scenario: Scenario, plain_request: Mapping[str, Any], source: str
 ) -> Request[PlanRequest]:
+    """Build the request of a plan from its plain values, which ``meta.json`` has, and check it.
+
+    Args:
+        scenario: the scenario with failures and checkpoints, without sweep.
+        plain_request: the values of `simshuffle.extensions.planning.says.PlanQuestion`.
+        source: the file that errors name.
+
+    Raises:
+        InputError: no curve reaches the target, no candidate fits the hosts, or a run is
+            too large.
+    """
     base = scenario.with_values(_settings_without_failures(scenario))
     learned_by_setting = {
         (learned["strategy"], learned["exchange_fraction"]): learned
         for learned in plain_request["learned"]
     }
     candidates = [
-        _build_candidate(base, text, learned_by_setting, plain_request["epochs"])
+        build_candidate(base, text, learned_by_setting, plain_request["epochs"])
         for text in plain_request["strategies"]
     ]
     plan_request = PlanRequest(
@@ -259,6 +238,7 @@ def _build_request(
 
 
 def _moved_keys(scenario: Scenario) -> list[str]:
+    """Return the dotted keys of all inputs that a plan moves."""
     return [key for keys in keys_of_inputs(scenario).values() for key in keys]
 
 
@@ -308,6 +288,11 @@ def _settings_without_failures(scenario: Scenario) -> dict[str, Any]:
 
 
 def _check_prices(prices: Mapping[str, Any]) -> dict[str, float]:
+    """Return the prices as numbers; a host-hour costs 1 where there are none.
+
+    Raises:
+        InputError: a price has an unknown name, is negative or no number, or a host-hour has none.
+    """
     problems = []
     for name, value in prices.items():
         path = f"--price {name}"
@@ -324,143 +309,3 @@ def _check_prices(prices: Mapping[str, Any]) -> dict[str, float]:
         rule, remedy = "must be given with other prices", f"Add --price {HOST_HOUR}=1."
         refuse(f"--price {HOST_HOUR}", rule, "none", remedy, COMMAND_LINE)
     return {name: float(value) for name, value in (prices or {HOST_HOUR: 1.0}).items()}
-
-
-# -------------------------------------------------------------------------------- the strategies
-
-
-def _list_exchanges(
-    requested_strategies: Sequence[str],
-    own_strategy: Strategy | None,
-    curves_by_setting: Mapping[Setting, Any],
-    source: str,
-) -> list[str | dict[str, Any]]:
-    """Return the exchanges to consider.
-
-    They are the strategies that the user names, or those of the curves, or the usual ones and
-    the scenario's own.
-    """
-    if requested_strategies:
-        strategies = {
-            text: record_of("--strategy", text, kinds_of(Exchange), {})
-            for text in requested_strategies
-        }
-        for text, record in strategies.items():
-            if curves_by_setting and setting_of_strategy(record) not in curves_by_setting:
-                settings_with_curves = ", ".join(
-                    _setting_name(*curve_setting) for curve_setting in curves_by_setting
-                )
-                rule = f"must be a strategy that there is a curve of: {settings_with_curves}"
-                refuse("--strategy", rule, text, "Name another, or add its curve.", source)
-        names = [strategy_name(record) for record in strategies.values()]
-        if repeated_names := [name for name in names if names.count(name) > 1]:
-            rule, remedy = "must be named once", "Name each once."
-            refuse("--strategy", rule, repeated_names[0], remedy, COMMAND_LINE)
-        return list(strategies)
-    if not curves_by_setting:
-        curves_by_setting = dict.fromkeys(
-            [("global", None), ("local", 0.0), *(("partial", q) for q in USUAL_FRACTIONS)]
-        )
-    exchanges: list[str | dict[str, Any]] = []
-    for strategy, fraction in curves_by_setting:
-        exchanges += _setting_exchanges(strategy, fraction, own_strategy, source)
-    if own_strategy is not None and source == "None":
-        exchanges.append(
-            _shorten_exchange(own_strategy.model_dump(mode="json", exclude_defaults=True))
-        )
-    by_name: dict[str, str | dict[str, Any]] = {}
-    for exchange in exchanges:  # the scenario's own may be among the usual ones
-        by_name.setdefault(strategy_name(_parse_exchange(exchange)), exchange)
-    return list(by_name.values())
-
-
-def _setting_exchanges(
-    short_name: str, fraction: float | None, own_strategy: Strategy | None, source: str
-) -> list[str | dict[str, Any]]:
-    """Return the exchanges of a setting, as `--set workload.exchange` has them.
-
-    An exchange of the kind of the scenario's own strategy takes that strategy's other values.
-    """
-    if short_name == "global":
-        return [FROM_PFS, FROM_SSD]
-    if short_name not in KINDS:
-        remedy = suggest_nearest(short_name, ["global", *KINDS])
-        refuse("strategy", "no such strategy", repr(short_name), remedy, source)
-    values = dict(KINDS[short_name])
-    if short_name != "local":
-        if fraction is None or not 0 < fraction <= 1:
-            rule = f"of {short_name} must be above 0 and at most 1"
-            refuse("exchange_fraction", rule, str(fraction), "Add it.", source)
-        if own_strategy is not None and own_strategy.kind == values["kind"]:
-            values = {**own_strategy.model_dump(mode="json", exclude_defaults=True), **values}
-        values["exchange_fraction"] = fraction
-    return [_shorten_exchange(values)]
-
-
-def _shorten_exchange(values: dict[str, Any]) -> str | dict[str, Any]:
-    """Return the values of an exchange as one text where they are plain, else as they are."""
-    other_values = {key: value for key, value in values.items() if key != "kind"}
-    if not all(isinstance(value, str | int | float) for value in other_values.values()):
-        return values
-    value_words = ",".join(
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in other_values.items()
-    )
-    return f"{values['kind']}:{value_words}" if value_words else str(values["kind"])
-
-
-def setting_of_strategy(strategy: Strategy) -> Setting:
-    """Return the setting by which accuracy curves know a strategy: its short name and Q."""
-    return strategy.short_name, strategy.fraction
-
-
-def _setting_name(short_name: str, fraction: float | None) -> str:
-    return f"{short_name}-{fraction:g}" if fraction else short_name
-
-
-def strategy_name(strategy: Strategy) -> str:
-    """Return the name of a strategy in a plan, such as 'partial-0.1', 'global-pfs' or 'local'."""
-    if strategy.fraction is None or strategy.tier != "ssd":
-        return f"{strategy.short_name}-{strategy.tier}"
-    return _setting_name(*setting_of_strategy(strategy))
-
-
-def _build_candidate(
-    base: Scenario,
-    exchange: str | dict[str, Any],
-    learned_by_setting: Mapping[Setting, Mapping[str, Any]],
-    epochs: int,
-) -> Candidate:
-    strategy = _parse_exchange(exchange)
-    learned_setting = learned_by_setting.get(setting_of_strategy(strategy))
-    ranks_per_host = base.cluster.ranks_per_host(base.world_size)
-    kept_nbytes = (
-        strategy.stored_share(base.world_size, ranks_per_host) * base.workload.dataset.nbytes
-    )
-    scenario, obstacle = None, ""
-    try:
-        scenario = base.with_values({"workload.exchange": exchange})
-        kept_nbytes = max_held_nbytes(scenario)
-    except InputError as error:
-        obstacle = "; ".join(f"{problem.rule}: {problem.value}" for problem in error.problems)
-    return Candidate(
-        name=strategy_name(strategy),
-        exchange=exchange,
-        strategy=strategy,
-        scenario=scenario,
-        obstacle=obstacle,
-        kept_nbytes=kept_nbytes,
-        epochs=learned_setting["epochs"]
-        if learned_setting
-        else None
-        if learned_by_setting
-        else epochs,
-        best_accuracy=learned_setting["best"] if learned_setting else None,
-    )
-
-
-def _parse_exchange(exchange: str | dict[str, Any]) -> Strategy:
-    kind_words = exchange if isinstance(exchange, str) else str(exchange["kind"])
-    values = {} if isinstance(exchange, str) else {k: v for k, v in exchange.items() if k != "kind"}
-    strategy: Strategy = record_of("workload.exchange", kind_words, kinds_of(Exchange), values)
-    return strategy

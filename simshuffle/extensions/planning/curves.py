@@ -88,6 +88,7 @@ def default_target(curves_by_setting: Mapping[Setting, AccuracyCurve], source: s
 
 
 def _read_folder(folder: Path) -> Iterable[tuple[Setting, int, float]]:
+    """Yield setting, epoch and accuracy of each row of a result folder."""
     if meta_of(folder).get("kind") == TTA.kind:
         table = engine.read(TTA, folder).tables["curves"]
     else:
@@ -101,6 +102,11 @@ def _read_folder(folder: Path) -> Iterable[tuple[Setting, int, float]]:
 
 
 def _read_csv(path: Path) -> Iterable[tuple[Setting, int, float]]:
+    """Yield setting, epoch and accuracy of each row of a CSV file.
+
+    Raises:
+        InputError: the file cannot be read, or a row is not valid.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simshuffle.extensions.planning.asked import Candidate, PlanRequest
+from simshuffle.extensions.planning.asked import PlanRequest
+from simshuffle.extensions.planning.candidates import Candidate
 from simshuffle.extensions.planning.costs import HOUR, cheapest_strategy
 from simshuffle.job.plan.bounds import Bounds, bounds
 from simshuffle.job.plan.holding import staging_seconds
@@ -61,6 +62,7 @@ def closed_form_answer(request: PlanRequest) -> Iterator[str]:
 
 
 def _estimate(request: PlanRequest, candidate: Candidate) -> ClosedFormTraining:
+    """Return lower bounds of a candidate's training and its cost, without spare hosts."""
     assert candidate.scenario is not None  # noqa: S101 - it fits
     assert candidate.epochs is not None  # noqa: S101 - it reaches the target
     epoch_bounds = bounds(candidate.scenario)
@@ -72,6 +74,7 @@ def _estimate(request: PlanRequest, candidate: Candidate) -> ClosedFormTraining:
 def _compare_estimates(
     other_estimate: ClosedFormTraining, chosen_estimate: ClosedFormTraining
 ) -> str:
+    """Return the sentence that compares the cost of another strategy with the chosen one."""
     extra_cost = other_estimate.cost / chosen_estimate.cost - 1.0 if chosen_estimate.cost else 0.0
     if extra_cost >= 1.0:
         costs = f"{extra_cost + 1:.2g} times as much"
@@ -87,5 +90,6 @@ def _compare_estimates(
 
 
 def _format_cost(request: PlanRequest, cost: float) -> str:
+    """Format a cost, in host-hours where nothing else has a price."""
     has_prices = request.prices != {"host-hour": 1.0}
     return f"a cost of {cost:,.4g}" if has_prices else f"{cost:,.4g} host-hours"

@@ -95,6 +95,7 @@ def moved_inputs(base: Scenario, units: Mapping[str, str]) -> dict[str, MovedInp
 
 
 def _forward_first(key: str) -> tuple[bool, str]:
+    """Return a sort key that puts the keys of forward passes first."""
     return not key.endswith(".forward"), key
 
 

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.planning.asked import Candidate, PlanRequest
-from simshuffle.extensions.planning.cells import FileSystemCell, HiddenExchangeCell
+from simshuffle.extensions.planning.asked import PlanRequest
+from simshuffle.extensions.planning.candidates import Candidate
+from simshuffle.extensions.planning.cells import FileSystemCell
 from simshuffle.extensions.planning.costs import training_seconds
 from simshuffle.extensions.planning.flips import FlipCell
+from simshuffle.extensions.planning.hidden import HiddenExchangeCell
 from simshuffle.extensions.planning.month.study import check_checkpoint
 from simshuffle.extensions.planning.months import MonthsCell
 from simshuffle.extensions.planning.moved import keys_of_inputs
@@ -63,6 +65,9 @@ def partial_scenario(request: PlanRequest) -> Scenario | None:
 
 
 def _scenario_with_sample(request: PlanRequest, candidate: Candidate) -> Scenario | None:
+    """Return the scenario of a partial shuffle that exchanges one sample; None where hosts lack
+    room.
+    """
     try:
         exchange = candidate.strategy.model_dump(mode="json", exclude_none=True)
         exchange["exchange_fraction"] = 0.0
@@ -108,6 +113,7 @@ def _file_system_cells(request: PlanRequest) -> dict[str, Cell]:
 
 
 def _months_cell(request: PlanRequest, candidate: Candidate, outcomes: Outcomes) -> MonthsCell:
+    """Return the cell that draws the months of a candidate with the epochs that were simulated."""
     scenario = request.scenario.with_values({"workload.exchange": candidate.exchange})
     check_checkpoint(scenario)
     epochs = epoch_columns(candidate, outcomes)

@@ -8,7 +8,8 @@ from typing import Any
 
 from simshuffle.errors import Problem
 from simshuffle.extensions.planning import text
-from simshuffle.extensions.planning.asked import Candidate, PlanRequest
+from simshuffle.extensions.planning.asked import PlanRequest
+from simshuffle.extensions.planning.candidates import Candidate
 from simshuffle.extensions.planning.cells import EXCHANGE, IO, epoch_shares, file_system_settings
 from simshuffle.extensions.planning.commands import add_settings
 from simshuffle.extensions.planning.costs import HOUR, cheapest_strategy
@@ -142,6 +143,9 @@ def _probe_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, 
 def _hidden_exchange_row(
     request: PlanRequest, partial: Scenario, point: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return the row of table ``probes`` for one simulated exchange of the search of the largest
+    hidden one.
+    """
     exchange = partial.workload.exchange.model_dump(mode="json", exclude_defaults=True)
     settings: dict[str, Any] = {
         "epochs": partial.epochs,
@@ -164,6 +168,7 @@ def _flip_rows(outcomes: Outcomes, kind: str) -> list[Mapping[str, Any]]:
 
 
 def _turn_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table ``turns``: turning points, each with the command that plans it."""
     for row in _flip_rows(outcomes, "turns"):
         yield {**row, "command": add_settings(request.plan_words, row["values"])}
 
@@ -253,6 +258,9 @@ def _list_absent_keys(scenario: Scenario) -> list[str]:
 
 
 def _find_faults(result: Result) -> Iterator[Problem]:
+    """Yield the faults of a stored result: rows that are missing, or strategies without room and
+    reason.
+    """
     table = result.tables["strategies"]
     num_strategies = len(result.meta["asked"]["strategies"])
     is_complete = int(table["chosen"].sum()) <= 1 and len(table) == num_strategies

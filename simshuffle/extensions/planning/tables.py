@@ -63,7 +63,7 @@ STRATEGIES = Schema(
             "bytes/s of the same",
             empty=True,
             head="file system\nGB/s",
-            look=lambda v: f"{v / 1e9:.3g}",
+            look=lambda bytes_per_s: f"{bytes_per_s / 1e9:.3g}",
         ),
     },
     key=("strategy",),

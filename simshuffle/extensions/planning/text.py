@@ -58,6 +58,7 @@ def verdict(result: Result) -> Iterator[str]:
 
 
 def _state_choice(row: Row, meta: Mapping[str, Any]) -> str:
+    """Return the sentence on the chosen strategy, with its time, cost and epochs."""
     question, findings = meta["asked"], meta["plan"]
     to_target = "" if question["target"] is None else f" to an accuracy of {question['target']:.3g}"
     within_budget = (
@@ -91,6 +92,7 @@ def _round_down_to_digits(value: float, digits: int) -> float:
 
 
 def _format_cost(cost: float, question: Row) -> str:
+    """Format a cost, in host-hours where nothing else has a price."""
     has_prices = question["prices"] != {"host-hour": 1.0}
     return f"a cost of {cost:,.4g}" if has_prices else f"{cost:,.4g} host-hours"
 
@@ -124,6 +126,7 @@ def _mixing_phrase(other_row: Row, chosen_row: Row) -> str:
 
 
 def _describe_extra_cost(extra_cost: float) -> str:
+    """Describe a cost relative to that of the chosen strategy, such as '12 % more'."""
     if abs(extra_cost) < NEGLIGIBLE_COST:
         return "as much to 1 %"
     if extra_cost < 0:
@@ -171,6 +174,7 @@ def _describe_exclusions(table: pd.DataFrame) -> list[str]:
 
 
 def _list_names(names: list[str]) -> str:
+    """List the first names in a sentence, and how many more there are."""
     displayed_names = names if len(names) <= MAX_NAMES + 1 else names[:MAX_NAMES]
     num_hidden = len(names) - len(displayed_names)
     return ", ".join(displayed_names) + (f" and {num_hidden} more" if num_hidden else "")
@@ -228,6 +232,7 @@ def _list_doubts(findings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _distance_of_factor(factor: float) -> float:
+    """Return how many times larger or smaller than now an input is, from 1 on."""
     return max(factor, 1.0 / factor)
 
 

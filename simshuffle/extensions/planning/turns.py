@@ -42,7 +42,7 @@ class StrategyOffer:
     kept_nbytes: float  # bytes of samples that a host stores
     ssd_nbytes: float  # those of ``kept_nbytes`` that are on its SSD
     epochs: int  # epochs of the training
-    mixing: float  # as of `simshuffle.extensions.planning.asked.Candidate`
+    mixing: float  # as of `simshuffle.extensions.planning.candidates.Candidate`
     seconds: float  # s of the training on the machine as it is
     goodput: float  # share of the time that is useful
     hosts: int  # number of hosts, spare ones included
@@ -207,6 +207,9 @@ class DecisionModel:
         return None
 
     def _bisect_border(self, near_factor: float, far_factor: float, current_choice: str) -> float:
+        """Bisect the factors between an unchanged choice and another one; return the nearest
+        changed factor.
+        """
         for _ in range(BORDER_HALVINGS if self.moved_input.name != CAPACITY else MAX_HALVINGS):
             middle_factor = (near_factor * far_factor) ** 0.5
             if self.choice_at(middle_factor) == current_choice:
@@ -235,6 +238,7 @@ class DecisionModel:
         return self._is_constant_by_strategy[offer.name]
 
     def _epoch_seconds(self, offer: StrategyOffer, factor: float) -> float:
+        """Return the closed form of a warm epoch (s) at ``factor``, computed once."""
         key = offer.name, factor
         if key not in self._epoch_seconds_by_factor:
             scenario = self.moved_scenario(offer, factor)
@@ -242,6 +246,9 @@ class DecisionModel:
         return self._epoch_seconds_by_factor[key]
 
     def _correction(self, name: str, factor: float) -> float:
+        """Return the correction (s) of a training at ``factor``, interpolated between simulated
+        factors.
+        """
         points = sorted(self.corrections.get(name, {}).items())
         if not points:
             return 0.0

@@ -31,7 +31,7 @@ from simshuffle.studies.presentation.page_vega import html_figure
 from simshuffle.studies.presentation.run_figures import exchange_phases
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.study import booking_of, means_of, timeline_of
+from simshuffle.studies.simulation.parts import booking_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, Means, last_epochs, samples_of
 from simshuffle.studies.simulation.tables import SweptAxis as Swept

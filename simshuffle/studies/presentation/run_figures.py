@@ -28,7 +28,7 @@ from simshuffle.studies.simulation.figures import (
     breakdown_chart,
     wrap_name,
 )
-from simshuffle.studies.simulation.study import booking_of
+from simshuffle.studies.simulation.parts import booking_of
 from simshuffle.studies.simulation.sweep_figures import MAX_LINES, name_without, sweep_chart
 from simshuffle.studies.simulation.tables import (
     Means,

@@ -39,7 +39,7 @@ from simshuffle.studies.presentation.run_figures import (
     unsuitable_results,
 )
 from simshuffle.studies.simulation.figures import wrap_name
-from simshuffle.studies.simulation.study import timeline_of
+from simshuffle.studies.simulation.parts import timeline_of
 from simshuffle.studies.simulation.sweep_figures import MAX_LINES
 from simshuffle.study.long_table import get_long
 

@@ -121,6 +121,7 @@ class Causes:
             yield from self._explain_shares(row, len(rows) > 1)
 
     def _gaps_by_label(self, run: str, fastest: str) -> dict[str, float]:
+        """Return the seconds by which a run takes longer than the fastest under each label."""
         run_seconds = self.seconds.get(run, {})
         fastest_seconds = self.seconds.get(fastest, {})
         return {
@@ -129,6 +130,7 @@ class Causes:
         }
 
     def _explain_difference(self, slowest: Row, fastest: Row, scale: Scale) -> Iterator[str]:
+        """Yield the sentence on what the slowest run takes longer for than the fastest."""
         gaps = self._gaps_by_label(slowest["run"], fastest["run"])
         if not gaps:
             return
@@ -144,6 +146,9 @@ class Causes:
         )
 
     def _explain_shares(self, row: Row, is_named: bool) -> Iterator[str]:
+        """Yield the sentence on what the epoch of a run goes into: its largest part, and notable
+        waiting.
+        """
         seconds_by_label = self.seconds.get(row["run"], {})
         total_seconds = sum(seconds_by_label.values())
         if not total_seconds:
@@ -163,9 +168,13 @@ class Causes:
 
     @staticmethod
     def _is_wait(label: str) -> bool:
+        """Return true if a label stands for waiting for ranks or for a host."""
         return label == WAITING or label not in ACTIVITIES
 
     def _describe(self, run: str, label: str) -> str:
+        """Return the phrase on what ranks of a run do under a label, or on the host that they wait
+        for.
+        """
         if label in ACTIVITIES:
             return ACTIVITIES[label]
         return next(host.describe() for host in self.waited_hosts[run] if host.host == label)
@@ -210,6 +219,7 @@ def _find_slowest_pair(scale: Scale) -> tuple[Row, Row]:
 
 
 def _equally_fast(slowest: Row, fastest: Row) -> bool:
+    """Return true if two runs tie, or cannot be told apart."""
     return ties(slowest, fastest) or overlaps_widely(slowest, fastest)
 
 

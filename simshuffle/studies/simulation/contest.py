@@ -119,8 +119,8 @@ def inputs_of_sweep(result: Result) -> list[SweptInput]:
 def _number_text(value: float, name: str, labels: Iterable[str]) -> str:
     """Return a number as the labels of a sweep have it: 25000 or 25000.0."""
     texts = (f"{value:.15g}", str(float(value)))
-    used = (text for text in texts if any(_has_value(label, name, text) for label in labels))
-    return next(used, texts[0])
+    label_texts = (text for text in texts if any(_has_value(label, name, text) for label in labels))
+    return next(label_texts, texts[0])
 
 
 def _has_value(run: str, name: str, text: str) -> bool:
@@ -156,8 +156,10 @@ def warm_epochs(epochs: pd.DataFrame, half_intervals: pd.Series[float] | None) -
         epochs: columns `EPOCH_COLUMNS`, means over seeds.
         half_intervals: half the interval of an epoch (s), by run and epoch; None without intervals.
     """
-    order = {run: index for index, run in enumerate(dict.fromkeys(epochs["run"].astype(str)))}
-    rows = last_epochs(epochs).sort_values("run", key=lambda run: run.map(order), kind="stable")
+    runs = dict.fromkeys(epochs["run"].astype(str))
+    index_of_run = {run: index for index, run in enumerate(runs)}
+    rows = last_epochs(epochs)
+    rows = rows.sort_values("run", key=lambda run: run.map(index_of_run), kind="stable")
     run_epochs = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
     if half_intervals is None:
         return rows.assign(half=0.0).reset_index(drop=True)
@@ -195,6 +197,14 @@ def scales_of(rows: pd.DataFrame, inputs: Sequence[SweptInput]) -> list[Scale]:
 
 
 def _build_scale(group: pd.DataFrame, keys: Sequence[str], across: SweptInput | None) -> Scale:
+    """Build the scale of a group of runs.
+
+    Args:
+        group: the runs of the group, rows of `warm_epochs` with the columns 'text NAME' and
+            'value NAME' of each swept number.
+        keys: the columns 'value NAME' of the swept numbers that are equal in the group.
+        across: the swept number whose values are compared within the group; None for none.
+    """
     first_row = group.iloc[0]
     ranks = int(first_row["world_size"])
     texts = [key.removeprefix("value ") for key in keys]
@@ -226,6 +236,7 @@ def _value_texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:
 
 
 def _text_in_name(run: str, swept: SweptInput) -> str:
+    """Return the value of an input in the name of a run, as text; '' where the name has none."""
     texts = [text for text in swept.number_of if _has_value(run, swept.name, text)]
     return max(texts, key=len, default="")
 

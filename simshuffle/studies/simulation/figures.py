@@ -36,7 +36,7 @@ LINE_ROWS, SMALL_LINE_ROWS = 0.7, 0.5
 NAME_WIDTH = 22  # characters of a line of a run's name
 LONG_FACTOR = 3.0
 """Bars that many times as long as the longest of the others get a panel of their own."""
-SCALE_FACTORS = [s * 10**power for power in range(7) for s in (1, 1.5, 2, 3, 4, 5, 6, 8)]
+SCALE_FACTORS = [digit * 10**power for power in range(7) for digit in (1, 1.5, 2, 3, 4, 5, 6, 8)]
 """Factors by which the panel of short bars may be drawn wider than that of long bars."""
 SHADE = Look("", "#000000", alpha=0.15)
 VISIBLE = 0.004  # share of the longest bar below which nothing can be seen
@@ -181,16 +181,15 @@ def _panels(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) ->
     panels = [_panel(group, pieces, small=small) for group in _groups(rows)]
     if len(panels) == 1:
         return panels
-    long, short = panels
-    long_end = long.x.high or 1.0
-    factor = max(
-        factor for factor in SCALE_FACTORS if factor * (short.x.high or 1.0) <= 1.001 * long_end
-    )
+    long_panel, short_panel = panels
+    long_end = long_panel.x.high or 1.0
+    short_end = short_panel.x.high or 1.0
+    factor = max(factor for factor in SCALE_FACTORS if factor * short_end <= 1.001 * long_end)
     shaded = rule(SHADE, x=0.0, x2=long_end / factor)
     title = f"the shaded part of the axis above, {factor:g} times as wide"
     return [
-        replace(long, marks=[shaded, *long.marks]),
-        replace(short, x=replace(short.x, high=long_end / factor), title=title),
+        replace(long_panel, marks=[shaded, *long_panel.marks]),
+        replace(short_panel, x=replace(short_panel.x, high=long_end / factor), title=title),
     ]
 
 
@@ -208,6 +207,7 @@ def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> Panel:
+    """Draw the bars of some runs, with hidden work, intervals and numbers beside them."""
     names, positions = _group_names(rows)
     bar_ends = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
     texts = rows["end"].map(_seconds_text) + rows[[LOW, HIGH]].apply(_interval_text, axis=1)
@@ -288,5 +288,6 @@ def _interval_text(ends: pd.Series[float]) -> str:
 
 
 def _seconds_text(value: float) -> str:
+    """Format seconds with three digits, and at most four decimals."""
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:.{min(digits, 4)}f}"

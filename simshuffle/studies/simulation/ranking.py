@@ -64,6 +64,7 @@ def rank_runs(
 
 
 def _rank_scale(scale: Scale, causes: Causes, odds: Odds) -> str:
+    """Return the sentence on one scale: a ranking, a threshold, a saturation or a single run."""
     rows = scale.rows.to_dict("records")
     if scale.across:
         sentence = (

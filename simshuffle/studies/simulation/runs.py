@@ -189,5 +189,8 @@ def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
 
 
 def _has_closed_form(scenario: Scenario) -> bool:
+    """Return true if closed forms cover the exchange of a scenario: data parallelism without
+    faults.
+    """
     by_data = scenario.workload.parallelism.is_data_parallel
     return scenario.world_size > 1 and by_data and not (scenario.faults or scenario.failures)

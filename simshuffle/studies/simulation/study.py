@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,17 +22,23 @@ from simshuffle.job.uncertainty.report import (
     ranges_of,
     repeat_options,
 )
-from simshuffle.report import intervals, report
+from simshuffle.report import report
 from simshuffle.report.chart import Chart
 from simshuffle.report.console import html
-from simshuffle.report.excerpt import shorten_numbers
 from simshuffle.report.kept_phases import Kept
 from simshuffle.report.table_io import plain_rows
 from simshuffle.report.timeline import Timeline
-from simshuffle.studies.simulation import mishaps, text
-from simshuffle.studies.simulation.contest import warm_epochs
+from simshuffle.studies.simulation import mishaps
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.jobs import JOBS, jobs_table, jobs_verdict, list_jobs
+from simshuffle.studies.simulation.parts import (
+    booking_of,
+    export_parts,
+    list_details,
+    list_parts,
+    means_of,
+    timeline_of,
+)
 from simshuffle.studies.simulation.runs import (
     SimulatedRuns,
     SimulationMeta,
@@ -45,7 +49,6 @@ from simshuffle.studies.simulation.tables import (
     STORED,
     STORED_OVER_SEEDS,
     SUMMARY_OVER_SEEDS,
-    Means,
     check_seeds,
     epoch_lengths,
     means_over_seeds,
@@ -54,16 +57,15 @@ from simshuffle.studies.simulation.tables import (
 )
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.studies.simulation.verdict import verdict
-from simshuffle.studies.simulation.warm import is_dlio_workload, warm_table
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, get_long, join_tables
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.standing import share_teller
-from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 
 ROWS_OF_ITERATION = 8  # rows of the timeline of an iteration of one rank, about
@@ -148,6 +150,7 @@ def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
 def _tables_of_runs(
     cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: str, runs: SimulatedRuns
 ) -> Iterator[LongTable]:
+    """Yield a long table of each cell, with its run and its seed as first columns."""
     for leading_values, outcome in cells:
         run = pd.Categorical([leading_values["run"]], list(runs.scenarios))
         leading_columns = pd.DataFrame({**leading_values, "run": run}, index=[0])
@@ -160,9 +163,12 @@ def _collect_facts(runs: SimulatedRuns, outcomes: Outcomes, tables: Tables) -> d
     facts_by_run: dict[str, Any] = {}
     for name, run, _ in runs.cells():
         if run not in facts_by_run:
-            times = epochs[epochs["run"] == run][["staging_s", "samples_per_s"]].to_dict("list")
-            times["staging_s"] = times["staging_s"][0]
-            facts_by_run[run] = {**runs.outcome(outcomes, name, run).values["facts"], **times}
+            rows = epochs[epochs["run"] == run]
+            facts_by_run[run] = {
+                **runs.outcome(outcomes, name, run).values["facts"],
+                "staging_s": rows["staging_s"].tolist()[0],
+                "samples_per_s": rows["samples_per_s"].tolist(),
+            }
     seconds = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"].to_dict()
     facts = {"runs": facts_by_run, **closed_form_facts(runs, seconds)}
     if runs.ranges is None:
@@ -182,87 +188,6 @@ def _figures(result: Result) -> dict[str, Chart]:
         interval_ends=run_means.ends,
     )
     return {"breakdown": chart}
-
-
-def _parts(result: Result) -> Iterable[str | Table]:
-    run_means = means_of(result)
-    rows = warm_epochs(run_means.epochs, run_means.epoch_half)
-    interval_meta = result.meta.get("intervals")
-    table = warm_table(
-        run_means,
-        rows,
-        interval_meta,
-        booking_of(result.meta),
-        is_dlio=is_dlio_workload(result),
-    )
-    return [table, *mishaps.list_tables(result), *text.list_cautions(result)]
-
-
-def _details(result: Result) -> Iterable[str | Table]:
-    """Return all epochs by label and cause, intervals, bytes, and notes on the computation."""
-    run_means = means_of(result)
-    booking = booking_of(result.meta)
-    legend = textwrap.fill(report.legend(run_means.breakdown, booking), LINE)
-    interval_meta = result.meta.get("intervals")
-    interval_parts = [] if interval_meta is None else intervals.details(interval_meta)
-    return [
-        text.seconds_table(run_means, booking),
-        legend,
-        *interval_parts,
-        *text.bytes_tables(run_means),
-        *_notes(result),
-    ]
-
-
-def _export_parts(result: Result) -> Iterable[str | Table]:
-    """Return tables of the warm epochs, with three significant digits, for a page of a paper."""
-    run_means = means_of(result)
-    warm = warm_epochs(run_means.epochs, run_means.epoch_half)
-    interval_meta = result.meta.get("intervals")
-    interval_tables = [] if interval_meta is None else [intervals.table(interval_meta)]
-    epochs = run_means.epochs
-    last_epochs = epochs.groupby("run", observed=True)["epoch"].transform("max")
-    warm_means = replace(run_means, epochs=epochs[epochs["epoch"] == last_epochs])
-    booking = result.meta.get("labels")
-    if booking is None:
-        first_table = warm_table(run_means, warm, interval_meta, max_rows=math.inf)
-    else:
-        first_table = text.seconds_table(warm_means, booking)
-    tables = [
-        first_table,
-        *interval_tables,
-        *mishaps.list_tables(result),
-        *text.bytes_tables(warm_means),
-    ]
-    return [*map(shorten_numbers, tables), *_notes(result)]
-
-
-def _notes(result: Result) -> list[str]:
-    run_means = means_of(result)
-    lines = []
-    if run_means.epoch_half is not None:
-        lines.append(text.describe_interval(run_means.interval_subject))
-    if run_means.half_intervals is not None:
-        lines.append("summary.csv has that of every measure.")
-    timeline = timeline_of(result.meta)
-    return [*lines, *text.list_notes(result), *text.describe_timeline(timeline)]
-
-
-def means_of(result: Result) -> Means:
-    """Return the means over the seeds of a result, with the ends of its intervals."""
-    run_means = means_over_seeds(result.tables["epochs"], result.tables["breakdown"])
-    return replace(run_means, ends=intervals.interval_ends(result.meta.get("intervals")))
-
-
-def booking_of(meta: Meta) -> report.Booking:
-    """Return the booking of waiting in a result."""
-    return "paper" if meta.get("labels") == "paper" else "cause"
-
-
-def timeline_of(meta: Meta) -> Kept:
-    """Return the ranks of which a result has the timeline."""
-    timeline: Kept = meta.get("timeline", "full")
-    return timeline
 
 
 def _as_json(result: Result) -> Any:
@@ -330,6 +255,7 @@ def _find_faults(result: Result) -> Iterator[Problem]:
 
 
 def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
+    """Return the runs, epochs and seeds that have rows in a stored table."""
     keys = report.keys_of(result.tables["epochs"])
     rows = get_long(result.tables, table).distinct(keys)[keys].astype({"run": str})
     return set(rows.itertuples(index=False, name=None))
@@ -397,9 +323,9 @@ STUDY: Study[SimulatedRuns] = Study(
     figures=_figures,
     one_figure=True,
     verdict=verdict,
-    parts=_parts,
-    details=_details,
-    exported=_export_parts,
+    parts=list_parts,
+    details=list_details,
+    exported=export_parts,
     as_json=_as_json,
     compared=_compared_tables,
     facts=_collect_facts,
@@ -419,6 +345,6 @@ OF_JOBS = replace(
     kind="simulation_of_jobs",
     derived={"jobs": Derived(JOBS, jobs_table)},
     verdict=jobs_verdict,
-    parts=lambda result: [list_jobs(result), *_parts(result)],
-    exported=lambda result: [list_jobs(result), *_export_parts(result)],
+    parts=lambda result: [list_jobs(result), *list_parts(result)],
+    exported=lambda result: [list_jobs(result), *export_parts(result)],
 )

@@ -10,7 +10,7 @@ from typing import Any, NotRequired
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import InputError, Problem
 from simshuffle.job.plan.faults import check_run
 from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenario_of
@@ -33,6 +33,7 @@ from simshuffle.spec.overrides import (
     short_text,
     sort_outermost_first,
 )
+from simshuffle.studies.simulation.sweep_axes import axis_names, check_label, check_names, is_number
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.sweep_text import (
     last_summary,
@@ -92,16 +93,16 @@ def request(options: SweepOptions) -> Request[SweepRequest]:
     axes = {key: list(values) for key, values in {**own_axes, **over}.items()}
     if EXCHANGE in axes:
         axes[EXCHANGE] = [locate_exchange(value, None) for value in axes[EXCHANGE]]
-    _check_names(axes)
+    check_names(axes)
     base = scenario.model_copy(update={"sweep": {}})
-    names = _axis_names([key for key in axes if key != "seed"])
-    _check_label(options.label, {*names.values(), "seed"})
+    names = axis_names([key for key in axes if key != "seed"])
+    check_label(options.label, {*names.values(), "seed"})
     combinations = [sort_outermost_first(values) for values in grid(axes, options.zip)]
     check_seeds(options.seeds, len(combinations), "seed" in axes)
     if "seed" not in axes:
         seeds = range(base.seed, base.seed + options.seeds)
         combinations = [{**values, "seed": seed} for values in combinations for seed in seeds]
-    numbers = frozenset(name for key, name in names.items() if all(map(_is_number, axes[key])))
+    numbers = frozenset(name for key, name in names.items() if all(map(is_number, axes[key])))
     run_names = {combination_name(_without_seed_value(values)) for values in combinations}
     ranges = ranges_of(options.interval, options.ranges, [base], len(run_names))
     sweep = SweepRequest(base, combinations, names, numbers, options.label, ranges)
@@ -112,10 +113,6 @@ def request(options: SweepOptions) -> Request[SweepRequest]:
     stored_options = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
     stored_meta = {"axes": axis_rows, **stored_options, **interval_request(ranges)}
     return Request(scenario.name, sweep, {"scenario.yaml": document}, stored_meta, files)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _read_base(options: SweepOptions) -> Scenario:
@@ -130,40 +127,6 @@ def _read_base(options: SweepOptions) -> Scenario:
         if not first_values:
             raise
         return scenario_of(options.scenario, {**options.set, **first_values})
-
-
-def _axis_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return the column of each key: its last part, or the whole key where two share that part."""
-    last_parts = [key.rsplit(".", 1)[-1] for key in keys]
-    return {
-        key: name if last_parts.count(name) == 1 else key
-        for key, name in zip(keys, last_parts, strict=True)
-    }
-
-
-def _check_names(axes: Mapping[str, Sequence[Any]]) -> None:
-    """Check that different values have different names, so that each row can be told from the
-    others.
-    """
-    problems = []
-    for key, values in axes.items():
-        value_by_name: dict[str, Any] = {}
-        for position, value in enumerate(values, 1):
-            name = combination_name({key: value})
-            if value_by_name.setdefault(name, value) != value:
-                rule = f"value {position} has the name of another one, '{name}'"
-                remedy = "Write records as text, such as importance_pair:exchange_fraction=0.1."
-                problems.append(Problem(key, rule, str(value), remedy))
-    if problems:
-        raise InputError(problems, "sweep")
-
-
-def _check_label(label: str, columns: set[str]) -> None:
-    try:
-        label.format(**dict.fromkeys(columns, 0))
-    except (KeyError, ValueError, IndexError, AttributeError):
-        rule = f"may name only {', '.join(sorted(columns))} in braces"
-        refuse("--label", rule, repr(label), "For example 'M={world_size}'.", COMMAND_LINE)
 
 
 # -------------------------------------------------------------------------------- the combinations
@@ -215,6 +178,16 @@ def _document(
     values: Mapping[tuple[str, str], Any] | None,
     combination: Mapping[str, Any],
 ) -> dict[str, Any]:
+    """Return the plain scenario of a combination, put together from resolved values where there
+    are any.
+
+    Args:
+        sweep: the request.
+        base: the plain scenario without swept values.
+        values: resolved values by key and text, of `_resolve_values`; None to resolve the
+            combination as a whole.
+        combination: values by dotted key.
+    """
     if values is None:
         return sweep.base.with_values(combination).to_dict()
     document = base
@@ -292,6 +265,7 @@ def _collect(sweep: SweepRequest, outcomes: Outcomes) -> Tables:
 def _leading_values(
     sweep: SweepRequest, combination: Mapping[str, Any], outcome: Outcome
 ) -> dict[str, Any]:
+    """Return the first columns of a combination: its label, its axes and its seed."""
     axes = {
         name: combination[key] if name in sweep.numbers else short_text(combination[key])
         for key, name in sweep.axes.items()
@@ -304,6 +278,7 @@ def _leading_values(
 
 
 def _without_seed_value(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a combination other than the seed."""
     return {key: value for key, value in values.items() if key != "seed"}
 
 

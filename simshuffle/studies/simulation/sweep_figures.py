@@ -135,6 +135,7 @@ def _whiskers(rows: pd.DataFrame, looks: dict[str, Look]) -> tuple[list[Mark], d
 
 
 def _describe_samples(samples: Iterable[float]) -> list[str]:
+    """Return the sentence on the samples of an epoch; [] if they are unknown."""
     counts = sorted({round(count) for count in samples})
     if not counts:
         return []
@@ -143,6 +144,7 @@ def _describe_samples(samples: Iterable[float]) -> list[str]:
 
 
 def _describe_seeds(rows: pd.DataFrame) -> str:
+    """Return the sentence on the number of seeds."""
     min_seeds = int(rows["seeds"].min())
     max_seeds = int(rows["seeds"].max())
     if max_seeds == 1:
@@ -213,6 +215,7 @@ def _choose_across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
 def _rows_by_line(
     table: pd.DataFrame, axes: Sequence[Swept], across: str
 ) -> dict[str, pd.DataFrame]:
+    """Return the rows of each line of the figure, by the name of the line."""
     names = [axis["name"] for axis in axes if axis["name"] != across]
     groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
     return {
@@ -244,6 +247,7 @@ def _common_name(rows: pd.DataFrame, across: str) -> str:
 
 
 def _axis_text(name: str, value: Any) -> str:
+    """Return the name and the value of an axis, for the name of a line."""
     is_number = isinstance(value, int | float | np.number)
     words = name.rsplit(".", 1)[-1].replace("_", " ")
     return f"{words} {value:g}" if is_number else f"{words} {value}"
@@ -252,6 +256,7 @@ def _axis_text(name: str, value: Any) -> str:
 def _positioned_rows(
     rows: pd.DataFrame, name: str, across: str, values: Sequence[Any], is_number: bool
 ) -> pd.DataFrame:
+    """Return the rows of a line with their positions, look and hover text."""
     x = rows[across] if is_number else rows[across].map(values.index) if across else 0.0
     tips = [
         f"{label}: {format_seconds(mean)}"
@@ -261,6 +266,7 @@ def _positioned_rows(
 
 
 def _ideal_lines(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
+    """Draw a dotted line from the first point of each line: half the time at twice the value."""
     first = rows.groupby("look", sort=False)[["x", "y"]].transform("first")
     ends = rows.assign(y=first["y"] * first["x"] / rows["x"])
     thin = {"label": "", "marker": "", "dash": ":", "width": 0.8}
@@ -272,6 +278,7 @@ def _ideal_lines(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
 
 
 def _value_axis(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
+    """Return the axis of the measure, logarithmic over a wide range."""
     top = float(np.nanmax(rows[["high", HIGH, "mean"]].to_numpy(float)))
     bottom = float(np.nanmin(rows[["low", LOW, "mean"]].to_numpy(float)))
     min_mean = float(rows["mean"].min())
@@ -289,6 +296,7 @@ def _value_axis(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
 
 
 def _across_axis(axis: Swept | None, values: Sequence[Any]) -> Axis:
+    """Return the axis from left to right, with names of values where these are no numbers."""
     if axis is None:
         return Axis(ticks={})
     title = {"world_size": "GPUs"}.get(axis["name"], axis["key"])

@@ -90,9 +90,12 @@ def _measures_table(result: Result) -> Table:
     last_rows = last_summary(result)
     measure = result.meta["measure"]
     keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
-    wide = last_rows.pivot(index=keys, columns="measure", values=["mean", "low", "high", "seeds"])
-    order = last_rows[keys].drop_duplicates()
-    wide = wide.loc[pd.MultiIndex.from_frame(order) if len(keys) > 1 else order["label"]]
+    # a row for each combination, a column for each of four statistics of each measure
+    statistics = ["mean", "low", "high", "seeds"]
+    wide = last_rows.pivot(index=keys, columns="measure", values=statistics)
+    combinations = last_rows[keys].drop_duplicates()
+    is_multi = len(keys) > 1
+    wide = wide.loc[pd.MultiIndex.from_frame(combinations) if is_multi else combinations["label"]]
     measures = ["epoch_s", "samples_per_s", "exchange_exposed_s"]
     table = new_table("Last epoch, mean over seeds", ["run"], ["seeds", "epoch (s)", "samples/s"])
     table.add_column("exchange shown (s)", justify="right")

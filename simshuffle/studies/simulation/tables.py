@@ -46,6 +46,7 @@ _SEED = count("of all that is drawn")
 
 
 def _insert_seed_column(schema: Schema) -> Schema:
+    """Return a schema with the column ``seed`` after the run."""
     (run, run_column), *further_columns = schema.columns.items()
     columns = {run: run_column, "seed": _SEED, **dict(further_columns)}
     key = (run, "seed", *schema.key[1:]) if schema.key else ()

@@ -64,6 +64,7 @@ def bytes_tables(run_means: Means) -> list[Table]:
 
 
 def _epoch_text(epoch: int) -> str:
+    """Return the text of an epoch in a table; the first one is cold."""
     return "1 cold" if epoch == 1 else str(epoch)
 
 

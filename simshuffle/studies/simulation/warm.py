@@ -140,7 +140,7 @@ def _choose_rows(rows: pd.DataFrame, max_rows: float = MAX_ROWS) -> pd.DataFrame
     by_time = rows.sort_values("epoch_s", kind="stable")
     groups = by_time.groupby("world_size", sort=True)
     rows_a_group = max(2, MAX_ROWS // groups.ngroups)
-    indices: list[Any] = []
+    indices: list[int] = []
     for _, group in groups:
         indices += [*group.index[: rows_a_group - 1], group.index[-1]]
     return rows.loc[sorted(set(indices))].tail(MAX_ROWS)

@@ -184,6 +184,7 @@ class Month:
         return courses
 
     def _draw_course(self, seed: int, course_seconds: float) -> JobCourse:
+        """Draw the faults of a seed and follow the job for ``course_seconds`` s."""
         hosts = self.restarts.hosts + self.restarts.spares
         rng = stream(self._scenario.seed + seed, "failures")
         no_times = np.zeros(0)
@@ -267,6 +268,9 @@ class Month:
         return sorted(rows, key=lambda row: (row["period_s"], row["which"]))
 
     def _seed_goodputs(self, courses: Sequence[JobCourse], period: float) -> Floats:
+        """Return (seeds,) the goodput of each course with ``period`` s of training between
+        checkpoints.
+        """
         saves = self.saves(period)
         return np.array(
             [
@@ -276,6 +280,9 @@ class Month:
         )
 
     def _period_row(self, candidate: PeriodGoodput) -> dict[str, Any]:
+        """Return the row of table ``periods`` for a period of checkpoints, with Daly's formula
+        beside it.
+        """
         period = candidate.period
         goodputs = candidate.goodputs
         low, high = np.quantile(goodputs, (0.05, 0.95)).tolist()

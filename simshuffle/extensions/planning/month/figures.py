@@ -57,6 +57,7 @@ def month_chart(tables: Tables) -> Chart:
 
 
 def _goodput_panel(periods: pd.DataFrame) -> Panel:
+    """Draw the goodput of each run by its period of checkpoints, with the marked periods."""
     rows = periods.assign(x=periods["period_s"] / MINUTE, look="of " + periods["run"])
     rows = rows.assign(y=100 * rows["goodput"], low=100 * rows["low"], high=100 * rows["high"])
     sorted_rows = rows.sort_values(["run", "x"], kind="stable")
@@ -76,6 +77,7 @@ def _goodput_panel(periods: pd.DataFrame) -> Panel:
 
 
 def _days_panel(parts: pd.DataFrame, runs: list[str]) -> Panel:
+    """Draw a bar for each run: the shares of all days that are no training."""
     rows = parts[(parts["share"] > 0) & (parts["part"] != MEANINGS["training"])]
     rows = rows.assign(percent=100 * rows["share"], look=rows["part"])
     rows = stack_rows(rows.assign(y=rows["run"].map(runs.index)), "run", "percent", ("x", "x2"))

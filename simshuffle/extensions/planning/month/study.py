@@ -134,6 +134,7 @@ def repeat(folder: Path, meta: Meta) -> Request[MonthRequest]:
 
 
 def _epoch_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str, Cell]:
+    """Return the cells of the first stage: the epochs of each run; equal ones share a cell."""
     return {
         f"epochs of {name}": EpochCell(document, name)
         for name, document in month_request.epochs_of().values()
@@ -141,6 +142,7 @@ def _epoch_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str
 
 
 def _month_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str, Cell]:
+    """Return the cells of the second stage: the months of each run."""
     epoch_of_run = month_request.epochs_of()
     length = month_request.length
     return {

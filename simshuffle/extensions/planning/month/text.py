@@ -73,6 +73,7 @@ def _describe_data_loss(inputs: Mapping[Any, Any], days: pd.DataFrame) -> str:
 
 
 def _describe_goodput(result: Result, run: str, num_runs: int) -> str:
+    """Return the sentence on the goodput of a run, and on what costs it the most days."""
     run_days = result.tables["days"]
     run_days = run_days[run_days["run"] == run]
     goodput = run_days["goodput"]
@@ -94,6 +95,9 @@ def _describe_goodput(result: Result, run: str, num_runs: int) -> str:
 
 
 def _describe_period(result: Result, run: str, interruptions: int) -> str:
+    """Return the sentence that compares the period of checkpoints in use with the best one and
+    with Daly's.
+    """
     periods = result.tables["periods"]
     periods_by_name = {
         row["which"]: row for row in periods[periods["run"] == run].to_dict("records")
