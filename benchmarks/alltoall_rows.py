@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.job.scenario.scenario import load_scenario
-from simshuffle.studies.alltoall import law_of
+from simshuffle.studies.alltoall import alltoalls_of_scenario
 
 SYSTEMS = {
     "leonardo": ("Leonardo, 1,024 ranks on 256 hosts", "alltoall-leonardo"),
@@ -47,7 +47,7 @@ def _put(fragment: Path, overhead: float, per_byte: float) -> None:
 
 def fitted(rows: pd.DataFrame, scenario: str) -> tuple[float, float]:
     """Overhead of a message (s) and s a byte, with the least relative errors on the rows."""
-    law = law_of(load_scenario(scenario))
+    law = alltoalls_of_scenario(load_scenario(scenario))
     _, latency = law.at_once
     each = (rows["median_s"].to_numpy() - latency) / (law.world_size - 1)
     sizes = np.column_stack([np.ones(len(rows)), rows["bytes_per_pair"].to_numpy()])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from simshuffle.studies.collective import bench
+from simshuffle.studies.collective import read_bench
 
 SIZES = {"100 MB": 100e6, "1 GB": 1e9, "10 GB": 10e9}
 RANKS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -60,7 +60,7 @@ def seconds(ranks: int, topology: dict[str, Any], kind: str, latency: str) -> di
     """Time (s) of an allreduce by size."""
     keys = {"inter_host_latency": latency}
     values = {"cluster.topology": topology}
-    made = bench(MACHINE, values, kind, keys, hosts=ranks)
+    made = read_bench(MACHINE, values, kind, keys, hosts=ranks)
     return {name: made.seconds(nbytes) for name, nbytes in SIZES.items()}
 
 

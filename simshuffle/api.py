@@ -88,7 +88,7 @@ def compare(a: Comparable, b: Comparable) -> Comparison:
     Raises:
         InputError: one of them cannot be read, or they are results of different kinds.
     """
-    return comparison.compare(comparison.side(a), comparison.side(b))
+    return comparison.compare(comparison.read_side(a), comparison.read_side(b))
 
 
 def read(folder: str | Path) -> Result:

@@ -20,8 +20,9 @@ from simshuffle.extensions.learning.accuracy.cells import EffectiveSamplesCell, 
 from simshuffle.extensions.learning.filtering.cells import ExtractionCell, RetrainingCell
 from simshuffle.extensions.learning.filtering.record import Extractor, Projection
 from simshuffle.extensions.learning.time_to_accuracy.replay import ReplayCell
-from simshuffle.extensions.planning.cells import FileSystemCell, HiddenExchangeCell, IoShareCell
+from simshuffle.extensions.planning.cells import FileSystemCell, IoShareCell
 from simshuffle.extensions.planning.flips import FlipCell
+from simshuffle.extensions.planning.hidden import HiddenExchangeCell
 from simshuffle.extensions.planning.month.cell import MonthCell
 from simshuffle.extensions.planning.month.epoch import EpochCell, epoch_document
 from simshuffle.extensions.planning.months import MonthsCell

@@ -167,7 +167,7 @@ def _month(place: Path) -> tuple[Study[Any], Request[Any]]:
     keys = {"workload__checkpoint": {"period": "10 min"}, "recovery": {"detect": "1 min"}}
     scenario = small(**SIZE, **keys, failures=failures)
     over = {"recovery.policy": ["spare", "elastic"]}
-    return month.STUDY, month.request(scenario, month.Length(days=2.0, seeds=3), over)
+    return month.STUDY, month.request(scenario, month.MonthLength(days=2.0, seeds=3), over)
 
 
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -147,5 +147,5 @@ def verify(
     with study_progress("run") as progress:
         verification = verified(folder, LocalExecutor(num_processes), progress, tolerance)
     print_answer(verification.as_json, verification.parts, json=json)
-    if not verification.same:
+    if not verification.is_identical:
         raise typer.Exit(1)

@@ -47,9 +47,9 @@ def compare(
 
     First in what was asked, then in what came out. Simulates nothing."""
     from simshuffle.studies.comparison import compare as compared
-    from simshuffle.studies.comparison import side
+    from simshuffle.studies.comparison import read_side
 
-    comparison = compared(side(a), side(b))
+    comparison = compared(read_side(a), read_side(b))
     print_answer(comparison.as_json, comparison.parts, json=json, table_format=to)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from simshuffle.fabric.network.replay import Replay
     from simshuffle.studies.alltoall import AlltoallTable
-    from simshuffle.studies.collective import Measurement
+    from simshuffle.studies.collective import BenchMeasurement
 
 app = typer.Typer()
 SCHEMA_KINDS = (
@@ -144,7 +144,7 @@ def measure_allreduce(
     keys: Mapping[str, Any] | None,
     sizes: str | None,
     progress: Any,
-) -> AlltoallTable | Measurement:
+) -> AlltoallTable | BenchMeasurement:
     """Simulate an allreduce for each size of its buffer.
 
     Args:
@@ -156,8 +156,8 @@ def measure_allreduce(
     """
     from simshuffle.studies import collective as study
 
-    nbytes = study.SIZES if sizes is None else study.sizes(sizes)
-    bench = study.bench(
+    nbytes = study.SIZES if sizes is None else study.parse_sizes(sizes)
+    bench = study.read_bench(
         machine.name,
         machine.values,
         algorithm,
@@ -165,21 +165,21 @@ def measure_allreduce(
         hosts=machine.hosts,
         gpus_per_host=machine.gpus_per_host,
     )
-    return study.measure(bench, nbytes, progress)
+    return study.measure_bench(bench, nbytes, progress)
 
 
 def measure_alltoall(
     machine: CollectiveMachine, algorithm: str, sizes: str | None, progress: Any
-) -> AlltoallTable | Measurement:
+) -> AlltoallTable | BenchMeasurement:
     """Simulate an all-to-all for each size of its messages; arguments as of `measure_allreduce`."""
     from simshuffle.studies import alltoall as study
     from simshuffle.studies import collective
 
-    nbytes = study.SIZES if sizes is None else collective.sizes(sizes, 1)
-    return study.alltoall(
+    nbytes = study.SIZES if sizes is None else collective.parse_sizes(sizes, 1)
+    return study.time_alltoalls(
         machine.name,
         machine.values,
-        study.algorithms(algorithm),
+        study.parse_algorithms(algorithm),
         nbytes,
         hosts=machine.hosts,
         gpus_per_host=machine.gpus_per_host,

@@ -1,5 +1,8 @@
-"""An all-to-all that has a machine to itself, by the bytes that each rank sends to each other, as
-osu_alltoall measures and prints it, and how much of it is messages and how much links."""
+"""Timing of an all-to-all that has a machine to itself, by the bytes of each pair of ranks, as
+osu_alltoall measures and prints it.
+
+A table also has the time of the messages alone, and of the links alone.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +20,31 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.console import new_table
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.rng import stream
-from simshuffle.studies.collective import ALLREDUCE, BenchMachine, ranks_of
+from simshuffle.studies.collective import ALLREDUCE
+from simshuffle.studies.participants import BenchMachine, read_participants
 from simshuffle.study.options import COMMAND_LINE
 
 SIZES = tuple(2.0**k for k in range(21))
-"""Bytes a pair if nobody says it: 1 B to 1 MiB, those of osu_alltoall."""
+"""Default bytes of a pair of ranks: 1 B to 1 MiB, those of osu_alltoall."""
 
 
 @dataclass(frozen=True)
 class AlltoallTable:
-    """All-to-alls by algorithm and size: ``rows`` have algorithm, nbytes (a pair), seconds, and the
-    seconds of `simshuffle.job.lowering.alltoalls.AlltoallTimes`."""
+    """Durations of all-to-alls, by algorithm and size.
 
-    name: str
-    ranks: int
-    hosts: int
-    message_passing: Mapping[str, Any]  # what a message costs
-    rows: Sequence[dict[str, Any]]
-    notes: tuple[str, ...] = ()
+    ``rows`` have algorithm, nbytes (of a pair of ranks), seconds, and the seconds of
+    `simshuffle.job.lowering.alltoalls.AlltoallTimes`.
+    """
+
+    name: str  # name of the scenario or machine
+    ranks: int  # number of ranks
+    hosts: int  # number of hosts
+    message_passing: Mapping[str, Any]  # cost of a message, as the cluster has it
+    rows: Sequence[dict[str, Any]]  # a row for each algorithm and size
+    notes: tuple[str, ...] = ()  # notes on the values of other kinds
 
     def lines(self) -> Iterator[str]:
-        """A table an algorithm, as osu_alltoall prints it."""
+        """Yield the lines of a table for each algorithm, as osu_alltoall prints it."""
         for algorithm in dict.fromkeys(row["algorithm"] for row in self.rows):
             yield f"# simshuffle collective: {algorithm} on {self.name}, simulated"
             yield f"# {self.ranks} ranks on {self.hosts} hosts"
@@ -48,8 +55,8 @@ class AlltoallTable:
                     yield f"{row['nbytes']:<17.0f}{row['seconds'] * 1e6:>20.2f}"
 
     def table(self) -> Table:
-        """The same as a table of the terminal, to be exported."""
-        heads = ["size (B)", "time (us)", "messages alone (us)", "links alone (us)"]
+        """Return the rows as a table of the terminal, for export."""
+        headings = ["size (B)", "time (us)", "messages alone (us)", "links alone (us)"]
         title = f"All-to-all on {self.name}, {self.ranks} ranks on {self.hosts} hosts"
         rows = (
             [
@@ -59,20 +66,23 @@ class AlltoallTable:
             ]
             for row in self.rows
         )
-        return new_table(title, ["algorithm"], heads, rows)
+        return new_table(title, ["algorithm"], headings, rows)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, in SI units."""
+        """Return the table as plain values, in SI units."""
         return asdict(self)
 
 
-def algorithms(text: str) -> tuple[Algorithm, ...]:
-    """Those of a list such as 'linear,pairwise', or '' for Open MPI's choice; an InputError if
-    there is none of that name."""
-    found: list[Algorithm] = []
+def parse_algorithms(text: str) -> tuple[Algorithm, ...]:
+    """Parse the algorithms of a list such as 'linear,pairwise'; '' stands for Open MPI's choice.
+
+    Raises:
+        InputError: there is no algorithm of a name.
+    """
+    chosen: list[Algorithm] = []
     for word in map(str.strip, (text or "default").split(",")):
-        known = [name for name in ALGORITHMS if name == word]
-        if not known:
+        matching_names = [name for name in ALGORITHMS if name == word]
+        if not matching_names:
             rule = f"of an alltoall must be of {', '.join(ALGORITHMS)}"
             refuse(
                 "--algorithm",
@@ -81,40 +91,55 @@ def algorithms(text: str) -> tuple[Algorithm, ...]:
                 suggest_nearest(word, list(ALGORITHMS)),
                 COMMAND_LINE,
             )
-        found += known
-    return tuple(found)
+        chosen += matching_names
+    return tuple(chosen)
 
 
-def alltoall(
+def time_alltoalls(
     name: str,
     values: Mapping[str, Any],
-    chosen: Sequence[Algorithm],
+    algorithms: Sequence[Algorithm],
     sizes: Sequence[float],
     *,
     hosts: int | None = None,
     gpus_per_host: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> AlltoallTable:
-    """Each algorithm at each size (bytes a pair) alone on a scenario's or machine's ranks, as for
-    `simshuffle.studies.collective.bench`, whose errors it raises; ``progress`` is told the share
-    done."""
-    of, cluster, world_size, notes = ranks_of(name, values, hosts, gpus_per_host, (ALLREDUCE,))
-    law, rows = _law(cluster, world_size, of.seed), []
-    for algorithm in chosen:
+    """Time each algorithm at each size in isolation, on the ranks of a scenario or machine.
+
+    Args:
+        name: a file, or the name of a shipped scenario or machine.
+        values: values to set, by dotted key.
+        algorithms: the algorithms to time.
+        sizes: bytes that each rank sends to each other.
+        hosts: hosts that take part; None for those of the scenario, or all.
+        gpus_per_host: GPUs of each host that take part; None for those of the scenario, or all.
+        progress: called with the share that is done.
+
+    Raises:
+        InputError: as `simshuffle.studies.collective.read_bench`.
+    """
+    origin, cluster, world_size, notes = read_participants(
+        name, values, hosts, gpus_per_host, (ALLREDUCE,)
+    )
+    alltoalls = _build_alltoalls(cluster, world_size, origin.seed)
+    rows = []
+    for algorithm in algorithms:
         for nbytes in sizes:
-            parts = asdict(law.parts(algorithm, nbytes))
-            rows.append({"algorithm": algorithm, "nbytes": nbytes, **parts})
+            times = asdict(alltoalls.parts(algorithm, nbytes))
+            rows.append({"algorithm": algorithm, "nbytes": nbytes, **times})
             if progress is not None:
-                progress(len(rows) / (len(chosen) * len(sizes)))
-    label = cluster.name if isinstance(of, BenchMachine) else of.name
+                progress(len(rows) / (len(algorithms) * len(sizes)))
+    label = cluster.name if isinstance(origin, BenchMachine) else origin.name
     costs = cluster.message_passing.model_dump(mode="json", exclude_none=True)
     return AlltoallTable(label, world_size, cluster.hosts_for(world_size), costs, rows, notes)
 
 
-def law_of(scenario: Scenario) -> Alltoalls:
-    """The all-to-alls of all ranks of a scenario."""
-    return _law(scenario.cluster, scenario.world_size, scenario.seed)
+def alltoalls_of_scenario(scenario: Scenario) -> Alltoalls:
+    """Return the all-to-alls of all ranks of a scenario."""
+    return _build_alltoalls(scenario.cluster, scenario.world_size, scenario.seed)
 
 
-def _law(cluster: Cluster, world_size: int, seed: int) -> Alltoalls:
+def _build_alltoalls(cluster: Cluster, world_size: int, seed: int) -> Alltoalls:
+    """Return the all-to-alls of the ranks of a cluster, whose hosts are drawn by ``seed``."""
     return Alltoalls(Resources(cluster, world_size, stream(seed, "placement")))

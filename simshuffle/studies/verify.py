@@ -1,11 +1,13 @@
-"""A result done again from its folder, and compared with what the folder holds."""
+"""Verification of a result: do it again from its folder, and compare it with what the folder
+holds.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -29,66 +31,72 @@ from simshuffle.study.store import CELLS, Disk
 from simshuffle.study.study import Request, Result, code_of_study, versions
 
 TOLERANCE = 1e-9
-"""By how much a number may differ, as a share of the larger, where another version made it: sums
-that are added up in another order differ by some 1e-15, and errors by much more."""
-_OF_RUN = r"_[0-9a-f]{12}$"
-"""What in the name of a training stands for its code."""
+"""Largest difference of a number, as a share of the larger, where another version made it. Sums
+that are added up in another order differ by some 1e-15, and errors differ by much more."""
+_CODE_IN_NAME = r"_[0-9a-f]{12}$"
+"""Part of the name of a training that stands for its code, as a regular expression."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How two results are compared."""
+    """The rule by which two results are compared, with its reason."""
 
-    tolerance: (
-        float  # as of `simshuffle.study.differences.compare_tables`; 0 for equal to the last bit
-    )
+    # as of `simshuffle.study.differences.compare_tables`; 0 for equal to the last bit
+    tolerance: float
     # versions and code of the stored result that are not those of now, as 'numpy 1.26 (here 2.1)'
     others: tuple[str, ...]
-    given: bool  # whether the caller gave the tolerance
+    given: bool  # true if the caller gave the tolerance
 
     def __str__(self) -> str:
-        """As a sentence."""
-        made = f"made with {', '.join(self.others) or 'the same versions and code'}"
+        """Return the rule as a sentence."""
+        origin = f"made with {', '.join(self.others) or 'the same versions and code'}"
         if self.tolerance == 0:
-            return f"Rule: equal to the last bit; {made}."
-        why = "as asked" if self.given else "for it was"
-        return (
-            f"Rule: equal but for {self.tolerance:g} of a number, {why}{',' * self.given} {made}."
-        )
+            return f"Rule: equal to the last bit; {origin}."
+        reason = "as asked" if self.given else "for it was"
+        comma = "," * self.given
+        return f"Rule: equal but for {self.tolerance:g} of a number, {reason}{comma} {origin}."
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of it."""
+    """The outcome of a verification: what was compared, and what differs."""
 
-    rule: Rule  # how it was compared
-    differences: list[Difference]  # what is not the same; nothing if all is
-    compared: list[str]  # files by name, and the fingerprint
+    rule: Rule  # rule of the comparison
+    differences: list[Difference]  # differences that count; [] if the results are identical
+    compared: list[str]  # names of the compared files, and the fingerprint
     left_out: list[str]  # files and columns that are not compared, each with the reason
-    notes: list[str]  # what differs and was to be expected
+    notes: list[str]  # differences that were to be expected
 
     @property
-    def same(self) -> bool:
-        """Whether nothing differs."""
+    def is_identical(self) -> bool:
+        """Return true if nothing differs."""
         return not self.differences
 
     def parts(self) -> Iterator[str]:
-        """What a terminal shows; the verdict last."""
+        """Yield the texts that a terminal shows; the verdict comes last."""
         yield str(self.rule)
         yield f"Not compared: {'; '.join(self.left_out)}."
         yield from (f"Expected: {note}." for note in self.notes)
-        if self.same:
-            how = f"but for {self.rule.tolerance:g}" if self.rule.tolerance else "to the last bit"
-            yield f"The same {how}: {', '.join(self.compared)}."
+        if self.is_identical:
+            precision_text = (
+                f"but for {self.rule.tolerance:g}" if self.rule.tolerance else "to the last bit"
+            )
+            yield f"The same {precision_text}: {', '.join(self.compared)}."
         elif len(self.differences) == 1:
             yield f"NOT the same: {self.differences[0]}."
         else:
-            yield "\n".join(["NOT the same:", *(f"  - {each}." for each in self.differences)])
+            yield "\n".join(
+                ["NOT the same:", *(f"  - {difference}." for difference in self.differences)]
+            )
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        plain = asdict(self)
-        return {"same": self.same, **plain, "rule": {**plain["rule"], "text": str(self.rule)}}
+        """Return the verification as plain values."""
+        fields = asdict(self)
+        return {
+            "same": self.is_identical,
+            **fields,
+            "rule": {**fields["rule"], "text": str(self.rule)},
+        }
 
 
 def verify(
@@ -97,33 +105,47 @@ def verify(
     progress: Progress | None = None,
     tolerance: float | None = None,
 ) -> Verification:
-    """Do again what is in the result folder of any verb, from what it holds. ``executor`` and
-    ``progress`` are as of `simshuffle.study.engine.run`; for the tolerance see `Rule`, None is 0
-    where the same versions and code made the result, else `TOLERANCE`. Raises an InputError if the
-    folder holds no whole result, or not all that was asked, or the tolerance is none; a
-    SimshuffleError if it cannot be done again; Interrupted by Ctrl-C or SIGTERM, when nothing is
-    left."""
+    """Do again what is in the result folder of any verb, and compare.
+
+    Args:
+        folder: the result folder, which holds all that is needed.
+        executor: as of `simshuffle.study.engine.run`.
+        progress: as of `simshuffle.study.engine.run`.
+        tolerance: of `Rule`; None is 0 where equal versions and code made the result, else
+            `TOLERANCE`.
+
+    Raises:
+        InputError: the folder holds no complete result, or not the whole request, or the
+            tolerance is no share.
+        SimshuffleError: the result cannot be done again.
+        Interrupted: by Ctrl-C or SIGTERM; nothing is left behind.
+    """
     if tolerance is not None and not 0 <= tolerance < 1:
         rule = "must be from 0 to below 1"
         refuse("--tolerance", rule, f"{tolerance:g}", "Try 1e-9.", COMMAND_LINE)
     result = read_folder(folder)
     if result.meta.get("state", "finished") != "finished":
         refuse("", "must be finished", result.meta["state"], "Finish it first.", str(folder))
-    request = _request(folder, result)
+    request = _repeat_request(folder, result)
     # a store that processes share; and both are written and read
     with (
         handle_signals(interrupt, signal.SIGTERM),
-        tempfile.TemporaryDirectory(prefix="simshuffle-") as place,
+        tempfile.TemporaryDirectory(prefix="simshuffle-") as temporary,
     ):
-        store = Disk(Path(place) / CELLS)
-        fresh = engine.run(result.study, request, executor, store, progress)
-        other = fresh.save(Path(place) / "again", draw=False)
-        again = engine.read(result.study, other)
-        return _compared(result, folder, again, other, _rule(result, tolerance))
+        store = Disk(Path(temporary) / CELLS)
+        computed = engine.run(result.study, request, executor, store, progress)
+        fresh_folder = computed.save(Path(temporary) / "again", draw=False)
+        fresh_result = engine.read(result.study, fresh_folder)
+        chosen_rule = _choose_rule(result, tolerance)
+        return _compare_results(result, folder, fresh_result, fresh_folder, chosen_rule)
 
 
-def _request(folder: Path, result: Result) -> Request[Any]:
-    """The request of a stored result."""
+def _repeat_request(folder: Path, result: Result) -> Request[Any]:
+    """Return the request of a stored result.
+
+    Raises:
+        InputError: a package is missing, or ``meta.json`` lacks a part of the request.
+    """
     try:
         request: Request[Any] = resolve_name(result.study.again)(folder, result.meta)
     except ImportError as error:
@@ -138,92 +160,126 @@ def _request(folder: Path, result: Result) -> Request[Any]:
     raise InputError(problem, str(folder))
 
 
-def _rule(result: Result, tolerance: float | None) -> Rule:
-    now = {**versions(result.study.versions), "code": code_of_study(result.study)[:12]}
-    then = {**result.meta["versions"], "code": result.meta.get("code", "unknown")}
-    others = tuple(
-        f"{name} {then.get(name, 'unknown')} (here {now.get(name, 'none')})"
-        for name in dict.fromkeys([*then, *now])
-        if then.get(name) != now.get(name)
+def _choose_rule(result: Result, tolerance: float | None) -> Rule:
+    """Choose the rule: equal to the last bit where versions and code are equal, unless the user
+    gives a tolerance.
+    """
+    current_versions = {**versions(result.study.versions), "code": code_of_study(result.study)[:12]}
+    stored_versions = {**result.meta["versions"], "code": result.meta.get("code", "unknown")}
+    differing_versions = tuple(
+        f"{name} {stored_versions.get(name, 'unknown')} (here {current_versions.get(name, 'none')})"
+        for name in dict.fromkeys([*stored_versions, *current_versions])
+        if stored_versions.get(name) != current_versions.get(name)
     )
     if tolerance is None:
-        return Rule(TOLERANCE if others else 0.0, others, given=False)
-    return Rule(tolerance, others, given=True)
+        return Rule(TOLERANCE if differing_versions else 0.0, differing_versions, given=False)
+    return Rule(tolerance, differing_versions, given=True)
 
 
-def _compared(a: Result, stored: Path, b: Result, again: Path, rule: Rule) -> Verification:
-    """What differs between a result, A, and the same done again, B, in their folders."""
-    study, schemas = a.study, a.study.schemas(a.meta)
-    found: list[Difference] = []
+def _compare_results(
+    stored_result: Result, stored_folder: Path, fresh_result: Result, fresh_folder: Path, rule: Rule
+) -> Verification:
+    """Compare a stored result with the fresh one, each in its folder."""
+    study = stored_result.study
+    schemas = study.schemas(stored_result.meta)
+    fresh_schemas = fresh_result.study.schemas(fresh_result.meta)
+    differences: list[Difference] = []
     left_out = ["figures", "date, command and machine"]
     for name, schema in schemas.items():
         file = f"{name}{schema.suffix}"
-        tables = [_table(of, schema, name, place) for of, place in ((a, stored), (b, again))]
-        if b.study.schemas(b.meta)[name].columns.keys() != schema.columns.keys():
-            found += compare_files(file, b"columns", b"others")
+        tables = [
+            _stored_table(result, schema, name, folder)
+            for result, folder in ((stored_result, stored_folder), (fresh_result, fresh_folder))
+        ]
+        if fresh_schemas[name].columns.keys() != schema.columns.keys():
+            differences += compare_files(file, b"columns", b"others")
             continue
         if rule.others and study.verb == "train":
-            tables = [_without_code(table) for table in tables]
-        found += compare_tables(file, schema, tables[0], tables[1], rule.tolerance)
-        if measured := [key for key, of in schema.columns.items() if of.measured]:
-            left_out.append(f"{', '.join(measured)} of {file}, by a clock")
+            tables = [_drop_code(table) for table in tables]
+        differences += compare_tables(file, schema, tables[0], tables[1], rule.tolerance)
+        if measured_columns := [key for key, column in schema.columns.items() if column.measured]:
+            left_out.append(f"{', '.join(measured_columns)} of {file}, by a clock")
     if study.measured:
         left_out.append(f"{', '.join(study.measured)} of meta.json, by a clock")
-    clock = len(left_out) > 2
-    left_out += [f"{name}, which tells of them" for name in study.texts if clock]
-    files = [*study.documents, "columns.json", *(name for name in study.texts if not clock)]
-    files += [of for of in study.files_in if of != "timelines" and (stored / of).is_dir()]
-    found += _values(a, b, rule)
-    expected = [each for name in files for each in _files(name, stored, again)]
-    if a.meta["fingerprint"] != b.meta["fingerprint"]:
-        marks = (a.meta["fingerprint"], b.meta["fingerprint"])
-        expected.insert(0, Difference("meta.json", "fingerprint", 0, 0, None, None, "", *marks))
-    compared = ["fingerprint", *(f"{name}{of.suffix}" for name, of in schemas.items())]
+    has_measurements = len(left_out) > 2
+    left_out += [f"{name}, which tells of them" for name in study.texts if has_measurements]
+    files = [
+        *study.documents,
+        "columns.json",
+        *(name for name in study.texts if not has_measurements),
+    ]
+    files += [
+        name for name in study.files_in if name != "timelines" and (stored_folder / name).is_dir()
+    ]
+    differences += _compare_meta(stored_result, fresh_result, rule)
+    expected = [
+        difference
+        for name in files
+        for difference in _compare_file(name, stored_folder, fresh_folder)
+    ]
+    if stored_result.meta["fingerprint"] != fresh_result.meta["fingerprint"]:
+        fingerprints = (stored_result.meta["fingerprint"], fresh_result.meta["fingerprint"])
+        difference = Difference("meta.json", "fingerprint", 0, 0, None, None, "", *fingerprints)
+        expected.insert(0, difference)
+    compared = [
+        "fingerprint",
+        *(f"{name}{table_schema.suffix}" for name, table_schema in schemas.items()),
+    ]
     compared += ["meta.json", *files]
     # what another version writes otherwise says nothing of the numbers
     if not rule.others:
-        found, expected = [*expected, *found], []
-    return Verification(rule, found, compared, left_out, [*map(str, expected)])
+        differences, expected = [*expected, *differences], []
+    return Verification(rule, differences, compared, left_out, [*map(str, expected)])
 
 
-def _table(of: Result, schema: Schema, name: str, folder: Path) -> LongTable:
-    """A table as its folder has it, whether it is stored or follows from those that are."""
-    if name in of.tables:
-        return get_long(of.tables, name)
+def _stored_table(result: Result, schema: Schema, name: str, folder: Path) -> LongTable:
+    """Return a table as its folder has it, whether it is stored or derived from stored ones."""
+    if name in result.tables:
+        return get_long(result.tables, name)
     table = schema.read(folder / name)
     return table if isinstance(table, LongTable) else LongTable((TablePart(table),))
 
 
-def _without_code(table: LongTable) -> LongTable:
-    """A table whose names of trainings do not stand for their code."""
-    whole = table.load()
-    if "run" in whole:
-        whole["run"] = whole["run"].astype(str).str.replace(_OF_RUN, "", regex=True)
-    return LongTable((TablePart(pd.DataFrame(whole)),))
+def _drop_code(table: LongTable) -> LongTable:
+    """Return a table whose names of trainings have no code in them."""
+    rows = table.load()
+    if "run" in rows:
+        rows["run"] = rows["run"].astype(str).str.replace(_CODE_IN_NAME, "", regex=True)
+    return LongTable((TablePart(pd.DataFrame(rows)),))
 
 
-def _values(a: Result, b: Result, rule: Rule) -> list[Difference]:
-    """What differs in meta.json beside how it was made; of what another version made, numbers that
-    both have."""
-    apart = {MADE, "versions", "code", "fingerprint"}
-    left, right = (
-        flat(json.loads(json.dumps({key: of for key, of in meta.items() if key not in apart})))
-        for meta in (a.meta, b.meta)
-    )
-    for values, others in ((left, {**right}), (right, {**left})):
+def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
+    """Return the differences in meta.json, beside how the results were made.
+
+    If another version made the stored result, only numbers that both have are compared.
+    """
+    ignored_keys = {MADE, "versions", "code", "fingerprint"}
+
+    def plain_values(meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the flat values of ``meta.json`` that are compared."""
+        text = json.dumps({key: value for key, value in meta.items() if key not in ignored_keys})
+        return dict(flat(json.loads(text)))
+
+    values_a = plain_values(a.meta)
+    values_b = plain_values(b.meta)
+    for values, other_values in ((values_a, {**values_b}), (values_b, {**values_a})):
         for key, value in [*values.items()]:
-            numbers = all(isinstance(of, int | float) for of in (value, others.get(key)))
-            if key.rpartition(".")[2] in a.study.measured or (rule.others and not numbers):
+            are_numbers = all(
+                isinstance(number, int | float) for number in (value, other_values.get(key))
+            )
+            if key.rpartition(".")[2] in a.study.measured or (rule.others and not are_numbers):
                 del values[key]
-    return compare_values("meta.json", left, right, rule.tolerance)
+    return compare_values("meta.json", values_a, values_b, rule.tolerance)
 
 
-def _files(name: str, stored: Path, again: Path) -> Iterator[Difference]:
-    """Whether a file, or each file of a folder, is the same."""
-    folders = [place / name for place in (stored, again)]
-    inside = sorted({path.name for place in folders if place.is_dir() for path in place.iterdir()})
-    for one in [f"{name}/{each}" for each in inside] or [name]:
-        paths = (stored / one, again / one)
+def _compare_file(name: str, stored_folder: Path, fresh_folder: Path) -> Iterator[Difference]:
+    """Yield the differences of a file, or of each file of a folder."""
+    folders = [folder / name for folder in (stored_folder, fresh_folder)]
+    inner_names = sorted(
+        {path.name for folder in folders if folder.is_dir() for path in folder.iterdir()}
+    )
+    for file_name in [f"{name}/{inner_name}" for inner_name in inner_names] or [name]:
+        paths = (stored_folder / file_name, fresh_folder / file_name)
         yield from compare_files(
-            one, *(path.read_bytes() if path.is_file() else None for path in paths)
+            file_name, *(path.read_bytes() if path.is_file() else None for path in paths)
         )

@@ -9,7 +9,7 @@ from simshuffle.fabric.allreduce.dependent import count_contributions
 from simshuffle.fabric.allreduce.steps import Steps
 from simshuffle.job.lowering.collectives import Allreduces
 from simshuffle.job.plan.resources import Resources
-from simshuffle.studies.collective import bench_of
+from simshuffle.studies.collective import bench_of_scenario
 from tests.allreduces import carried_out, flows_of, hosts, steps_of
 from tests.examples import (
     ALPHA_INTER,
@@ -116,7 +116,7 @@ def test_switches_halve_the_bytes_of_a_ring_on_the_links():
     wide = {"intra_host_bus_bandwidth": "1 TB/s", "inter_host_bus_bandwidth": "1 TB/s"}
     given = {"kind": "sharp", "rails": 1, **PACE, **wide}
     scenario = small(world_size=16, workload__allreduce=given)
-    assert bench_of(scenario).seconds(1e9) == pytest.approx(2 * X + 1e9 / 10e9, rel=1e-9)
+    assert bench_of_scenario(scenario).seconds(1e9) == pytest.approx(2 * X + 1e9 / 10e9, rel=1e-9)
 
 
 # ------------------------------------------------------------------------------------------ sparse

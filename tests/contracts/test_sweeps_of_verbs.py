@@ -8,7 +8,7 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.swept import runs_followed, single_run
-from simshuffle.studies.collective import ranks_of
+from simshuffle.studies.participants import read_participants
 from simshuffle.study.options import fill_options
 from simshuffle.study.registry import own_verbs
 from simshuffle.study.study import Request
@@ -115,9 +115,9 @@ def test_a_collective_of_several_sizes_is_refused_unless_the_hosts_are_named(tmp
     path = tmp_path / "swept.yaml"
     path.write_text(swept(world_size=[2, 4]).to_yaml())
     with pytest.raises(InputError, match=r"sweep\.world_size"):
-        ranks_of(str(path), {}, None, None)
-    assert ranks_of(str(path), {}, 3, None).world_size == 3 * small().cluster.host.gpus
-    assert ranks_of(str(path), {"world_size": 2}, None, None).world_size == 2
+        read_participants(str(path), {}, None, None)
+    assert read_participants(str(path), {}, 3, None).world_size == 3 * small().cluster.host.gpus
+    assert read_participants(str(path), {"world_size": 2}, None, None).world_size == 2
 
 
 def test_verbs_that_choose_one_of_the_swept_values_say_which():

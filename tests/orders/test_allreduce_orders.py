@@ -4,7 +4,7 @@ None of them is put in."""
 import pytest
 
 from simshuffle import load_scenario, run
-from simshuffle.studies.collective import bench
+from simshuffle.studies.collective import read_bench
 
 GRADIENTS = 102228128.0
 ALGORITHMS = {
@@ -27,7 +27,7 @@ def iteration(world_size, overlap, **values):
 def allreduce(kind, hosts):
     """Seconds of an allreduce of ResNet-50's gradients on ABCI."""
     keys = {key: value for key, value in ALGORITHMS[kind].items() if key not in ("kind", "source")}
-    return bench("paper/allreduce", {}, kind, keys, hosts=hosts).seconds(GRADIENTS)
+    return read_bench("paper/allreduce", {}, kind, keys, hosts=hosts).seconds(GRADIENTS)
 
 
 @pytest.fixture(scope="module")

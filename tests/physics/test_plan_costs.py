@@ -4,14 +4,14 @@ import pytest
 
 from simshuffle import plan_training
 from simshuffle.extensions.planning.cells import (
-    CLOSE,
+    SEARCH_PRECISION,
     FileSystemCell,
-    largest_hidden,
-    shares,
-    smallest,
+    epoch_shares,
+    find_smallest_rate,
 )
-from simshuffle.extensions.planning.costs import Needs, cheapest, training_seconds
-from simshuffle.extensions.planning.months import fewest
+from simshuffle.extensions.planning.costs import MachineNeeds, cheapest_strategy, training_seconds
+from simshuffle.extensions.planning.hidden import find_largest_hidden
+from simshuffle.extensions.planning.months import find_fewest
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.study.store import Memory, run_and_store
 from tests.small import small
@@ -43,7 +43,7 @@ def test_a_training_is_staging_the_epochs_that_are_known_and_the_last_one_again(
 
 def test_cost_is_host_hours_and_what_is_bought_once():
     # 4 hosts for 2 h at 12.5; 4 x 0.5 TB at 80; 10 GB/s at 100; 5,000 files/s at 0.01
-    needs = Needs(4, 0.5e12, 10e9, 5000.0)
+    needs = MachineNeeds(4, 0.5e12, 10e9, 5000.0)
     prices = {"host-hour": 12.5, "ssd-tb": 80.0, "pfs-gbs": 100.0, "pfs-files": 0.01}
     assert needs.time_cost(prices, 7200.0) == 100.0
     assert needs.storage_cost(prices) == pytest.approx(160.0 + 1000.0 + 50.0)
@@ -55,18 +55,18 @@ def test_of_equal_costs_the_strategy_that_mixes_more_is_taken():
     costs, mixing = {"local": 100.0, "partial": 100.5, "global": 103.0}, {
         "local": 0.0, "partial": 0.1, "global": 2.0,
     }  # fmt: skip
-    assert cheapest(costs, mixing, 0.0) == "local"
-    assert cheapest(costs, mixing, 0.01) == "partial"
-    assert cheapest(costs, mixing, 0.03) == "global"
-    assert cheapest({}, {}, 0.01) == ""
+    assert cheapest_strategy(costs, mixing, 0.0) == "local"
+    assert cheapest_strategy(costs, mixing, 0.01) == "partial"
+    assert cheapest_strategy(costs, mixing, 0.03) == "global"
+    assert cheapest_strategy({}, {}, 0.01) == ""
 
 
 @pytest.mark.parametrize("border", [0.37, 1.0, 5e4])
 @pytest.mark.parametrize("guess", [1e-3, 1.0, 2e5])
 def test_bisection_finds_the_smallest_number_that_is_enough(border, guess):
-    for known in ({}, {"close": 1.03}, {"close": 1.03, "low": border / 1.01}):
-        found = smallest(lambda value: float(value < border), 0.5, guess, 1e6, **known)
-        assert border <= found <= known.get("close", CLOSE) * border
+    for known in ({}, {"precision": 1.03}, {"precision": 1.03, "low": border / 1.01}):
+        found = find_smallest_rate(lambda value: float(value < border), 0.5, guess, 1e6, **known)
+        assert border <= found <= known.get("precision", SEARCH_PRECISION) * border
 
 
 @pytest.mark.parametrize("border", [1, 7, 640, 50_000])
@@ -80,19 +80,19 @@ def test_the_largest_exchange_that_is_hidden_is_known_to_1_percent(border, guess
             tried.append(n)
             return added(n)
 
-        largest = largest_hidden(share, 0.01, guess, 60_000)
+        largest = find_largest_hidden(share, 0.01, guess, 60_000)
         assert largest <= border <= 1.01 * largest + 1
         assert min(n for n in tried if added(n) > 0.01) <= 1.01 * largest + 1
         assert len(tried) < 40
-    assert largest_hidden(lambda n: 0.0, 0.01, guess, 60_000) == 60_000
-    assert largest_hidden(lambda n: 1.0, 0.01, guess, 60_000) == 0
+    assert find_largest_hidden(lambda n: 0.0, 0.01, guess, 60_000) == 60_000
+    assert find_largest_hidden(lambda n: 1.0, 0.01, guess, 60_000) == 0
 
 
 @pytest.mark.parametrize("border", [0, 1, 2, 5, 64, 100])
 def test_the_fewest_spares_are_found(border):
-    assert fewest(lambda count: count >= border, 100) == border
-    assert fewest(lambda count: count >= 101, 100) is None
-    assert fewest(lambda count: count >= 1, 0) is None
+    assert find_fewest(lambda count: count >= border, 100) == border
+    assert find_fewest(lambda count: count >= 101, 100) is None
+    assert find_fewest(lambda count: count >= 1, 0) is None
 
 
 def test_shares_count_waiting_for_others_where_they_are_busy():
@@ -102,7 +102,7 @@ def test_shares_count_waiting_for_others_where_they_are_busy():
         "cause": ["", "", "I/O", ""],
         "seconds": [9.0, 1.0, 2.0, 7.0],
     }
-    assert shares(rows, 2) == {"I/O": pytest.approx(0.3), "FW+BW": pytest.approx(0.7)}
+    assert epoch_shares(rows, 2) == {"I/O": pytest.approx(0.3), "FW+BW": pytest.approx(0.7)}
 
 
 def test_the_smallest_open_rate_is_that_which_hides_behind_computing():

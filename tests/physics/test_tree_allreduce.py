@@ -15,7 +15,7 @@ from simshuffle.fabric.allreduce import Nccl, Tree
 from simshuffle.fabric.allreduce.nccl import TREE_BANDWIDTH, double_tree
 from simshuffle.job.plan.effort import expected_packets
 from simshuffle.job.sim.simulate import simulate
-from simshuffle.studies.collective import bench_of
+from simshuffle.studies.collective import bench_of_scenario
 from tests import examples
 from tests.allreduces import flows_of, hosts
 from tests.small import seconds, small
@@ -131,7 +131,9 @@ def test_trees_without_contention_take_twice_the_bytes_over_the_bandwidth():
 def test_two_hosts_send_half_of_what_a_ring_sends():
     """Each is the root of one tree and the leaf of the other: n/2 down and n/2 up."""
     scenario = small(world_size=2, **tree_of())
-    assert bench_of(scenario).seconds(1e9) == pytest.approx(2 * INTER + 1e9 / 10e9, rel=1e-9)
+    assert bench_of_scenario(scenario).seconds(1e9) == pytest.approx(
+        2 * INTER + 1e9 / 10e9, rel=1e-9
+    )
 
 
 def test_channels_use_an_hca_each():
@@ -139,7 +141,7 @@ def test_channels_use_an_hca_each():
     two["cluster__topology__hcas_per_host"] = 2
     scenario = small(world_size=16, **two, **tree_of(2))
     # 8 hosts with 2 GPUs: one hop inside, three levels; each HCA carries half of 2 n
-    assert bench_of(scenario).seconds(1e9) == pytest.approx(
+    assert bench_of_scenario(scenario).seconds(1e9) == pytest.approx(
         2 * (INTRA + 3 * INTER) + 2 * 1e9 / 2 / 10e9, rel=1e-9
     )
 
@@ -148,7 +150,7 @@ def test_the_bus_bandwidth_caps_the_trees():
     """Bus bandwidth is 2 (M-1)/M n/t for every algorithm, as nccl-tests prints it, so that a
     measured one means the same here."""
     scenario = small(world_size=8, **tree_of(inter_host_bus_bandwidth="2 GB/s"))
-    assert bench_of(scenario).seconds(1e9) == pytest.approx(
+    assert bench_of_scenario(scenario).seconds(1e9) == pytest.approx(
         6 * INTER + 2 * 7 / 8 * 1e9 / 2e9, rel=1e-9
     )
 
@@ -161,7 +163,9 @@ def test_nvlink_carries_twice_the_bytes_inside_a_host():
         "cluster__host__nvlink_bandwidth": "50 GB/s",
     }
     scenario = small(world_size=4, **gpus, **tree_of())
-    assert bench_of(scenario).seconds(1e9) == pytest.approx(6 * INTRA + 2 * 1e9 / 50e9, rel=1e-9)
+    assert bench_of_scenario(scenario).seconds(1e9) == pytest.approx(
+        6 * INTRA + 2 * 1e9 / 50e9, rel=1e-9
+    )
 
 
 def test_packets_of_trees_are_counted():
@@ -197,7 +201,9 @@ def test_nccl_takes_rings_for_bytes_enough():
 def test_nccl_runs_what_it_chose():
     given = {**nccl().model_dump(exclude={"source"}), **WIDE, "ring_inter_host_latency": "1 ms"}
     scenario = small(world_size=16, workload__allreduce=given)
-    assert bench_of(scenario).seconds(1e9) == pytest.approx(8 * INTER + 2 * 1e9 / 10e9, rel=1e-9)
+    assert bench_of_scenario(scenario).seconds(1e9) == pytest.approx(
+        8 * INTER + 2 * 1e9 / 10e9, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(

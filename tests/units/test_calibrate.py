@@ -30,7 +30,7 @@ from simshuffle.job.plan.findings import extrapolation_sentences
 from simshuffle.job.scenario.calibrated import read_fragment
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_folder
-from simshuffle.studies.simulation.text import notes
+from simshuffle.studies.simulation.text import list_notes
 from tests.calibrated import calibrate
 from tests.drawn import laid_out
 
@@ -539,7 +539,7 @@ def test_check_and_run_say_what_is_extrapolated(scenario, capsys):
     meta = next(iter(result.meta["runs"].values()))
     assert any("world size 4, and is used at 8" in sentence for sentence in meta["extrapolated"])
     assert any(
-        line.strip().startswith("extrapolated: workload.allreduce") for line in notes(result)
+        line.strip().startswith("extrapolated: workload.allreduce") for line in list_notes(result)
     )
     plain = run(load_scenario("quickstart", small))
     assert "extrapolated" not in next(iter(plain.meta["runs"].values()))

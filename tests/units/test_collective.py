@@ -9,7 +9,13 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.fabric.allreduce import AllreduceFlows
-from simshuffle.studies.collective import SIZES, bench, bench_of, measure, sizes
+from simshuffle.studies.collective import (
+    SIZES,
+    bench_of_scenario,
+    measure_bench,
+    parse_sizes,
+    read_bench,
+)
 from tests.calibrated import calibrate
 from tests.examples import ring
 from tests.small import PLAIN, small
@@ -62,7 +68,7 @@ class Steps:
 
 def test_delays_edges_and_caps_count():
     """5 us, 1 MB at 2 GB/s, 1 ms, 1 MB at 1 GB/s."""
-    asked = replace(bench_of(small()), allreduce=Steps())
+    asked = replace(bench_of_scenario(small()), allreduce=Steps())
     assert asked.seconds(1e6) == pytest.approx(5e-6 + 0.5e-3 + 1e-3 + 1e-3, rel=1e-12)
     assert asked.seconds(1e6) == asked.seconds(1e6)  # nothing stays on the network
 
@@ -72,7 +78,7 @@ def test_the_order_of_hosts_is_that_of_the_scenario():
     tree = {"kind": "fat_tree", "levels": 2, "arity": 4, "taper": 4}
     scenario = small(cluster__topology=PLAIN["cluster.topology"] | tree, world_size=16)
     wide = {"inter_host_bus_bandwidth": "1 TB/s"}
-    in_order = replace(bench_of(scenario), allreduce=ring(**wide))
+    in_order = replace(bench_of_scenario(scenario), allreduce=ring(**wide))
     shuffled = replace(in_order, allreduce=ring(order="shuffled", **wide))
     assert shuffled.seconds(1e9) > 1.5 * in_order.seconds(1e9)
 
@@ -108,7 +114,7 @@ def test_the_columns_are_those_of_nccl_tests(capsys):
 
 def test_without_sizes_it_measures_8_bytes_to_1_gib():
     assert (SIZES[0], SIZES[-1], len(SIZES)) == (8.0, 2.0**30, 28)
-    assert sizes("8 B, 1 MiB") == (8.0, MIB)
+    assert parse_sizes("8 B, 1 MiB") == (8.0, MIB)
 
 
 def test_a_scenario_brings_its_ranks_and_its_allreduce(capsys):
@@ -126,7 +132,7 @@ def test_a_scenario_brings_its_ranks_and_its_allreduce(capsys):
 
 def test_what_an_algorithm_leaves_out_is_of_the_table_and_the_links():
     """ABCI: two EDR of 12.5 GB/s, NVLink of 50 GB/s."""
-    chosen = bench("abci", {}, "tree:inter_host_latency=7 us", hosts=2).allreduce
+    chosen = read_bench("abci", {}, "tree:inter_host_latency=7 us", hosts=2).allreduce
     assert (chosen.channels, chosen.intra_host_latency, chosen.inter_host_latency) == (
         2,
         pytest.approx(28e-6),
@@ -134,8 +140,8 @@ def test_what_an_algorithm_leaves_out_is_of_the_table_and_the_links():
     )
     assert chosen.intra_host_bus_bandwidth(1.0) == 50e9
     assert chosen.inter_host_bus_bandwidth(1.0) == 25e9
-    assert bench("abci", {}, "ring", hosts=2).allreduce.intra_host_latency == 3.4e-6
-    assert bench("abci", {}, hosts=2).allreduce.kind == "nccl"
+    assert read_bench("abci", {}, "ring", hosts=2).allreduce.intra_host_latency == 3.4e-6
+    assert read_bench("abci", {}, hosts=2).allreduce.kind == "nccl"
 
 
 def test_sizes_beyond_a_measured_curve_are_noted(capsys):
@@ -187,13 +193,13 @@ def test_files_of_both_kinds_are_told_apart(tmp_path, capsys):
 
 def test_other_models_of_the_network_are_used():
     """Analytic: a flow is alone on its links."""
-    asked = bench("abci", {"network.kind": "analytic"}, RING, hosts=4)
+    asked = read_bench("abci", {"network.kind": "analytic"}, RING, hosts=4)
     assert asked.network.kind == "analytic"
-    rows = measure(asked, [32 * MIB]).rows
-    assert rows[0]["seconds"] <= bench("abci", {}, RING, hosts=4).seconds(32 * MIB)
+    rows = measure_bench(asked, [32 * MIB]).rows
+    assert rows[0]["seconds"] <= read_bench("abci", {}, RING, hosts=4).seconds(32 * MIB)
 
 
 def test_no_progress_and_no_note_in_the_way_of_the_table(capsys):
     with pytest.raises(InputError):
-        sizes("")
+        parse_sizes("")
     assert printed(capsys, "abci", "--hosts", "2", "--sizes", "8 B").startswith("# simshuffle")

@@ -15,7 +15,13 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.report.report import by_cause, part_name
 from simshuffle.report.side_by_side import values
-from simshuffle.studies.comparison import ComparedSide, _beside, _documents, compare, side
+from simshuffle.studies.comparison import (
+    ComparedSide,
+    _requests_of_documents,
+    compare,
+    read_side,
+)
+from simshuffle.studies.comparison_tables import _join_values
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
@@ -53,7 +59,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_keys_that_differ_are_named_once_where_all_runs_share_them(folders):
-    found = compare(side(folders["base"]), side(folders["slow"]))
+    found = compare(read_side(folders["base"]), read_side(folders["slow"]))
     (row,) = found.asked.to_dict("records")
     assert row["run"] == ""
     assert row["key"] == "cluster.topology.link_bandwidth"
@@ -64,7 +70,9 @@ def test_keys_that_differ_are_named_once_where_all_runs_share_them(folders):
 
 def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path):
     others = (BOTH[0], "partial_local_shuffle:exchange_fraction=0.4")
-    found = compare(side(saved(tmp_path / "a", *BOTH)), side(saved(tmp_path / "b", *others)))
+    found = compare(
+        read_side(saved(tmp_path / "a", *BOTH)), read_side(saved(tmp_path / "b", *others))
+    )
     (row,) = found.asked.to_dict("records")
     assert (row["run"], row["key"], row["a"], row["b"]) == (
         "partial-0.3 streamlined @4",
@@ -79,7 +87,7 @@ def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path):
 
 
 def test_seconds_stand_beside_each_other_with_their_difference(folders):
-    sides = side(folders["base"]), side(folders["slow"])
+    sides = read_side(folders["base"]), read_side(folders["slow"])
     found = compare(*sides).tables["seconds"].set_index(["run", "epoch", "label"])
     for letter, of in zip("ab", sides, strict=True):
         tables = result_of_side(of).tables
@@ -94,7 +102,7 @@ def test_seconds_stand_beside_each_other_with_their_difference(folders):
 
 
 def test_a_result_differs_from_itself_in_nothing(folders, capsys):
-    found = compare(side(folders["base"]), side(folders["base"]))
+    found = compare(read_side(folders["base"]), read_side(folders["base"]))
     assert found.asked.empty
     assert found.versions.empty
     assert (found.tables["seconds"]["difference"] == 0).all()
@@ -106,7 +114,7 @@ def test_a_result_differs_from_itself_in_nothing(folders, capsys):
 
 
 def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders):
-    found = compare(side(folders["base"]), side(folders["half"]))
+    found = compare(read_side(folders["base"]), read_side(folders["half"]))
     assert list(found.asked["key"]) == ["world_size"]
     assert len(found.tables["seconds"]) == 22
     assert list(found.notes) == [
@@ -116,14 +124,14 @@ def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders):
         " 'partial-0.3 streamlined @2'. They differ in world_size.",
         NONE,
     ]
-    epochs = result_of_side(side(folders["half"])).tables["epochs"].set_index(["run", "epoch"])
+    epochs = result_of_side(read_side(folders["half"])).tables["epochs"].set_index(["run", "epoch"])
     wanted = epochs.loc[("partial-0.3 streamlined @2", 2), "epoch_s"]
     seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
     assert seconds.loc[("partial-0.3 streamlined @4", 2, "epoch"), "b"] == wanted
 
 
 def test_a_run_that_one_of_them_has_is_left_out_and_named(folders):
-    found = compare(side(folders["base"]), side(folders["local"]))
+    found = compare(read_side(folders["base"]), read_side(folders["local"]))
     (row,) = found.asked.to_dict("records")
     assert (row["key"], row["b"]) == ("workload.exchange.kind", "local_shuffle")
     assert row["a"] == ["local_shuffle", "partial_local_shuffle"]
@@ -144,7 +152,7 @@ def test_results_of_different_kinds_are_refused(results_made, capsys):
 
 def swept(folder: Path, sizes: list[int], **values: Any) -> ComparedSide:
     asked = SweepOptions(scenario=small(**SIZE, **values), over={"world_size": sizes}, seeds=2)
-    return side(str(engine.run(sweep.STUDY, sweep.request(asked)).save(folder, draw=False)))
+    return read_side(str(engine.run(sweep.STUDY, sweep.request(asked)).save(folder, draw=False)))
 
 
 def test_sweeps_are_compared_by_label_and_mean(tmp_path):
@@ -165,7 +173,7 @@ def test_sweeps_are_compared_by_label_and_mean(tmp_path):
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "congestion"])
 def test_every_kind_of_result_can_be_compared_with_itself(kind, results_made, capsys):
     folder = results_made(kind)
-    found = compare(side(str(folder)), side(str(folder)))
+    found = compare(read_side(str(folder)), read_side(str(folder)))
     assert found.asked.empty
     assert found.tables
     assert any(len(table) for table in found.tables.values())
@@ -177,7 +185,7 @@ def test_every_kind_of_result_can_be_compared_with_itself(kind, results_made, ca
 
 
 def test_a_difference_to_zero_is_empty_and_no_infinity(folders):
-    a, b = side(folders["base"]), side(folders["base"])
+    a, b = read_side(folders["base"]), read_side(folders["base"])
     result = result_of_side(b)
     table = result.tables["breakdown"].copy()
     table.loc[table["label"] == "EXCHANGE", "seconds"] = 1.0
@@ -196,11 +204,11 @@ def test_scenarios_are_compared_by_what_they_ask(capsys):
 
 
 def test_other_versions_are_named(folders, tmp_path):
-    b = side(folders["base"])
+    b = read_side(folders["base"])
     result = result_of_side(b)
     meta = {**result.meta, "versions": {**result.meta["versions"], "numpy": "0.1"}}
     other = replace(b, result=replace(result, meta=meta))
-    (row,) = compare(side(folders["base"]), other).versions.to_dict("records")
+    (row,) = compare(read_side(folders["base"]), other).versions.to_dict("records")
     assert (row["key"], row["b"]) == ("versions.numpy", "0.1")
 
 
@@ -212,17 +220,17 @@ def test_values_are_flattened_to_dotted_keys():
 
 def test_a_folder_of_an_older_version_is_compared_by_its_documents(folders, tmp_path):
     """Its scenarios are not valid any more."""
-    folder = result_of_side(side(folders["base"])).save(tmp_path / "old", draw=False)
+    folder = result_of_side(read_side(folders["base"])).save(tmp_path / "old", draw=False)
     text = (folder / "scenario.yaml").read_text()
     (folder / "scenario.yaml").write_text(f"{text}gone: 1\n")
     with pytest.raises(InputError):
         simshuffle.load_scenario(folder / "scenario.yaml")
-    found = compare(side(str(folder)), side(str(folder)))
+    found = compare(read_side(str(folder)), read_side(str(folder)))
     assert found.asked.empty
     assert len(found.tables["seconds"]) == 22
     texts = {"a.yaml": "name: x\nk: 1\n---\nname: x\nk: 2\n", "b.yaml": "[3, 4]"}
-    result = replace(result_of_side(side(folders["base"])), documents=texts)
-    assert {name: values.get("k") for name, values in _documents(result).items()} == {
+    result = replace(result_of_side(read_side(folders["base"])), documents=texts)
+    assert {name: values.get("k") for name, values in _requests_of_documents(result).items()} == {
         "x": 1,
         "x 2": 2,
         "b.yaml": None,
@@ -242,7 +250,7 @@ def test_results_without_a_run_in_common_are_not_called_the_same(folders, tmp_pa
         workload__dataset__num_samples=320,
         world_size=2,
     )
-    found = compare(side(folders["base"]), side(other))
+    found = compare(read_side(folders["base"]), read_side(other))
     asked = found.asked.set_index("key")
     assert list(asked.index[:3]) == ["cluster.name", "world_size", "workload.dataset.num_samples"]
     assert tuple(asked.loc["world_size", ["a", "b"]]) == (4, 2)
@@ -272,7 +280,7 @@ def test_results_without_a_run_in_common_are_not_called_the_same(folders, tmp_pa
 
 def test_what_cannot_be_matched_is_said_with_its_reason_and_differences(folders, tmp_path):
     other = saved(tmp_path / "other", workload__exchange="global_shuffle", world_size=2)
-    found = compare(side(folders["base"]), side(other))
+    found = compare(read_side(folders["base"]), read_side(other))
     assert found.runs == {}
     assert found.notes[0] == (
         "No run of A is like one of B, so no values are compared: they have no strategy in"
@@ -284,7 +292,7 @@ def test_what_cannot_be_matched_is_said_with_its_reason_and_differences(folders,
 
 def test_the_only_run_of_each_is_compared_whatever_differs(folders, tmp_path):
     other = saved(tmp_path / "other", workload__exchange="global_shuffle")
-    found = compare(side(folders["local"]), side(other))
+    found = compare(read_side(folders["local"]), read_side(other))
     assert found.runs == {"local @4": "global-pfs @4"}
     assert found.asked["key"].iloc[0] == "workload.exchange.kind"
     assert "workload.exchange.source" in set(found.asked["key"])  # a value, no source of a number
@@ -321,21 +329,21 @@ def test_labels_of_sweeps_are_matched_by_strategy(tmp_path):
 def test_differences_below_rounding_are_none(folders):
     """One part in 10^14 of an epoch, of its longest label, and waiting of 1e-14 s are rounding; one
     in 10^9 is not."""
-    left = result_of_side(side(folders["base"])).compared()["seconds"]
+    left = result_of_side(read_side(folders["base"])).compared()["seconds"]
     near = left * (1.0 + 1e-14)
     near.iloc[-1] += 1e-14
     notes: list[str] = []
-    assert (_beside("seconds", left, near, notes)["difference"] == 0.0).all()
-    far = _beside("seconds", left, left * (1.0 + 1e-9), notes)
+    assert (_join_values("seconds", left, near, notes)["difference"] == 0.0).all()
+    far = _join_values("seconds", left, left * (1.0 + 1e-9), notes)
     assert (far.loc[far["a"] > 0.1, "difference"] > 0).all()
-    text = "\n".join(map(str, values("seconds", _beside("seconds", left, near, notes))))
+    text = "\n".join(map(str, values("seconds", _join_values("seconds", left, near, notes))))
     assert "values are the same, but for rounding." in text
 
 
 def test_the_epoch_leads_with_its_interval_and_no_schedule_that_all_share(tmp_path):
     """A wait that grows a million times is no headline: A waits for less than 0.1 % of an epoch."""
     base = small(**{**SIZE, "workload__exchange": BOTH[1]})
-    sides = [side(run(base.with_values({"seed": seed}), seeds=2)) for seed in (0, 7)]
+    sides = [read_side(run(base.with_values({"seed": seed}), seeds=2)) for seed in (0, 7)]
     text = str(compare(*sides))
     assert text.index("Last epoch of partial-0.3 @4: A ") < text.index("What was asked")
     assert "streamlined" not in text
@@ -344,7 +352,7 @@ def test_the_epoch_leads_with_its_interval_and_no_schedule_that_all_share(tmp_pa
 
     index = pd.MultiIndex.from_product([["r"], [1], ["epoch", "wait"]], names=KEYS)
     left, right = (pd.DataFrame({"seconds": of}, index) for of in ([10.0, 1e-6], [10.1, 0.1]))
-    table = _beside("seconds", left, right, [])
+    table = _join_values("seconds", left, right, [])
     assert "the largest difference is +1.0 %, r, 1, epoch" in "".join(
         of for of in values("seconds", table) if isinstance(of, str)
     )

@@ -127,7 +127,7 @@ def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_
 @pytest.mark.parametrize("kind", ["ranks", "none"])
 def test_a_result_with_a_part_of_the_timeline_is_verified(kind, tmp_path):
     folder = simshuffle.run(scenario(), timeline=kind).save(tmp_path / "r", draw=False)
-    assert verify(folder).same
+    assert verify(folder).is_identical
     meta = json.loads((folder / "meta.json").read_text())
     meta["timeline"] = {"ranks": "none", "none": "full"}[kind]
     (folder / "meta.json").write_text(json.dumps(meta))

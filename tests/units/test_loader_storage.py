@@ -8,7 +8,7 @@ from simshuffle.api import run
 from simshuffle.job.plan.holding import held_in, max_held_nbytes
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.verdict import verdict
-from simshuffle.studies.simulation.text import notes
+from simshuffle.studies.simulation.text import list_notes
 from simshuffle.workload.exchange import LoaderShuffle
 from tests.examples import loader_shuffle
 from tests.trained import time_to_accuracy
@@ -58,7 +58,7 @@ def test_a_result_says_what_a_node_held():
     assert 4e6 < held.max() < 16e6
     assert about["storage_per_host_nbytes"] == held.max()
     assert about["staged_to"] == held_in(on_nodes(sampler(cache_in="memory"))) == "memory"
-    assert "MB in memory" in "".join(notes(found))
+    assert "MB in memory" in "".join(list_notes(found))
 
 
 def test_time_to_accuracy_tells_orders_apart_and_has_their_storage(tmp_path):

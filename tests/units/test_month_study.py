@@ -9,7 +9,7 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.planning.month import study
 from simshuffle.extensions.planning.month.cell import Month, MonthCell
 from simshuffle.extensions.planning.month.epoch import EpochCell
-from simshuffle.extensions.planning.month.tables import MEANINGS, in_words
+from simshuffle.extensions.planning.month.tables import MEANINGS, format_duration
 from simshuffle.job.plan.checkpoint_bounds import restore_seconds, save_seconds, stall_seconds
 from simshuffle.job.plan.holding import reread_seconds, staging_seconds
 from simshuffle.job.reliability.goodput import CATEGORIES
@@ -35,7 +35,7 @@ def saving(**values):
 
 
 def asked(scenario, over=None, **length) -> Request:
-    return study.request(scenario, study.Length(**length), over or {})
+    return study.request(scenario, study.MonthLength(**length), over or {})
 
 
 def outcome(scenario, **of):
@@ -91,23 +91,25 @@ def test_so_many_epochs_are_trained():
 
 
 def test_as_many_epochs_are_simulated_for_ninety_as_for_three():
-    cells = [study._epochs(asked(saving(), epochs=n).values, {}) for n in (3, 90)]
+    cells = [study._epoch_cells(asked(saving(), epochs=n).values, {}) for n in (3, 90)]
     first, second = (next(iter(of.values())) for of in cells)
     assert first.key == second.key
     # nor do they know of failures, recovery and checkpoints
     plain = small(workload__dataset__num_samples=160, world_size=4)
-    (other,) = study._epochs(study.Months({"it": plain.to_dict()}, study.Length()), {}).values()
+    (other,) = study._epoch_cells(
+        study.MonthRequest({"it": plain.to_dict()}, study.MonthLength()), {}
+    ).values()
     assert other.key == first.key
 
 
 def test_runs_with_the_same_epochs_share_them():
     request = asked(saving(), {"recovery.spares": [0, 1], "world_size": [4, 8]}, days=1.0)
     assert len(request.values.documents) == 4
-    assert len(study._epochs(request.values, {})) == 2
+    assert len(study._epoch_cells(request.values, {})) == 2
 
 
 def test_an_epoch_is_simulated_until_it_repeats():
-    (cell,) = study._epochs(asked(saving(), days=1.0).values, {}).values()
+    (cell,) = study._epoch_cells(asked(saving(), days=1.0).values, {}).values()
     assert isinstance(cell, EpochCell)
     found = cell.run(lambda share: None).values
     assert found["epochs"] == 3
@@ -158,9 +160,9 @@ def test_what_never_ends_is_refused():
 
 
 def test_times_are_told_in_words():
-    told = [in_words(seconds) for seconds in (42.0, 119.0, 240.0, 7200.0, 3 * 86_400.0)]
+    told = [format_duration(seconds) for seconds in (42.0, 119.0, 240.0, 7200.0, 3 * 86_400.0)]
     assert told == ["42 s", "119 s", "4 min", "2 h", "3 d"]
 
 
 def test_a_length_of_nothing_is_a_month():
-    assert asked(saving()).values.length == replace(study.Length(), days=30.0)
+    assert asked(saving()).values.length == replace(study.MonthLength(), days=30.0)

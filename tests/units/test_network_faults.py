@@ -11,7 +11,7 @@ from simshuffle.extensions.interop.fabrics.survey import Survey
 from simshuffle.fabric.topology.cabling import Cabling
 from simshuffle.job.plan.wiring import check_machine, names_of, routing_of, wiring
 from simshuffle.job.scenario.scenario import load_scenario
-from simshuffle.studies.collective import bench_of
+from simshuffle.studies.collective import bench_of_scenario
 from tests.strategies import dragonfly, fat_tree, rail_optimised, torus_of
 
 RACK = Path(__file__).parents[2] / "tests" / "data" / "fabrics" / "rack.ibnet"
@@ -33,7 +33,7 @@ def scenario(faults, ranks=4, **others):
 
 
 def ring_seconds(faults, ranks=4):
-    return bench_of(scenario(faults, ranks)).seconds(1e9)
+    return bench_of_scenario(scenario(faults, ranks)).seconds(1e9)
 
 
 def test_a_slow_host_holds_up_the_ring_by_what_is_left_of_its_cable():

@@ -15,16 +15,16 @@ from simshuffle.cli import main
 from simshuffle.errors import ScenarioError
 from simshuffle.extensions.planning import asked as planned
 from simshuffle.extensions.planning import first
-from simshuffle.extensions.planning.curves import curves, setting_of
-from simshuffle.extensions.planning.flips import NOT_SIMULATED, FlipSearch
+from simshuffle.extensions.planning.curves import parse_setting_name, read_curves
+from simshuffle.extensions.planning.flip_search import NOT_SIMULATED, FlipSearch
 from simshuffle.extensions.planning.moved import MovedInput, keys_of_inputs, moved_inputs
-from simshuffle.extensions.planning.precision import COARSE, TOLERANCE, runs_in_time
+from simshuffle.extensions.planning.precision import COARSE_TOLERANCE, TOLERANCE, runs_in_time
 from simshuffle.extensions.planning.stages import late_cells
 from simshuffle.extensions.planning.study import STUDY
-from simshuffle.extensions.planning.text import _rounded_down, _rounded_up
+from simshuffle.extensions.planning.text import _round_down_to_digits, _round_up_to_digits
 from simshuffle.extensions.planning.turns import DecisionModel, read_offer
 from simshuffle.extensions.planning.verb import PlanOptions
-from simshuffle.extensions.planning.written import in_unit, written_units
+from simshuffle.extensions.planning.written import format_in_unit, written_units
 from simshuffle.job.plan.effort import effort
 from simshuffle.job.scenario.options import scenario_of
 from simshuffle.report.table_io import read_csv
@@ -92,7 +92,7 @@ def test_saves_and_spares_are_those_of_months_that_can_be_repeated(here, capsys)
 
 
 def test_a_turn_can_be_planned(here, monkeypatch, capsys):
-    monkeypatch.setattr("simshuffle.extensions.planning.stages.MOST_SECONDS", 0.0)
+    monkeypatch.setattr("simshuffle.extensions.planning.stages.MAX_SECONDS", 0.0)
     named = ["--strategy", "global_shuffle:source=pfs", "--strategy", "local_shuffle"]
     values = [*SET, "--set", "workload.dataset.num_samples=5120"]
     values += ["--set", "workload.exchange=local_shuffle"]
@@ -147,7 +147,7 @@ def test_the_default_target_is_global_less_one_point():
 
 def test_results_of_tta_are_curves_too(results_made):
     folder = results_made("time_to_accuracy")
-    assert {name for name, _ in curves(folder)} == {"global", "partial"}
+    assert {name for name, _ in read_curves(folder)} == {"global", "partial"}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_results_of_tta_are_curves_too(results_made):
     ],
 )
 def test_a_curve_is_called_as_tables_call_it(name, setting):
-    assert setting_of(name, None) == setting
+    assert parse_setting_name(name, None) == setting
 
 
 def test_a_budget_leaves_out_what_costs_more_and_says_what_would_do():
@@ -213,8 +213,8 @@ def test_a_threshold_is_said_in_the_unit_in_which_its_input_was_written(tmp_path
     units = written_units("quickstart", settings, keys)
     inputs = moved_inputs(base, units)
     assert inputs["step time"].value() == pytest.approx(0.19)
-    assert inputs["step time"].shown(0.5) == "0.095 s"
-    assert inputs["PFS bandwidth"].shown(0.125) == "60 Gbit/s"
+    assert inputs["step time"].format_value(0.5) == "0.095 s"
+    assert inputs["PFS bandwidth"].format_value(0.125) == "60 Gbit/s"
     # a file and the cluster file that it names
     cluster = "parallel_file_system: {open_rate: 25k/s}\nssd: {capacity: 3.84 TB}\n"
     (tmp_path / "machine.yaml").write_text(cluster)
@@ -223,8 +223,8 @@ def test_a_threshold_is_said_in_the_unit_in_which_its_input_was_written(tmp_path
     found = written_units(tmp_path / "own.yaml", {rate: "30 /s"}, [capacity, rate])
     assert found == {capacity: "TB", rate: "/s"}
     assert written_units(base, {}, [capacity]) == {}
-    assert in_unit(3.1e12, "", Dimension.NBYTES, 3) == "3.1 TB"
-    assert in_unit(3.1e3, "TB", Dimension.NBYTES, 3) == "3.1 kB"
+    assert format_in_unit(3.1e12, "", Dimension.NBYTES, 3) == "3.1 TB"
+    assert format_in_unit(3.1e3, "TB", Dimension.NBYTES, 3) == "3.1 kB"
 
 
 def decision(steps=20):
@@ -266,7 +266,7 @@ def test_a_training_with_failures_is_longer_by_its_goodput_whatever_is_moved(kno
         offer = read_offer(base, {**plain, **seconds, "goodput": goodput})
         rest = {"host-hour": 1.0}, 0.01, None, moved_inputs(base, {})["open rate"], 20
         model = DecisionModel(base, [offer], *rest)
-        costs.append([model.costs(factor)["global-pfs"] for factor in (0.1, 1.0, 9.0)])
+        costs.append([model.costs_at(factor)["global-pfs"] for factor in (0.1, 1.0, 9.0)])
     assert costs[0][0] > 1.5 * costs[0][1] > 1.5 * costs[0][2]
     assert costs[1] == pytest.approx([cost / 0.6 for cost in costs[0]])
 
@@ -276,10 +276,10 @@ def test_hosts_fail_beside_strategies_that_were_not_simulated_too():
     months = [{"goodput": 0.9, "spares": 3}, {"goodput": 0.5, "spares": 9}]
     months.append({"goodput": 0.8, "spares": None, "hosts_free": 5})
     names = ["a", "b", "c", "d", "e"]
-    record = SimpleNamespace(tier="ssd")
+    strategy = SimpleNamespace(tier="ssd")
     candidates = [
         SimpleNamespace(
-            name=name, exchange=name, kept_nbytes=0.0, epochs=9, mixing=0.0, record=record
+            name=name, exchange=name, kept_nbytes=0.0, epochs=9, mixing=0.0, strategy=strategy
         )
         for name in names
     ]
@@ -287,10 +287,13 @@ def test_hosts_fail_beside_strategies_that_were_not_simulated_too():
     outcomes = dict.fromkeys(names[:3], epochs)
     outcomes |= {f"months of {n}": Outcome(m) for n, m in zip(names, months, strict=False)}
     base = decision().base
-    asked = SimpleNamespace(base=base, candidates=candidates, runs=outcomes, fails=True)
-    asked.simulated, asked.prices, asked.close, asked.budget = candidates[:3], {}, 0.01, None
-    asked.units, asked.exact = {}, False
-    cell = next(iter(late_cells(asked, outcomes).values()))
+    plan_request = SimpleNamespace(
+        base=base, candidates=candidates, run_scenarios=outcomes, has_failures=True
+    )
+    plan_request.simulated_candidates = candidates[:3]
+    plan_request.prices, plan_request.tie_share, plan_request.budget = {}, 0.01, None
+    plan_request.units, plan_request.exact = {}, False
+    cell = next(iter(late_cells(plan_request, outcomes).values()))
     assert [offer["goodput"] for offer in cell.offers] == [0.9, 0.5, 0.8, 0.8, 0.8]
     hosts = [offer["hosts"] - base.hosts for offer in cell.offers]
     assert hosts == [3, 9, 5, 5, 5]
@@ -309,13 +312,13 @@ def searched(seconds, seconds_left=math.inf):
         return search.simulated[offer.name, factor]
 
     search._training_seconds = training_seconds
-    return search.result(), run
+    return search.find_row(), run
 
 
 @pytest.mark.parametrize("off", [1.0, 1.04, 1.6, 0.9])
 def test_a_turning_point_is_the_one_that_runs_show_on_both_sides(off):
     """Runs turn where the step time is ``off`` times what closed forms claim, as they are at 1."""
-    border = off * decision().border(1.0, 32.0)
+    border = off * decision().find_border(1.0, 32.0)
     turn, run = searched(lambda model, offer, factor: model._closed_seconds(offer, factor / off))
     assert turn["confirmed"]
     assert turn["factor"] == pytest.approx(border, rel=0.031)
@@ -344,8 +347,8 @@ def test_a_turning_point_is_not_simulated_beyond_the_time_for_its_input():
 
 @pytest.mark.parametrize("value", [1234.4, 1235.0, 0.30941, 5e-7])
 def test_a_threshold_is_rounded_to_the_side_on_which_it_holds(value):
-    assert value <= _rounded_up(value, 4) <= 1.002 * value
-    assert 0.99 * value <= _rounded_down(value, 3) <= value
+    assert value <= _round_up_to_digits(value, 4) <= 1.002 * value
+    assert 0.99 * value <= _round_down_to_digits(value, 3) <= value
 
 
 def test_the_largest_fraction_that_is_said_fits_and_a_larger_one_does_not():
@@ -364,7 +367,7 @@ def test_the_largest_fraction_that_is_said_fits_and_a_larger_one_does_not():
 
 def test_closed_forms_answer_first():
     options = PlanOptions(scenario=small(workload__exchange="local_shuffle"))
-    lines = [*first.answer(planned.request(options).values)]
+    lines = [*first.closed_form_answer(planned.request(options).values)]
     assert lines[0].startswith("Train with ")
     assert "at least" in lines[0]
     assert 2 <= len(lines) <= 5
@@ -372,12 +375,14 @@ def test_closed_forms_answer_first():
 
 def test_within_a_minute_long_runs_are_coarse_and_the_longest_are_left_out(monkeypatch):
     short = small(workload__exchange="local_shuffle", time_tolerance=0.01)
-    monkeypatch.setattr("simshuffle.extensions.planning.precision.LIGHT", effort(short).seconds)
+    monkeypatch.setattr(
+        "simshuffle.extensions.planning.precision.LIGHT_SECONDS", effort(short).seconds
+    )
     long = short.with_values({"workload.exchange": "partial_local_shuffle:exchange_fraction=1"})
     kept = runs_in_time({"short": short, "long": long})
     assert kept["short"].time_tolerance == 0.01
-    assert kept["long"].time_tolerance == COARSE
-    monkeypatch.setattr("simshuffle.extensions.planning.precision.MOST_SECONDS", 0.0)
+    assert kept["long"].time_tolerance == COARSE_TOLERANCE
+    monkeypatch.setattr("simshuffle.extensions.planning.precision.MAX_SECONDS", 0.0)
     assert list(runs_in_time({"long": long, "short": short})) == ["short"]
     assert TOLERANCE == "time_tolerance"
 

@@ -9,7 +9,7 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.fabric.routing import Ecmp, UpDown
 from simshuffle.job.scenario.scenario import from_dict, load_scenario
-from simshuffle.studies.simulation.text import notes
+from simshuffle.studies.simulation.text import list_notes
 from tests.small import small
 
 PLAIN = {"sweep": {}, "workload.exchange": "local_shuffle"}
@@ -92,5 +92,5 @@ def test_a_result_names_the_routing_that_was_used(routing, told):
     result = run(small(**given))
     (facts,) = result.meta["runs"].values()
     assert facts["routing"].startswith(told)
-    assert f", routing {facts['routing']}." in notes(result)[0]
+    assert f", routing {facts['routing']}." in list_notes(result)[0]
     assert json.dumps(facts["routing"])

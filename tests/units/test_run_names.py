@@ -109,7 +109,7 @@ def test_waiting_is_hatched_unless_it_is_booked_as_in_the_papers():
     # for I/O, then FW+BW
     assert fills(breakdown_chart(*made)) == (["waiting", "plain"], ["/////", None])
     assert legend(breakdown_chart(*made))[:2] == ["I/O", "FW+BW"]
-    assert fills(breakdown_chart(*made, labels="paper")) == (["plain"] * 2, [None] * 2)
+    assert fills(breakdown_chart(*made, booking="paper")) == (["plain"] * 2, [None] * 2)
 
 
 def test_hidden_exchange_has_a_bar_of_its_own_and_a_name():

@@ -12,11 +12,11 @@ from simshuffle.cli import main
 from simshuffle.report.report import EPOCH_COLUMNS
 from simshuffle.studies.simulation.causes import Causes
 from simshuffle.studies.simulation.contest import SweptInput, read_quantity, scales_of, warm_epochs
-from simshuffle.studies.simulation.ranking import answers, listed, longer
+from simshuffle.studies.simulation.ranking import describe_ratio, list_names, rank_runs
 from simshuffle.studies.simulation.study import STUDY
 from simshuffle.studies.simulation.tables import half_of_window
-from simshuffle.studies.simulation.text import _undivided
-from simshuffle.studies.simulation.verdict import hidden_fraction, rests_on, verdict
+from simshuffle.studies.simulation.text import _describe_undivided_reading
+from simshuffle.studies.simulation.verdict import describe_basis, describe_hidden_fraction, verdict
 from simshuffle.study.study import Result
 
 
@@ -55,7 +55,7 @@ def answer(*rows, inputs=(), found=None, samples=None, **same):
     if samples is not None:
         table["samples_per_s"] = [n / of for n, of in zip(samples, table["epoch_s"], strict=True)]
     scales = scales_of(warm_epochs(table, half_of_window(table)), inputs)
-    return answers(scales, Causes({}), found)
+    return rank_runs(scales, Causes({}), found)
 
 
 PFS, LOCAL = ("global-pfs @64", 64, 22.0, 0.0), ("local @64", 64, 5.0, 0.0)
@@ -159,7 +159,7 @@ def test_a_swept_fraction_is_a_number():
     )
     table["exchange_fraction"] = [0.1, 0.5, 1.0]
     fraction = SweptInput("exchange_fraction", {"0.1": 0.1, "0.5": 0.5, "1": 1.0})
-    assert answers(scales_of(warm_epochs(table, None), [fraction]), Causes({})) == [
+    assert rank_runs(scales_of(warm_epochs(table, None), [fraction]), Causes({})) == [
         "8 ranks: partial takes 10 s at exchange_fraction 0.1 and 12 s at 1 an epoch; up to 0.5 it"
         " is within 1 % of the shortest, 10 s."
     ]
@@ -177,8 +177,8 @@ def test_quantities_of_a_sweep_are_numbers():
 
 
 def test_names_of_one_stem_are_drawn_together():
-    assert listed(["local", "partial-0.1", "partial-0.3"]) == "local and partial-0.1/0.3"
-    assert listed(list("abcdefg")) == "a, b, c, d and 3 more"
+    assert list_names(["local", "partial-0.1", "partial-0.3"]) == "local and partial-0.1/0.3"
+    assert list_names(list("abcdefg")) == "a, b, c, d and 3 more"
 
 
 # --------------------------------------------------------------------------------- causes
@@ -218,20 +218,20 @@ def test_a_run_that_loses_by_waiting_says_for_whom():
 
 def test_what_stays_hidden_is_a_line():
     of = {"32": {"fraction": 0.168, "schedule": "new"}, "8": {"fraction": 0.168, "schedule": "new"}}
-    assert list(hidden_fraction(of)) == [
+    assert list(describe_hidden_fraction(of)) == [
         "Q up to 0.17 on 8 to 32 ranks stays hidden (at most 1 % longer, new), by closed forms;"
         " simshuffle study hiding simulates it."
     ]
     of["32"]["fraction"] = 0.25
-    assert next(iter(hidden_fraction(of))).startswith(
+    assert next(iter(describe_hidden_fraction(of))).startswith(
         "Q up to 0.17 on 8 and 0.25 on 32 ranks stays"
     )
-    assert not list(hidden_fraction({}))
+    assert not list(describe_hidden_fraction({}))
 
 
 def test_what_it_rests_on_is_one_line_of_a_terminal():
     rows = epochs(LOCAL, last=3, iterations_simulated=4)
-    said = rests_on(warm_epochs(rows, None), 5)
+    said = describe_basis(warm_epochs(rows, None), 5)
     assert said == "Rests on epoch 3 of 3, 5 seeds and a part of the iterations."
 
 
@@ -240,12 +240,12 @@ def test_reading_of_which_a_part_was_simulated_is_known_as_a_sum():
     said = "I/O and waiting for it are known together"
     for simulated, runs in ((10, []), (4, ["global-pfs @64"])):
         table = epochs(PFS, LOCAL, iterations_simulated=simulated)
-        found = _undivided(result(table, PARTS, LINKS).tables)
+        found = _describe_undivided_reading(result(table, PARTS, LINKS).tables)
         assert [line.partition(":")[0] for line in found if said in line] == runs
 
 
 def test_ratios_in_words():
-    assert [longer(of) for of in (1.005, 1.4, 1.5, 12.34, 1234.0)] == [
+    assert [describe_ratio(of) for of in (1.005, 1.4, 1.5, 12.34, 1234.0)] == [
         *("0.5 % longer", "40 % longer", "1.5 times as long", "12 times as long"),
         "1,234 times as long",
     ]

@@ -19,7 +19,7 @@ from simshuffle.report import report
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.study import STUDY, SimulationResult, request
-from simshuffle.studies.simulation.tables import means
+from simshuffle.studies.simulation.tables import means_over_seeds
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.registry import read_folder
@@ -180,7 +180,7 @@ def hand_made(seconds: dict[int, float], waiting: dict[int, float]) -> Any:
     own = [("a", seed, 2, "FW+BW", "", value) for seed, value in seconds.items()]
     idle = [("a", seed, 2, "GE+WU", "I/O", value) for seed, value in waiting.items()]
     columns = ["run", "seed", "epoch", "label", "cause", "seconds"]
-    return means(epochs, pd.DataFrame([*own, *idle], columns=columns))
+    return means_over_seeds(epochs, pd.DataFrame([*own, *idle], columns=columns))
 
 
 def test_waiting_that_a_seed_does_not_have_counts_as_nothing():
@@ -188,15 +188,21 @@ def test_waiting_that_a_seed_does_not_have_counts_as_nothing():
     found = of.breakdown.set_index(["label", "cause"])["seconds"].to_dict()
     assert found == {("FW+BW", ""): 2.0, ("GE+WU", "I/O"): pytest.approx(0.2)}
     assert of.breakdown["seconds"].sum() == pytest.approx(of.epochs["epoch_s"][0])
-    assert of.half is not None
-    assert of.half["epoch_s"]["a", 2] == pytest.approx(by_hand([1.0, 2.6, 3.0])[1])
+    assert of.half_intervals is not None
+    assert of.half_intervals["epoch_s"]["a", 2] == pytest.approx(by_hand([1.0, 2.6, 3.0])[1])
     assert of.seeds == 3
 
 
 def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch():
     of = hand_made({1: 1.0, 2: 2.0, 3: 3.0}, {})
     with mpl.rc_context():
-        chart = breakdown_chart(of.breakdown, of.epochs, "cause", of.epoch_half, of.about)
+        chart = breakdown_chart(
+            of.breakdown,
+            of.epochs,
+            "cause",
+            half_intervals=of.epoch_half,
+            interval_subject=of.interval_subject,
+        )
         figure = laid_out(chart)
     (ax,) = figure.axes
     (line,) = [each for each in ax.collections if isinstance(each, LineCollection)]

@@ -23,7 +23,7 @@ from simshuffle.report.intervals import (
     frame,
     intervals_side_by_side,
 )
-from simshuffle.studies.comparison import compare, side
+from simshuffle.studies.comparison import compare, read_side
 from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import model_error
 from simshuffle.studies.oracle.tables import STORED
@@ -86,7 +86,7 @@ def test_intervals_overlap_from_the_end_they_share_on():
 
 
 def test_two_results_have_their_epochs_with_intervals(folders, capsys):
-    found = compare(side(folders["with"]), side(folders["slow"]))
+    found = compare(read_side(folders["with"]), read_side(folders["slow"]))
     assert list(found.asked["key"]) == ["cluster.topology.link_bandwidth"]  # no end of an interval
     (row,) = found.intervals.to_dict("records")
     assert row["a_low"] < row["a"] < row["a_high"] and row["overlap"] == (
@@ -111,7 +111,7 @@ def test_one_line_says_which_has_none(folders, a, b, said, capsys):
 
 
 def test_sweeps_are_compared_by_their_labels(swept):
-    found = compare(side(swept), side(swept))
+    found = compare(read_side(swept), read_side(swept))
     assert list(found.intervals["run"]) == list(swept.meta["intervals"]["runs"])
     assert found.intervals["overlap"].all()
 
@@ -158,9 +158,9 @@ def test_another_measure_has_no_whiskers(swept):
 
 def test_a_short_bar_with_a_long_whisker_shares_the_axis_of_the_long_one():
     parts, epochs = tables("a", "b", seconds=[30.0, 2.0])
-    apart = breakdown_chart(parts, epochs, ends={"b": (1.8, 3.0)})
+    apart = breakdown_chart(parts, epochs, interval_ends={"b": (1.8, 3.0)})
     assert len(apart.panels) == 2 and not [*faults(apart)]
-    together = breakdown_chart(parts, epochs, ends={"b": (1.8, 40.0)})
+    together = breakdown_chart(parts, epochs, interval_ends={"b": (1.8, 40.0)})
     assert len(together.panels) == 1
     assert rows_of(together, "interval")["x2"].tolist() == [40.0]
 

@@ -288,7 +288,7 @@ def altered(folder: Path, change: Callable[[pd.DataFrame], Any]) -> None:
 
 def test_what_takes_long_is_verified_by_several_processes(folder):
     """They share no memory with this one, so outcomes lie on disk meanwhile."""
-    assert verify(folder, ProcessExecutor(2)).same
+    assert verify(folder, ProcessExecutor(2)).is_identical
 
 
 def test_the_last_bit_of_a_value_is_verified(folder, capsys):

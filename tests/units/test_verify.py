@@ -181,7 +181,7 @@ def test_the_same_version_means_to_the_last_bit(folder, tmp_path, monkeypatch):
     altered(folder / "epochs.csv", "epoch_s", 1e-15)
     assert [each.what for each in verify(folder).differences] == ["epoch_s"]
     asked = verify(folder, tolerance=1e-12)
-    assert asked.same
+    assert asked.is_identical
     assert "as asked" in str(asked.rule)
     assert not any(room.iterdir())
 
@@ -197,13 +197,13 @@ def test_another_version_may_differ_by_the_tolerance(folder, meta):
     with_meta(folder, **meta)
     altered(folder / "epochs.csv", "epoch_s", TOLERANCE / 2)
     found = verify(folder)
-    assert found.same, [str(each) for each in found.differences]
+    assert found.is_identical, [str(each) for each in found.differences]
     assert found.rule.tolerance == TOLERANCE
     assert ("0.0.1 (here " if "versions" in meta else "code 000000000000 (here ") in str(found.rule)
     assert any("fingerprint" in note for note in found.notes) == ("fingerprint" in meta)
     altered(folder / "epochs.csv", "epoch_s", 3 * TOLERANCE)
     assert [each.what for each in verify(folder).differences] == ["epoch_s"]
-    assert verify(folder, tolerance=1e-6).same
+    assert verify(folder, tolerance=1e-6).is_identical
 
 
 def test_a_fingerprint_alone_a_document_and_meta_are_compared(folder):

@@ -1,1 +1,1 @@
-"""What to do: strategies, file system and cost of a training, as simulated."""
+"""Plan a training by simulation: its strategy, its file system and its cost."""

@@ -1,4 +1,4 @@
-"""What is searched for: the smallest file system, and the largest exchange that stays hidden."""
+"""Search cells of a plan for the smallest file system of a strategy."""
 
 from __future__ import annotations
 
@@ -8,148 +8,164 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from simshuffle.extensions.planning.precision import COARSE, TOLERANCE, seconds_of_run
-from simshuffle.extensions.planning.prices import CLOSE_AT_ONCE
+from simshuffle.extensions.planning.precision import COARSE_TOLERANCE, TOLERANCE
+from simshuffle.extensions.planning.prices import JOINT_PRECISION
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.effort import effort, first_window
-from simshuffle.job.plan.hidden import (
-    bounds_without_exchange,
-    fraction_of,
-    hidden_samples,
-    most_samples,
-)
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import NetworkCell, RunCell
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
 from simshuffle.report.report import WHOLE
-from simshuffle.studies.mechanisms.variants import (
-    OWN,
-    WarmCell,
-    with_variant,
-)
 from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import run_inner_cell
 
 OPEN_RATE = "cluster.parallel_file_system.open_rate"
 READ_BANDWIDTH = "cluster.parallel_file_system.read_bandwidth"
-CLOSE = 1.01
-"""A file system is known to 1 %: one that is so many times smaller does not do."""
-NEAR = 1.001
-"""Times that a number is off where an estimate is tried from either side: much less than
-`CLOSE`."""
-MOST_STEPS = 200
+SEARCH_PRECISION = 1.01
+"""Factor to which a search is precise: a file system 1.01 times smaller is not enough."""
+OVERSHOOT = 1.001
+"""Factor by which a search goes beyond a prediction, to either side: much less than
+`SEARCH_PRECISION`."""
+MAX_STEPS = 200
 SEARCH_RUNS = 15
-"""Epochs that a search simulates in windows, as those of a run."""
-WINDOWS = 7
-"""First windows that an epoch must be longer than, or no window of three, each twice as long as the
-last, is worth it near the border: every iteration is simulated."""
-WHOLE_EPOCHS, EXACT_WHOLE_EPOCHS = 1.3, 5.0
-"""Epochs that it simulates whole, and the same with ``--exact``."""
-LEFT = 4.0
-"""Epochs that are still to be simulated, in the mean over a search: its share never reaches 1."""
-AMPLE = 1e3
-"""Times what an epoch needs at least: a file system that never binds."""
+"""Epochs that a search simulates in windows, as those of a run, by estimate."""
+MIN_FIRST_WINDOWS = 7
+"""Smallest number of first windows in an epoch with which the epochs of a search have windows.
+
+A shorter epoch is simulated with every iteration near the border: three windows, each twice as long
+as the last one, would cover it."""
+FULL_EPOCHS, EXACT_FULL_EPOCHS = 1.3, 5.0
+"""Epochs of which a search simulates every iteration, without and with ``--exact``."""
+AMPLE_FACTOR = 1e3
+"""Factor on the smallest rates that an epoch needs, with which a file system never binds."""
 IO, EXCHANGE = "I/O", "EXCHANGE"
 
 
-def shares(breakdown: Mapping[Any, Any], epoch: int) -> dict[str, float]:
-    """Of an epoch the share under each label, a rank's own and what it waits for others that are at
-    it, from columns label, cause, seconds, epoch."""
+def epoch_shares(breakdown: Mapping[Any, Any], epoch: int) -> dict[str, float]:
+    """Return the share of an epoch under each label.
+
+    The time in which a rank waits for others counts under the label that those others are at.
+
+    Args:
+        breakdown: columns label, cause, seconds and epoch, one entry for each label of an epoch.
+        epoch: the epoch, from 1.
+    """
     columns = (breakdown[name] for name in ("epoch", "label", "cause", "seconds"))
-    found: dict[str, float] = {}
-    for number, label, cause, spent in zip(*columns, strict=True):
-        if number == epoch:
-            found[cause or label] = found.get(cause or label, 0.0) + spent
-    whole = sum(found.values())
-    return {label: seconds / whole for label, seconds in found.items()}
+    seconds_by_label: dict[str, float] = {}
+    for row_epoch, label, cause, label_seconds in zip(*columns, strict=True):
+        if row_epoch == epoch:
+            seconds_by_label[cause or label] = (
+                seconds_by_label.get(cause or label, 0.0) + label_seconds
+            )
+    epoch_seconds = sum(seconds_by_label.values())
+    return {
+        label: label_seconds / epoch_seconds for label, label_seconds in seconds_by_label.items()
+    }
 
 
-def smallest(
-    share: Callable[[float], float],
-    within: float,
+def find_smallest_rate(
+    io_share_at: Callable[[float], float],
+    max_share: float,
     guess: float,
-    most: float,
+    max_rate: float,
     *,
-    close: float = CLOSE,
+    precision: float = SEARCH_PRECISION,
     low: float = 0.0,
 ) -> float:
-    """Return the smallest number, to ``close``, whose ``share`` of an epoch is ``within`` bounds,
-    as that of all larger ones, and that of ``most``, is. That of ``low`` is not. One that is
-    ``close`` times smaller was tried too, and is not.
+    """Return the smallest rate, to ``precision``, at which I/O takes at most ``max_share`` of an
+    epoch.
 
-    Where a resource of rate x binds, the epoch is as long as 1/x, and all but the share is the same
-    at every x: so that of a number tells at which other it would be ``within``. Where it tells
-    little the step doubles, and then every other step is a bisection of logarithms."""
-    high, point, stride = math.inf, min(guess, most), 1.0
-    for number in range(MOST_STEPS):
-        taken = share(point)
-        if taken <= within:
-            high = point
+    A rate that is ``precision`` times smaller was simulated too, and takes more. Where a
+    resource of rate x binds, an epoch lasts 1/x, and its time beside I/O is equal at every x.
+    The share at one rate therefore predicts the rate at which the share is ``max_share``. Where
+    the prediction is poor the step doubles; between two known sides every other step is a
+    bisection of logarithms.
+
+    Args:
+        io_share_at: the share of an epoch at a rate; it falls with the rate.
+        max_share: the largest share that is enough.
+        guess: the rate to try first.
+        max_rate: a rate that is known to be enough.
+        precision: the factor to which the rate is searched.
+        low: a rate that is known to be too small.
+    """
+    high, rate, stride = math.inf, min(guess, max_rate), 1.0
+    for step in range(MAX_STEPS):
+        io_share = io_share_at(rate)
+        if io_share <= max_share:
+            high = rate
         else:
-            low = point
-        if low > 0 and high / low <= close:
+            low = rate
+        if low > 0 and high / low <= precision:
             return high
-        told = point * (1.0 - within) / max(1.0 - taken, 1e-9)
+        predicted_rate = rate * (1.0 - max_share) / max(1.0 - io_share, 1e-9)
         if math.isinf(high):
-            point = min(max(NEAR * told, point * NEAR * stride), most)
+            rate = min(max(OVERSHOOT * predicted_rate, rate * OVERSHOOT * stride), max_rate)
             stride *= 2.0
         elif low == 0.0:
-            point = min(told / NEAR, point / (NEAR * stride))
+            rate = min(predicted_rate / OVERSHOOT, rate / (OVERSHOOT * stride))
             stride *= 2.0
-        elif number % 2:
-            point = math.sqrt(low * high)
+        elif step % 2:
+            rate = math.sqrt(low * high)
         else:
-            # just beyond where it is told to be, on the side that is not known to `CLOSE`
-            beyond = told * NEAR if taken > within else told / NEAR
-            point = min(max(beyond, low * NEAR), high / NEAR)
+            # just beyond the predicted rate, on the side that is not known to `SEARCH_PRECISION`
+            overshot_rate = (
+                predicted_rate * OVERSHOOT if io_share > max_share else predicted_rate / OVERSHOOT
+            )
+            rate = min(max(overshot_rate, low * OVERSHOOT), high / OVERSHOOT)
     return high
 
 
 @dataclass(frozen=True)
 class FileSystemCell(NetworkCell):
-    """The smallest file system of a strategy that reads from it in every epoch."""
+    """Cell that searches the smallest file system of a strategy that reads from the file system in
+    every epoch.
+    """
 
-    document: Mapping[str, Any]  # the scenario with the strategy, without sweep
-    name: str  # of the strategy
-    io_share: float  # that I/O may take of an epoch
-    exact: bool = True  # whether every run has the time tolerance of the scenario
+    document: Mapping[str, Any]  # scenario with the strategy, without sweep
+    name: str  # name of the strategy
+    io_share: float  # share of an epoch that I/O may take
+    exact: bool = True  # true if every run has the time tolerance of the scenario
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """Return what decides the outcome: run, strategy, share of I/O, and exactness."""
         return [self._run.key, self.name, self.io_share, self.exact]
 
     @property
     def label(self) -> str:
-        """As for `Cell`."""
+        """Return the name of the search for people."""
         return f"file system of {self.name}"
 
     @property
     def cost(self) -> float:
-        """Return s of one core: the last epoch in windows, and whole where I/O is about to
-        bind."""
+        """Return the seconds of one core that the search takes, by estimate.
+
+        They are the last epoch in windows, and the whole epoch at the rates at which I/O begins
+        to bind.
+        """
         scenario = self._run.scenario
-        each = self._run.cost
+        run_seconds = self._run.cost
         iterations = scenario.workload.iterations(scenario.world_size)
-        if WINDOWS * first_window(scenario) >= iterations:
-            each = max(each, self._seconds_of_all)
-        return SEARCH_RUNS * each / scenario.epochs + self._whole_seconds
+        if MIN_FIRST_WINDOWS * first_window(scenario) >= iterations:
+            run_seconds = max(run_seconds, self._full_run_seconds)
+        return SEARCH_RUNS * run_seconds / scenario.epochs + self._full_epoch_seconds
 
     @property
-    def _whole_seconds(self) -> float:
-        """Return s of one core of the epochs that are simulated whole."""
-        whole = self._seconds_of_all / self._run.scenario.epochs
-        return whole * (EXACT_WHOLE_EPOCHS if self.exact else WHOLE_EPOCHS)
+    def _full_epoch_seconds(self) -> float:
+        """Return the seconds of one core of the epochs of which every iteration is simulated."""
+        epoch_seconds = self._full_run_seconds / self._run.scenario.epochs
+        return epoch_seconds * (EXACT_FULL_EPOCHS if self.exact else FULL_EPOCHS)
 
     @cached_property
-    def _seconds_of_all(self) -> float:
-        """Return s of one core of a run that simulates every iteration."""
+    def _full_run_seconds(self) -> float:
+        """Return the seconds of one core of a run that simulates every iteration."""
         return effort(self._run.scenario.model_copy(update={TOLERANCE: 0.0})).seconds
 
     @property
     def memory(self) -> float:
-        """As for `Cell`."""
+        """Return the memory of the search (bytes), which is that of one run."""
         return self._run.memory
 
     @cached_property
@@ -157,26 +173,29 @@ class FileSystemCell(NetworkCell):
         return RunCell(self.document, "")
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: files_per_s and bytes_per_s; alone, each of them where the other never
-        binds; the share that I/O takes, and the rows of all that was simulated. None for all four
-        numbers if no file system does."""
+        """Search the smallest file system and return its numbers.
+
+        The outcome has ``files_per_s`` and ``bytes_per_s``; ``alone``, each of the two where
+        the other never binds; ``io``, the share of I/O; and ``points``, the rows of all that
+        was simulated. The first three are None if no file system is enough.
+        """
         scenario = self._run.scenario
-        if not self.exact and scenario.time_tolerance < COARSE:
-            scenario = scenario.with_values({TOLERANCE: COARSE})
-        in_windows = 1.0 - self._whole_seconds / self.cost
-        search = _FileSystems(
+        if not self.exact and scenario.time_tolerance < COARSE_TOLERANCE:
+            scenario = scenario.with_values({TOLERANCE: COARSE_TOLERANCE})
+        share_of_single_searches = 1.0 - self._full_epoch_seconds / self.cost
+        search = _FileSystemSearch(
             scenario,
             self.name,
             tell,
-            most=self.io_share,
+            max_io_share=self.io_share,
             exact=self.exact,
-            in_windows=in_windows,
+            share_of_single_searches=share_of_single_searches,
         )
-        return Outcome(search.found())
+        return Outcome(search.run())
 
 
-class _FileSystems:
-    """The simulations of a search, each once."""
+class _FileSystemSearch:
+    """The search of the smallest file system; each file system is simulated once."""
 
     def __init__(
         self,
@@ -184,97 +203,131 @@ class _FileSystems:
         name: str,
         tell: Tell,
         *,
-        most: float,
+        max_io_share: float,
         exact: bool,
-        in_windows: float,  # share of the time that searches of one resource take
+        share_of_single_searches: float,  # share of the time that searches of one resource take
     ) -> None:
-        self._scenario, self._name, self._most, self._tell = scenario, name, most, tell
-        self._exact, self._in_windows, self._rows_of_one = exact, in_windows, 0
-        self.rows: list[dict[str, Any]] = []
-        self._known: dict[tuple[float, float], float] = {}
+        self._scenario = scenario
+        self._name = name
+        self._tell = tell
+        self._max_io_share = max_io_share
+        self._exact = exact
+        self._share_of_single_searches = share_of_single_searches
+        self._num_single_rows = 0  # rows of searches of one resource, once these are done
+        self.rows: list[dict[str, Any]] = []  # a row for each simulated file system
+        # share of I/O by open rate (1/s) and bandwidth (bytes/s)
+        self._io_share_by_file_system: dict[tuple[float, float], float] = {}
 
-    def found(self) -> dict[str, Any]:
-        """What `FileSystemCell.run` gives."""
+    def run(self) -> dict[str, Any]:
+        """Search each rate where the other never binds, then both together, and return the outcome
+        of `FileSystemCell.run`.
+        """
         workload = self._scenario.workload
-        needed = (
+        amounts = (
             workload.dataset.num_samples / workload.dataset.samples_per_file,
             workload.dataset.nbytes,
         )
-        least = bounds(self._scenario).loop
-        files, nbytes = (of / least for of in needed)
-        ample = (AMPLE * files, AMPLE * nbytes)
-        unbound = self._io(*ample)
-        if unbound > self._most:
+        bounded_seconds = bounds(self._scenario).loop
+        files, nbytes = (amount / bounded_seconds for amount in amounts)
+        ample_rates = (AMPLE_FACTOR * files, AMPLE_FACTOR * nbytes)
+        unbound_io_share = self._io_share_of(*ample_rates)
+        if unbound_io_share > self._max_io_share:
             return {
                 "alone": None,
                 "files_per_s": None,
                 "bytes_per_s": None,
-                "io": unbound,
+                "io": unbound_io_share,
                 "points": self.rows,
             }
         # where a resource alone binds, its time is what an epoch is beside I/O over the rest
-        busy = (1.0 - unbound) * self.rows[0][WHOLE]
-        guess = NEAR * (1.0 - self._most) / busy
-        files, nbytes = (amount * guess for amount in needed)
-        opens = _rounded(smallest(lambda x: self._io(x, ample[1]), self._most, files, ample[0]))
-        bandwidth = _rounded(
-            smallest(lambda x: self._io(ample[0], x), self._most, nbytes, ample[1])
+        seconds_beside_io = (1.0 - unbound_io_share) * self.rows[0][WHOLE]
+        guess = OVERSHOOT * (1.0 - self._max_io_share) / seconds_beside_io
+        files, nbytes = (amount * guess for amount in amounts)
+        open_rate = _round_up(
+            find_smallest_rate(
+                lambda rate: self._io_share_of(rate, ample_rates[1]),
+                self._max_io_share,
+                files,
+                ample_rates[0],
+            )
         )
-        # a worker opens a file, then reads it: both at once bind more than each alone
-        self._rows_of_one = len(self.rows)
+        bandwidth = _round_up(
+            find_smallest_rate(
+                lambda rate: self._io_share_of(ample_rates[0], rate),
+                self._max_io_share,
+                nbytes,
+                ample_rates[1],
+            )
+        )
 
-        def share_at_once(times: float) -> float:
-            return self._io(times * opens, times * bandwidth)
+        # a worker opens a file, then reads it: both at once bind more than each by itself
+        self._num_single_rows = len(self.rows)
+
+        def share_at_once(factor: float) -> float:
+            return self._io_share_of(factor * open_rate, factor * bandwidth)
 
         if self._exact:
-            times = smallest(share_at_once, self._most, NEAR, AMPLE)
+            factor = find_smallest_rate(share_at_once, self._max_io_share, OVERSHOOT, AMPLE_FACTOR)
         else:
             # a file system that is too small by one resource alone is too small
-            low = 1.0 / CLOSE
-            guess = low * CLOSE_AT_ONCE / NEAR
-            times = smallest(share_at_once, self._most, guess, AMPLE, close=CLOSE_AT_ONCE, low=low)
-        best = _rounded(times * opens), _rounded(times * bandwidth)
-        io = self._io(*best)
+            low = 1.0 / SEARCH_PRECISION
+            guess = low * JOINT_PRECISION / OVERSHOOT
+            factor = find_smallest_rate(
+                share_at_once,
+                self._max_io_share,
+                guess,
+                AMPLE_FACTOR,
+                precision=JOINT_PRECISION,
+                low=low,
+            )
+        best_rates = _round_up(factor * open_rate), _round_up(factor * bandwidth)
+        io = self._io_share_of(*best_rates)
         return {
-            "files_per_s": best[0],
-            "bytes_per_s": best[1],
+            "files_per_s": best_rates[0],
+            "bytes_per_s": best_rates[1],
             "io": io,
-            "alone": [opens, bandwidth],
+            "alone": [open_rate, bandwidth],
             "points": self.rows,
         }
 
-    def _io(self, files: float, nbytes: float) -> float:
-        """Share of the last epoch that I/O takes of a file system with that open rate and
-        bandwidth, both rounded up to what is written of them."""
-        at = _rounded(files), _rounded(nbytes)
-        if at not in self._known:
-            scenario = self._scenario.with_values(file_system(*at))
+    def _io_share_of(self, open_rate: float, read_bandwidth: float) -> float:
+        """Return the share of the last epoch that I/O takes, simulated once for each file system.
+
+        Args:
+            open_rate: files that the file system opens in a second, rounded up to 4 digits.
+            read_bandwidth: bytes/s, rounded up to 4 digits.
+        """
+        rates = _round_up(open_rate), _round_up(read_bandwidth)
+        if rates not in self._io_share_by_file_system:
+            scenario = self._scenario.with_values(file_system_settings(*rates))
             epoch = run_inner_cell(IoShareCell(scenario.to_dict(), self._name)).values
-            self._known[at] = float(epoch["io"])
+            self._io_share_by_file_system[rates] = float(epoch["io"])
             self.rows.append(
                 {
                     "strategy": self._name,
-                    "files_per_s": at[0],
-                    "bytes_per_s": at[1],
+                    "files_per_s": rates[0],
+                    "bytes_per_s": rates[1],
                     WHOLE: epoch[WHOLE],
                     "io": epoch["io"],
                 }
             )
             self._tell(self._share_done())
-        return self._known[at]
+        return self._io_share_by_file_system[rates]
 
     def _share_done(self) -> float:
-        """Return the share of the search that is done: one resource at a time, then both."""
-        first, rows = self._rows_of_one, len(self.rows)
-        if not first:
-            return self._in_windows * min(1.0, rows / SEARCH_RUNS)
-        points = rows - first
-        return self._in_windows + (1.0 - self._in_windows) * points / (points + 1)
+        """Return the share of the search that is done: first one resource at a time, then both
+        together.
+        """
+        single_share = self._share_of_single_searches
+        if not self._num_single_rows:
+            return single_share * min(1.0, len(self.rows) / SEARCH_RUNS)
+        num_joint_rows = len(self.rows) - self._num_single_rows
+        return single_share + (1.0 - single_share) * num_joint_rows / (num_joint_rows + 1)
 
 
 @dataclass(frozen=True)
 class IoShareCell(RunCell):
-    """The last epoch of a scenario alone: how long it is (s), and the share that I/O takes."""
+    """Cell that simulates the last epoch of a scenario: its length (s), and the share of I/O."""
 
     @property
     def parts(self) -> frozenset[str]:
@@ -282,102 +335,21 @@ class IoShareCell(RunCell):
         return frozenset()
 
     def run(self, tell: Tell) -> Outcome:
-        """Simulate the epoch."""
+        """Simulate the epoch and return its length (s) and the share of I/O."""
         scenario = self.scenario
         table = report.all_labels(simulate(scenario, first_epoch=scenario.epochs))
-        io = shares(table.to_dict("list"), scenario.epochs).get(IO, 0.0)
+        io = epoch_shares(table.to_dict("list"), scenario.epochs).get(IO, 0.0)
         return Outcome({WHOLE: float(table["seconds"].sum()), "io": io})
 
 
-def file_system(files: float, nbytes: float) -> dict[str, Any]:
-    """The values of a scenario with such a file system (1/s, bytes/s)."""
-    return {OPEN_RATE: f"{files:.4g} /s", READ_BANDWIDTH: f"{nbytes:.4g} B/s"}
+def file_system_settings(open_rate: float, read_bandwidth: float) -> dict[str, Any]:
+    """Return the scenario settings of a file system with an open rate (1/s) and a read bandwidth
+    (bytes/s).
+    """
+    return {OPEN_RATE: f"{open_rate:.4g} /s", READ_BANDWIDTH: f"{read_bandwidth:.4g} B/s"}
 
 
-def _rounded(value: float) -> float:
-    """Return four digits, upwards, as they are written in a command."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return float(f"{math.ceil(value / unit - 1e-9) * unit:.4g}")
-
-
-@dataclass(frozen=True)
-class HiddenExchangeCell(NetworkCell):
-    """The largest exchange that adds no more than a share to an epoch, to `CLOSE`: what
-    `simshuffle.studies.mechanisms.search.SearchCell` knows to a sample, and with what ends it."""
-
-    document: Mapping[str, Any]  # the resolved scenario with the exchange, from `prepared`
-    tolerance: float  # share of the epoch without exchange that counts as nothing
-    baseline_s: float  # s of that epoch
-
-    label = "hidden exchange"
-
-    @property
-    def key(self) -> Any:
-        """Return what decides the outcome."""
-        return [self._run.key, self.tolerance, self.baseline_s]
-
-    @property
-    def cost(self) -> float:
-        """Return s of one core: some six warm epochs, as long as that of the largest exchange that
-        closed forms hide."""
-        return 3 * self._seconds
-
-    @cached_property
-    def _seconds(self) -> float:
-        return seconds_of_run(with_variant(self._run.scenario, OWN, max(self._guess, 1), {}))
-
-    @cached_property
-    def _guess(self) -> int:
-        """Return the samples that closed forms hide."""
-        scenario = self._run.scenario
-        allowed = self.tolerance * self.baseline_s
-        return hidden_samples(
-            bounds_without_exchange(scenario), scenario, allowed, most_samples(scenario)
-        )
-
-    @cached_property
-    def _run(self) -> RunCell:
-        return RunCell(self.document, "")
-
-    def run(self, tell: Tell) -> Outcome:
-        """Return the columns of `limits` that a plan says, and the rows of `points`."""
-        scenario = self._run.scenario
-        rows: list[dict[str, Any]] = []
-
-        def added(samples: int) -> float:
-            exchange = with_variant(scenario, OWN, samples, {})
-            epoch = WarmCell(exchange.to_dict(), self.label)
-            spent = float(run_inner_cell(epoch).values[WHOLE])
-            share = (spent - self.baseline_s) / self.baseline_s
-            fraction = fraction_of(scenario, samples)
-            row = {"exchange_fraction": fraction, "epoch_s": spent, "added": share, "removed": ""}
-            rows.append(row)
-            tell(len(rows) / (len(rows) + LEFT))
-            return share
-
-        most = most_samples(scenario)
-        samples = largest_hidden(added, self.tolerance, self._guess, most)
-        fraction = fraction_of(scenario, samples)
-        limit = {"samples": samples, "exchange_fraction": fraction, "bottleneck": ""}
-        return Outcome({"limit": limit, "points": rows})
-
-
-def largest_hidden(added: Callable[[int], float], tolerance: float, guess: int, most: int) -> int:
-    """Return the largest number up to ``most``, to `CLOSE`, that adds no more than ``tolerance``;
-    0 if 1 adds more. What is added is about in proportion to the number: the search goes on where
-    the line through what is known reaches the tolerance."""
-    low, high, known = 0, most + 1, {0: 0.0}
-    number = max(1, min(guess, most))
-    while high - low > max(1, int((CLOSE - 1.0) * low)):
-        known[number] = added(number)
-        low, high = (number, high) if known[number] <= tolerance else (low, number)
-        slope = known[number] / number
-        told = int(tolerance / slope) if slope > 0 else 2 * number
-        if high > most:
-            number = min(max(int(told / NEAR), low + 1, int(1.02 * low)), most, 16 * max(low, 1))
-        elif len(known) % 3 == 0:
-            number = (low + high) // 2
-        else:
-            tried = told / NEAR if number == high else told * NEAR
-            number = min(max(int(tried), low + 1), high - 1)
-    return low
+def _round_up(value: float) -> float:
+    """Return ``value`` rounded up to four digits, as commands have it."""
+    last_digit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return float(f"{math.ceil(value / last_digit - 1e-9) * last_digit:.4g}")

@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from simshuffle.extensions.planning.verb import PlanOptions
 
 
-def scenario_word(given: Any) -> str:
-    """What names a scenario on the command line."""
-    return shlex.quote(given.name if isinstance(given, Scenario) else str(given))
+def quote_scenario(scenario: Any) -> str:
+    """Return the word that names a scenario on the command line, quoted for a shell."""
+    return shlex.quote(scenario.name if isinstance(scenario, Scenario) else str(scenario))
 
 
 def setting_words(values: Mapping[str, Any]) -> Iterator[str]:
-    """``--set KEY=VALUE`` of each value, for a shell."""
+    """Yield ``--set KEY=VALUE`` for each value, quoted for a shell."""
     for key, value in values.items():
-        written = value if isinstance(value, str) else json.dumps(value)
-        yield f"--set {shlex.quote(f'{key}={written}')}"
+        text = value if isinstance(value, str) else json.dumps(value)
+        yield f"--set {shlex.quote(f'{key}={text}')}"
 
 
-def with_settings(command: str, values: Mapping[str, Any]) -> str:
-    """A command with further values."""
+def add_settings(command: str, values: Mapping[str, Any]) -> str:
+    """Return a command with further settings."""
     return " ".join([command, *setting_words(values)])
 
 
 def option_words(options: PlanOptions) -> Iterator[str]:
-    """Yield the options of a plan that decide its answer beside the scenario's values, for a
-    shell."""
+    """Yield the options, quoted for a shell, that decide a plan beside the scenario and its
+    settings.
+    """
     if options.target_accuracy is not None:
         yield f"--target-accuracy {shlex.quote(str(options.target_accuracy))}"
     for name in ("target", "epochs", "budget"):

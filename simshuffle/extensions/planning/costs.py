@@ -1,4 +1,4 @@
-"""What a training costs: closed sums of time, storage and prices."""
+"""The cost of a training in closed form: sums of time, storage and prices."""
 
 from __future__ import annotations
 
@@ -12,41 +12,54 @@ TERA, GIGA = 1e12, 1e9
 Prices = Mapping[str, float]
 
 
-def cheapest(costs: Mapping[str, float], mixing: Mapping[str, float], close: float) -> str:
-    """Of strategies by name the one with the lowest cost; of those that cost no more than a share
-    ``close`` above that, the one that mixes samples most, and of these the cheapest; '' if there is
-    none."""
+def cheapest_strategy(
+    costs: Mapping[str, float], mixing: Mapping[str, float], tie_share: float
+) -> str:
+    """Return the name of the cheapest strategy; among strategies that tie, the one that mixes
+    samples most.
+
+    Args:
+        costs: the cost of each strategy, by name; '' is returned where there is none.
+        mixing: how much each strategy mixes samples.
+        tie_share: the share above the lowest cost up to which a strategy ties. Of tied
+            strategies that mix alike, the cheapest is returned.
+    """
     if not costs:
         return ""
-    most = min(costs.values()) * (1.0 + close)
-    able = [name for name in costs if costs[name] <= most]
-    return max(able, key=lambda name: (mixing[name], -costs[name]))
+    max_cost = min(costs.values()) * (1.0 + tie_share)
+    tied_names = [name for name in costs if costs[name] <= max_cost]
+    return max(tied_names, key=lambda name: (mixing[name], -costs[name]))
 
 
-def training_seconds(staging: float, epochs_s: Sequence[float], epochs: int) -> float:
-    """s of staging and ``epochs`` epochs, of which the first take ``epochs_s`` s each, and all
-    others as long as the last of these."""
-    known = epochs_s[:epochs]
-    return staging + sum(known) + (epochs - len(known)) * epochs_s[-1]
+def training_seconds(staging_s: float, epochs_s: Sequence[float], epochs: int) -> float:
+    """Return the duration of a training (s): its staging and ``epochs`` epochs.
+
+    Args:
+        staging_s: s of staging before the first epoch.
+        epochs_s: s of each simulated epoch; every further epoch lasts as long as the last of them.
+        epochs: number of epochs of the training.
+    """
+    simulated_epochs_s = epochs_s[:epochs]
+    num_repeated = epochs - len(simulated_epochs_s)
+    return staging_s + sum(simulated_epochs_s) + num_repeated * epochs_s[-1]
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a strategy takes of a machine beside time."""
+class MachineNeeds:
+    """Hosts, SSD bytes and file system that a strategy needs."""
 
-    hosts: int
-    ssd_nbytes: float  # that a host keeps on its SSD
-    # pfs_bytes_per_s, pfs_files_per_s: of the file system that samples are read from in every
-    # epoch; 0 where they are not
-    pfs_bytes_per_s: float = 0.0
-    pfs_files_per_s: float = 0.0
+    hosts: int  # number of hosts, spare ones included
+    ssd_nbytes: float  # bytes of samples that a host stores on its SSD
+    # rates of the file system that samples are read from in every epoch; 0 if they are not
+    pfs_bytes_per_s: float = 0.0  # read bandwidth
+    pfs_files_per_s: float = 0.0  # open rate
 
     def time_cost(self, prices: Prices, seconds: float) -> float:
-        """Of all hosts for ``seconds`` s."""
+        """Return the cost of all hosts for ``seconds`` s."""
         return seconds / HOUR * self.hosts * prices.get(HOST_HOUR, 0.0)
 
     def storage_cost(self, prices: Prices) -> float:
-        """Of SSDs and file system, once."""
+        """Return the cost of SSDs and file system, paid once."""
         return (
             self.ssd_nbytes * self.hosts / TERA * prices.get("ssd-tb", 0.0)
             + self.pfs_bytes_per_s / GIGA * prices.get("pfs-gbs", 0.0)
@@ -54,5 +67,5 @@ class Needs:
         )
 
     def cost(self, prices: Prices, seconds: float) -> float:
-        """Of both."""
+        """Return the cost of the hosts for ``seconds`` s and of the storage."""
         return self.time_cost(prices, seconds) + self.storage_cost(prices)

@@ -1,4 +1,6 @@
-"""How many epochs each strategy needs to a target accuracy, from what was learned."""
+"""Accuracy curves of earlier trainings, and the epochs that each strategy needs to a target
+accuracy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from simshuffle.extensions.learning.time_to_accuracy.verb import TtaOptions
 from simshuffle.report.folders import meta_of
 from simshuffle.study import engine
 
-POINT = 0.01
+TARGET_MARGIN = 0.01
 """Below the best of global shuffle, as the first default target of ``simshuffle study tta``."""
 Setting = tuple[str, float | None]
 """Short name of a strategy, and Q: None under global shuffle, 0 under local shuffle."""
@@ -26,67 +28,92 @@ COLUMNS = "strategy (or setting), exchange_fraction, epoch and accuracy"
 
 @dataclass(frozen=True)
 class AccuracyCurve:
-    """One setting."""
+    """Accuracy of one setting after each epoch."""
 
     accuracy: Mapping[int, float]  # share of test samples, mean over seeds, by epoch
 
     @property
     def best(self) -> float:
-        """The highest."""
+        """Return the highest accuracy."""
         return max(self.accuracy.values())
 
     def epochs_to(self, target: float) -> int | None:
-        """The first epoch with that accuracy or more; None if there is none."""
-        return next((n for n in sorted(self.accuracy) if self.accuracy[n] >= target), None)
+        """Return the first epoch with an accuracy of at least ``target``; None if there is none."""
+        return next(
+            (epoch for epoch in sorted(self.accuracy) if self.accuracy[epoch] >= target), None
+        )
 
 
-def curves(path: Path) -> dict[Setting, AccuracyCurve]:
-    """The curves of a CSV file, or of a result folder of trainings or of times to accuracy. Raises
-    an InputError if there are none, or a row is none."""
+def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
+    """Read the accuracy curves, averaged over seeds, of a CSV file or a result folder.
+
+    Args:
+        path: a CSV file with columns strategy (or setting), exchange_fraction, epoch and
+            accuracy, or a result folder of trainings or of times to accuracy.
+
+    Raises:
+        InputError: there are no curves, or a row is not valid.
+    """
     if path.is_dir():
-        rows = _of_folder(path)
+        rows = _read_folder(path)
     elif path.is_file():
-        rows = _of_file(path)
+        rows = _read_csv(path)
     else:
         remedy = "Give a CSV file, or a result folder of simshuffle train or tta."
         refuse("--target-accuracy", "no such file or folder", str(path), remedy, "command line")
-    found: dict[Setting, dict[int, list[float]]] = {}
+    accuracies: dict[Setting, dict[int, list[float]]] = {}
     for setting, epoch, accuracy in rows:
-        found.setdefault(setting, {}).setdefault(epoch, []).append(accuracy)
-    if not found:
+        accuracies.setdefault(setting, {}).setdefault(epoch, []).append(accuracy)
+    if not accuracies:
         refuse("", f"must have rows of {COLUMNS}", "none", "Add some.", str(path))
     return {
-        setting: AccuracyCurve({epoch: sum(of) / len(of) for epoch, of in by_epoch.items()})
-        for setting, by_epoch in found.items()
+        setting: AccuracyCurve(
+            {epoch: sum(values) / len(values) for epoch, values in by_epoch.items()}
+        )
+        for setting, by_epoch in accuracies.items()
     }
 
 
-def default_target(known: Mapping[Setting, AccuracyCurve], source: str) -> float:
-    """The best accuracy of global shuffle less one point; an InputError without global shuffle."""
-    whole = known.get(("global", None))
-    if whole is None:
+def default_target(curves_by_setting: Mapping[Setting, AccuracyCurve], source: str) -> float:
+    """Return the best accuracy of global shuffle less one point.
+
+    Raises:
+        InputError: there is no curve of global shuffle.
+    """
+    global_curve = curves_by_setting.get(("global", None))
+    if global_curve is None:
         rule = "must be given where the curves have no global shuffle"
         refuse("--target", rule, "none", "For example --target 0.75.", source)
-    return whole.best - POINT
+    return global_curve.best - TARGET_MARGIN
 
 
-def _of_folder(folder: Path) -> Iterable[tuple[Setting, int, float]]:
+def _read_folder(folder: Path) -> Iterable[tuple[Setting, int, float]]:
+    """Yield setting, epoch and accuracy of each row of a result folder."""
     if meta_of(folder).get("kind") == TTA.kind:
         table = engine.read(TTA, folder).tables["curves"]
     else:
         table = read_study(folder, TtaOptions(study=folder, scenario="")).curves
     for row in table.to_dict("records"):
-        yield setting_of(str(row["setting"]), None), int(row["epoch"]), float(row["accuracy"])
+        yield (
+            parse_setting_name(str(row["setting"]), None),
+            int(row["epoch"]),
+            float(row["accuracy"]),
+        )
 
 
-def _of_file(path: Path) -> Iterable[tuple[Setting, int, float]]:
+def _read_csv(path: Path) -> Iterable[tuple[Setting, int, float]]:
+    """Yield setting, epoch and accuracy of each row of a CSV file.
+
+    Raises:
+        InputError: the file cannot be read, or a row is not valid.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = str(error).partition("\n")[0]
-        refuse("", "cannot be read", why, "Give a CSV file.", str(path))
-    for number, row in enumerate(rows, 2):
+        reason = str(error).partition("\n")[0]
+        refuse("", "cannot be read", reason, "Give a CSV file.", str(path))
+    for line, row in enumerate(rows, 2):
         try:
             name = row.get("strategy") or row["setting"]
             epoch, accuracy = int(row["epoch"]), float(row["accuracy"])
@@ -94,22 +121,24 @@ def _of_file(path: Path) -> Iterable[tuple[Setting, int, float]]:
             if not (name and epoch >= 1 and 0 <= accuracy <= 1):
                 raise ValueError(name)
         except (KeyError, TypeError, ValueError):
-            given = ", ".join(f"{key}={value}" for key, value in row.items())
+            row_words = ", ".join(f"{key}={value}" for key, value in row.items())
             remedy = "Epochs count from 1; accuracy is a share from 0 to 1."
-            refuse(f"line {number}", f"must have {COLUMNS}", given, remedy, str(path))
-        yield setting_of(name, fraction), epoch, accuracy
+            refuse(f"line {line}", f"must have {COLUMNS}", row_words, remedy, str(path))
+        yield parse_setting_name(name, fraction), epoch, accuracy
 
 
 _SETTING = re.compile(r"^(.*?)(?:[ -](\d[\d.]*))?$")
 
 
-def setting_of(name: str, fraction: float | None) -> Setting:
-    """The setting of a name such as 'partial', 'partial-0.1', 'IS-Pair 0.1' or 'global (PFS)'."""
-    found = _SETTING.match(name.partition("(")[0].strip())
-    strategy, written = (found[1], found[2]) if found else (name, None)
+def parse_setting_name(name: str, fraction: float | None) -> Setting:
+    """Parse the setting of a name such as 'partial', 'partial-0.1', 'IS-Pair 0.1' or 'global
+    (PFS)'.
+    """
+    match = _SETTING.match(name.partition("(")[0].strip())
+    strategy, fraction_text = (match[1], match[2]) if match else (name, None)
     strategy = strategy.removesuffix("_shuffle")
-    if fraction is None and written:
-        fraction = float(written)
+    if fraction is None and fraction_text:
+        fraction = float(fraction_text)
     if strategy == "global":
         return strategy, None
     if strategy == "local":
@@ -117,8 +146,12 @@ def setting_of(name: str, fraction: float | None) -> Setting:
     return strategy, None if fraction is None or math.isnan(fraction) else fraction
 
 
-def plain(known: Mapping[Setting, AccuracyCurve], target: float) -> list[dict[str, Any]]:
-    """What is kept of curves: for every setting the epochs to ``target``, and its best."""
+def summarise_curves(
+    curves_by_setting: Mapping[Setting, AccuracyCurve], target: float
+) -> list[dict[str, Any]]:
+    """Return the facts that a plan stores of curves: for each setting its epochs to ``target``,
+    and its best accuracy.
+    """
     return [
         {
             "strategy": strategy,
@@ -126,5 +159,5 @@ def plain(known: Mapping[Setting, AccuracyCurve], target: float) -> list[dict[st
             "epochs": curve.epochs_to(target),
             "best": curve.best,
         }
-        for (strategy, fraction), curve in known.items()
+        for (strategy, fraction), curve in curves_by_setting.items()
     ]

@@ -20,71 +20,87 @@ PIECES = {
 }
 BUDGET = Look("budget", "#AA3377", dash=(0, (4, 1.5)))
 NOT_SIMULATED = "not simulated"
-ROOM = 1.32  # of the axis, for texts beside the bars
+AXIS_FACTOR = 1.32  # length of the axis over the longest bar, for texts beside the bars
 
 
 def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
-    """A bar of the cost of each strategy, the cheapest on top, from the table `strategies` and
-    ``meta.json``; of those that cannot be had it is said why."""
+    """Draw a bar of the cost of each strategy, the cheapest on top, from table `strategies` and
+    ``meta.json``.
+
+    A strategy that has no cost is labelled with the reason.
+    """
     table = table.sort_values("cost", kind="stable", na_position="last").reset_index(drop=True)
     pieces = stacked_bars(parts_of_cost(table.dropna(subset="cost")))
     pieces = pieces[pieces["size"] > 0]
-    known = table["cost"].dropna()
-    most = float(known.max()) if len(known) else 1.0
+    costs = table["cost"].dropna()
+    max_cost = float(costs.max()) if len(costs) else 1.0
     budget = meta["asked"]["budget"]
-    shown = budget is not None and 0 < budget <= ROOM * most
-    said = pd.DataFrame(
+    is_budget_shown = budget is not None and 0 < budget <= AXIS_FACTOR * max_cost
+    labels = pd.DataFrame(
         {
             "x": table["cost"].fillna(0.0),
-            "y": [float(at) for at in range(len(table))],
-            "text": [_beside(row) for row in table.to_dict("records")],
+            "y": [float(row_index) for row_index in range(len(table))],
+            "text": [_bar_label(row) for row in table.to_dict("records")],
         }
     )
     marks = [Mark("bar", pieces, thick=0.6)]
-    if shown:
+    if is_budget_shown:
         marks.append(rule(BUDGET, x=float(budget)))
     marks.append(
-        Mark("text", said, look=Look(colour="#000000"), aside=(3, 0), small=True, backed=shown)
+        Mark(
+            "text",
+            labels,
+            look=Look(colour="#000000"),
+            aside=(3, 0),
+            small=True,
+            backed=is_budget_shown,
+        )
     )
     prices = meta["asked"]["prices"]
     priced = prices != {"host-hour": 1.0}
     title = "cost of the training" if priced else "host-hours of the training"
     names = [f"{row['strategy']}{' *' * row['chosen']}" for row in table.to_dict("records")]
-    used = set(pieces["look"])
+    used_looks = set(pieces["look"])
     return Chart(
-        [Panel(marks, Axis(title, low=0.0, high=ROOM * most, max_ticks=5), in_rows(names))],
+        [
+            Panel(
+                marks,
+                Axis(title, low=0.0, high=AXIS_FACTOR * max_cost, max_ticks=5),
+                in_rows(names),
+            )
+        ],
         0.62 + 0.24 * len(table),
-        {name: look for name, look in PIECES.items() if name in used},
+        {name: look for name, look in PIECES.items() if name in used_looks},
         "What each strategy costs, and of what; * is chosen.",
     )
 
 
 def parts_of_cost(strategies: pd.DataFrame) -> pd.DataFrame:
-    """Return what each strategy costs, a column for each of `PIECES`."""
+    """Return the cost of each strategy divided into a column for each of `PIECES`."""
     share_staged = (strategies["staging_s"] / (3600.0 * strategies["hours"])).clip(upper=1.0)
     time_cost = strategies["time_cost"]
-    io, exchange = strategies["io_share"], strategies["exchange_share"]
-    training = time_cost * (1.0 - share_staged)
+    io_share = strategies["io_share"]
+    exchange_share = strategies["exchange_share"]
+    epochs_cost = time_cost * (1.0 - share_staged)
     return pd.DataFrame(
         {
-            "I/O": training * io,
-            "exchange": training * exchange,
-            "other": training * (1.0 - io - exchange).clip(lower=0.0),
+            "I/O": epochs_cost * io_share,
+            "exchange": epochs_cost * exchange_share,
+            "other": epochs_cost * (1.0 - io_share - exchange_share).clip(lower=0.0),
             "staging": time_cost * share_staged,
             "storage": strategies["storage_cost"],
         }
     )
 
 
-def _beside(row: Mapping[Any, Any]) -> str:
-    """The cost in numbers, or why there is none."""
+def _bar_label(row: Mapping[Any, Any]) -> str:
+    """Return the label of a bar: its cost, or the reason why there is none."""
     if not pd.isna(row["cost"]):
         return f"{row['cost']:,.4g}"
     if not row["fits"]:
-        kept, room = (
-            readable(row[name], Dimension.NBYTES, 2) for name in ("kept_nbytes", "capacity_nbytes")
-        )
-        return f"keeps {kept} a host, which has {room}"
+        kept_text = readable(row["kept_nbytes"], Dimension.NBYTES, 2)
+        capacity_text = readable(row["capacity_nbytes"], Dimension.NBYTES, 2)
+        return f"keeps {kept_text} a host, which has {capacity_text}"
     if row["why"].startswith(NOT_SIMULATED):
         return NOT_SIMULATED
     return "cannot be simulated" if row["why"] else "does not reach the target"

@@ -1,77 +1,95 @@
-"""What closed forms answer, before anything is simulated."""
+"""First answer of a plan, by closed forms, before anything is simulated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simshuffle.extensions.planning.asked import Candidate, PlanRequest
-from simshuffle.extensions.planning.costs import HOUR, cheapest
+from simshuffle.extensions.planning.asked import PlanRequest
+from simshuffle.extensions.planning.candidates import Candidate
+from simshuffle.extensions.planning.costs import HOUR, cheapest_strategy
 from simshuffle.job.plan.bounds import Bounds, bounds
 from simshuffle.job.plan.holding import staging_seconds
 
-MOST_OTHERS = 3  # strategies that are said beside the first
-NONE = 0.005  # share of a cost that is no difference in words
+MAX_OTHERS = 3  # strategies that are said beside the first
+NEGLIGIBLE = 0.005  # share of a cost that is no difference in words
 
 
 @dataclass(frozen=True)
 class ClosedFormTraining:
-    """A training by closed forms, which say the least that it takes."""
+    """A training by closed forms, which are lower bounds of its time and cost."""
 
-    candidate: Candidate
-    bounded: Bounds
-    hours: float
-    cost: float
+    candidate: Candidate  # the strategy
+    bounds: Bounds  # lower bounds of a warm epoch
+    hours: float  # hours of the training, at least
+    cost: float  # cost of the training, at least
 
 
-def answer(asked: PlanRequest) -> Iterator[str]:
-    """Yield the cheapest strategy and the others, each with the least that it costs."""
-    estimates = {each.name: _estimate(asked, each) for each in asked.fitting if each.epochs}
+def closed_form_answer(request: PlanRequest) -> Iterator[str]:
+    """Yield the sentence of the cheapest strategy and those of others, with lower bounds of their
+    cost.
+    """
+    estimates = {
+        candidate.name: _estimate(request, candidate)
+        for candidate in request.feasible_candidates
+        if candidate.epochs
+    }
     costs = {name: estimate.cost for name, estimate in estimates.items()}
-    most = float("inf") if asked.budget is None else asked.budget
-    within = {name: cost for name, cost in costs.items() if cost <= most}
-    mixing = {each.name: each.mixing for each in asked.candidates}
-    best = cheapest(within, mixing, asked.close)
+    max_cost = float("inf") if request.budget is None else request.budget
+    affordable_costs = {name: cost for name, cost in costs.items() if cost <= max_cost}
+    mixing = {candidate.name: candidate.mixing for candidate in request.candidates}
+    best = cheapest_strategy(affordable_costs, mixing, request.tie_share)
     if not best:
-        least = min(costs, key=lambda name: costs[name])
-        yield f"Nothing meets the budget: {least} costs {_amount(asked, costs[least])} at least."
+        cheapest_name = min(costs, key=lambda name: costs[name])
+        min_cost = _format_cost(request, costs[cheapest_name])
+        yield f"Nothing meets the budget: {cheapest_name} costs {min_cost} at least."
         return
-    chosen = estimates[best]
+
+    chosen_estimate = estimates[best]
+    epoch_bounds = chosen_estimate.bounds
     yield (
-        f"Train with {best}: {chosen.hours:,.3g} h on {asked.base.hosts:,} hosts at least,"
-        f" {_amount(asked, chosen.cost)} ({chosen.candidate.epochs} epochs of"
-        f" {chosen.bounded.epoch:,.3g} s, which {chosen.bounded.bottleneck} bounds)."
+        f"Train with {best}: {chosen_estimate.hours:,.3g} h on {request.base.hosts:,} hosts at"
+        f" least, {_format_cost(request, chosen_estimate.cost)}"
+        f" ({chosen_estimate.candidate.epochs} epochs of {epoch_bounds.epoch:,.3g} s, which"
+        f" {epoch_bounds.bottleneck} bounds)."
     )
-    others = sorted((name for name in costs if name != best), key=lambda name: costs[name])
-    for name in others[:MOST_OTHERS]:
-        yield _beside(estimates[name], chosen)
-    if len(others) > MOST_OTHERS:
-        yield _beside(estimates[others[-1]], chosen)
+
+    other_names = sorted((name for name in costs if name != best), key=lambda name: costs[name])
+    for name in other_names[:MAX_OTHERS]:
+        yield _compare_estimates(estimates[name], chosen_estimate)
+    if len(other_names) > MAX_OTHERS:
+        yield _compare_estimates(estimates[other_names[-1]], chosen_estimate)
 
 
-def _estimate(asked: PlanRequest, candidate: Candidate) -> ClosedFormTraining:
+def _estimate(request: PlanRequest, candidate: Candidate) -> ClosedFormTraining:
+    """Return lower bounds of a candidate's training and its cost, without spare hosts."""
     assert candidate.scenario is not None  # noqa: S101 - it fits
     assert candidate.epochs is not None  # noqa: S101 - it reaches the target
-    bounded = bounds(candidate.scenario)
-    seconds = staging_seconds(candidate.scenario) + candidate.epochs * bounded.epoch
-    cost = asked.needs(candidate, 0).cost(asked.prices, seconds)
-    return ClosedFormTraining(candidate, bounded, seconds / HOUR, cost)
+    epoch_bounds = bounds(candidate.scenario)
+    seconds = staging_seconds(candidate.scenario) + candidate.epochs * epoch_bounds.epoch
+    cost = request.machine_needs(candidate, 0).cost(request.prices, seconds)
+    return ClosedFormTraining(candidate, epoch_bounds, seconds / HOUR, cost)
 
 
-def _beside(other: ClosedFormTraining, chosen: ClosedFormTraining) -> str:
-    more = other.cost / chosen.cost - 1.0 if chosen.cost else 0.0
-    if more >= 1.0:
-        costs = f"{more + 1:.2g} times as much"
-    elif abs(more) < NONE:
+def _compare_estimates(
+    other_estimate: ClosedFormTraining, chosen_estimate: ClosedFormTraining
+) -> str:
+    """Return the sentence that compares the cost of another strategy with the chosen one."""
+    extra_cost = other_estimate.cost / chosen_estimate.cost - 1.0 if chosen_estimate.cost else 0.0
+    if extra_cost >= 1.0:
+        costs = f"{extra_cost + 1:.2g} times as much"
+    elif abs(extra_cost) < NEGLIGIBLE:
         costs = "as much"
     else:
-        costs = f"{100 * abs(more):.2g} % {'more' if more > 0 else 'less'}"
+        costs = f"{100 * abs(extra_cost):.2g} % {'more' if extra_cost > 0 else 'less'}"
     return (
-        f"{other.candidate.name} costs {costs}: epochs of {other.bounded.epoch:,.3g} s at least,"
-        f" which {other.bounded.bottleneck} bounds."
+        f"{other_estimate.candidate.name} costs {costs}: epochs of"
+        f" {other_estimate.bounds.epoch:,.3g} s at least, which"
+        f" {other_estimate.bounds.bottleneck} bounds."
     )
 
 
-def _amount(asked: PlanRequest, cost: float) -> str:
-    priced = asked.prices != {"host-hour": 1.0}
-    return f"a cost of {cost:,.4g}" if priced else f"{cost:,.4g} host-hours"
+def _format_cost(request: PlanRequest, cost: float) -> str:
+    """Format a cost, in host-hours where nothing else has a price."""
+    has_prices = request.prices != {"host-hour": 1.0}
+    return f"a cost of {cost:,.4g}" if has_prices else f"{cost:,.4g} host-hours"

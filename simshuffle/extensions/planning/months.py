@@ -1,5 +1,8 @@
-"""How often to save, what share of the time is useful then, and how many spare hosts there must be:
-from months of failures that are drawn, as ``simshuffle month`` draws them."""
+"""Period of checkpoints, useful share of the time, and spare hosts of a strategy, from drawn
+months of failures.
+
+The months are those that ``simshuffle month`` draws.
+"""
 
 from __future__ import annotations
 
@@ -15,81 +18,91 @@ from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import from_dict
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 
-WAITING = 0.01
-"""Share of the time that a job waits for hosts, at most."""
+MAX_WAITING = 0.01
+"""Largest share of the time that a job may wait for hosts."""
 DAYS, SEEDS = 30.0, 20
-"""Of the months that are drawn, as of ``simshuffle month``."""
-_PLACE = CATEGORIES.index("waiting")
+"""Days of a month, and number of months that are drawn: the defaults of ``simshuffle month``."""
+_WAITING_INDEX = CATEGORIES.index("waiting")
 
 
 @dataclass(frozen=True)
 class MonthsCell(PlainCell):
-    """The months of a strategy, on a scenario with failures and checkpoints."""
+    """Cell that draws the months of a strategy, on a scenario with failures and checkpoints."""
 
-    document: Mapping[str, Any]  # the scenario with the strategy
+    document: Mapping[str, Any]  # scenario with the strategy
     epoch: Mapping[str, Any]  # as of `simshuffle.extensions.planning.month.epoch.EpochCell`
-    name: str  # of the strategy
+    name: str  # name of the strategy
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """Return what decides the outcome: the scenario and its epoch."""
         return [identity_of(self.document), dict(self.epoch)]
 
     @property
     def label(self) -> str:
-        """As for `Cell`."""
+        """Return the name of the cell for people."""
         return f"months of {self.name}"
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: period_s, goodput, spares, waiting (share of the time) and hosts_free;
-        spares is None if those that the machine has are not enough."""
+        """Search the spare hosts and the period, and return ``period_s``, ``goodput``, ``spares``,
+        ``waiting`` (share of the time) and ``hosts_free``.
+
+        ``spares`` is None if the hosts that the machine has are not enough.
+        """
         scenario = from_dict(self.document, self.name)
         month = Month(scenario, self.epoch)
-        free = scenario.cluster.num_hosts - scenario.hosts
-        known: dict[int, float] = {}
+        free_hosts = scenario.cluster.num_hosts - scenario.hosts
+        waiting_by_spares: dict[int, float] = {}
 
-        def waiting(spares: int) -> float:
-            if spares not in known:
+        def waiting_share_of(spares: int) -> float:
+            if spares not in waiting_by_spares:
                 month.restarts = replace(month.restarts, spares=spares, policy="spare")
-                courses = month.courses(SEEDS, DAYS * DAY, lambda _: None)
+                courses = month.draw_courses(SEEDS, DAYS * DAY, lambda _: None)
                 saves = month.saves(month.period)
-                waited = sum(float(time_by_category(of, saves)[:, _PLACE].sum()) for of in courses)
-                known[spares] = waited / (SEEDS * DAYS * DAY)
-                tell(min(0.9, len(known) / 20))
-            return known[spares]
+                waiting_seconds = sum(
+                    float(time_by_category(course, saves)[:, _WAITING_INDEX].sum())
+                    for course in courses
+                )
+                waiting_by_spares[spares] = waiting_seconds / (SEEDS * DAYS * DAY)
+                tell(min(0.9, len(waiting_by_spares) / 20))
+            return waiting_by_spares[spares]
 
-        spares = fewest(lambda count: waiting(count) <= WAITING, free)
-        used = free if spares is None else spares
-        waited = waiting(used)
-        month.restarts = replace(month.restarts, spares=used, policy="spare")
-        stall = month.saves(1e3 * month.period).stall_s
-        month.period = daly(stall, month.between) if stall > 0 else month.period
-        courses = month.courses(SEEDS, DAYS * DAY, lambda _: None)
+        spares = find_fewest(lambda count: waiting_share_of(count) <= MAX_WAITING, free_hosts)
+        used_spares = free_hosts if spares is None else spares
+        waiting_share = waiting_share_of(used_spares)
+        month.restarts = replace(month.restarts, spares=used_spares, policy="spare")
+        stall_seconds = month.saves(1e3 * month.period).stall_s
+        month.period = (
+            daly(stall_seconds, month.seconds_between_faults) if stall_seconds > 0 else month.period
+        )
+        courses = month.draw_courses(SEEDS, DAYS * DAY, lambda _: None)
         saves = month.saves(month.period)
-        rows = [month.row(seed, of, saves) for seed, of in enumerate(courses)]
+        rows = [month.seed_row(seed, course, saves) for seed, course in enumerate(courses)]
         return Outcome(
             {
                 "period_s": month.period,
                 "goodput": sum(row["goodput"] for row in rows) / SEEDS,
                 "spares": spares,
-                "waiting": waited,
-                "hosts_free": free,
+                "waiting": waiting_share,
+                "hosts_free": free_hosts,
             }
         )
 
 
-def fewest(enough: Any, most: int) -> int | None:
-    """The smallest whole number from 0 to ``most`` that is ``enough``, as all larger ones are; None
-    if there is none. By doubling, then by bisection."""
-    if enough(0):
+def find_fewest(is_enough: Any, limit: int) -> int | None:
+    """Return the smallest whole number from 0 to ``limit`` that is enough; None if there is none.
+
+    The search doubles, then bisects: every number above an enough one is enough, too.
+    """
+    if is_enough(0):
         return 0
     low, high = 0, 1
-    while high < most and not enough(high):
+    while high < limit and not is_enough(high):
         low, high = high, 2 * high
-    high = min(high, most)
-    if high < 1 or not enough(high):
+    high = min(high, limit)
+    if high < 1 or not is_enough(high):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high

@@ -1,4 +1,4 @@
-"""What has a price, and how long a training is of which nothing else is known."""
+"""The things that have a price, and the usual limits of a plan."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ PRICES = {
 the training."""
 IO_SHARE = 0.05
 """Share of an epoch that I/O may take of the smallest file system, where nothing says another."""
-CLOSE_AT_ONCE = 1.03
+JOINT_PRECISION = 1.03
 """The smallest open rate and bandwidth at once are known to 3 % without ``--exact``: a run near
 them simulates every iteration of an epoch."""

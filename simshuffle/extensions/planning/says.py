@@ -1,4 +1,4 @@
-"""What ``meta.json`` of a plan holds for figure and texts."""
+"""Facts of a plan in ``meta.json``, for its figure and its texts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing_extensions import TypedDict
 Amount = Annotated[float, Field(ge=0, le=1e100)]
 
 
-class Known(TypedDict):
-    """What a curve says of a setting."""
+class LearnedSetting(TypedDict):
+    """Facts that an accuracy curve gives of a setting."""
 
     strategy: str
     exchange_fraction: float | None
@@ -20,7 +20,7 @@ class Known(TypedDict):
 
 
 class PlanQuestion(TypedDict):
-    """What was asked: how runs are repeated, which strategies, and by which prices."""
+    """The request of a plan in plain values: command of its runs, strategies, prices and limits."""
 
     command: str
     whole: str
@@ -29,7 +29,7 @@ class PlanQuestion(TypedDict):
     budget: Amount | None
     io_share: float
     target: float | None
-    learned: list[Known]
+    learned: list[LearnedSetting]
     epochs: int
     exact: NotRequired[bool]
     units: NotRequired[dict[str, str]]
@@ -45,8 +45,11 @@ class Hidden(TypedDict):
 
 
 class FileSystem(TypedDict):
-    """The share that I/O takes of the smallest file system, and its files/s and bytes/s where the
-    other never binds; None where no file system does."""
+    """The share of I/O with the smallest file system, and its files/s and bytes/s where the other
+    never binds.
+
+    ``alone`` is None where no file system is enough.
+    """
 
     io: float
     alone: list[float] | None
@@ -63,7 +66,7 @@ class DoubtfulTurn(TypedDict):
 
 
 class PlanFindings(TypedDict):
-    """What was found beside the tables."""
+    """Facts that a plan found beside its tables."""
 
     scenario: str
     ranks: int
@@ -83,7 +86,7 @@ class PlanFindings(TypedDict):
 
 
 class PlanFacts(TypedDict):
-    """All of it."""
+    """The facts from which the texts of a plan are built: its request and its findings."""
 
     asked: PlanQuestion
     plan: PlanFindings

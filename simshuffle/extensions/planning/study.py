@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle plan``: its tables and what it says of itself."""
+"""The study behind ``simshuffle plan``: its stages, tables, facts and texts."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 
 from simshuffle.errors import Problem
 from simshuffle.extensions.planning import text
-from simshuffle.extensions.planning.asked import Candidate, PlanRequest
-from simshuffle.extensions.planning.cells import EXCHANGE, IO, file_system, shares
-from simshuffle.extensions.planning.commands import with_settings
-from simshuffle.extensions.planning.costs import HOUR, cheapest
+from simshuffle.extensions.planning.asked import PlanRequest
+from simshuffle.extensions.planning.candidates import Candidate
+from simshuffle.extensions.planning.cells import EXCHANGE, IO, epoch_shares, file_system_settings
+from simshuffle.extensions.planning.commands import add_settings
+from simshuffle.extensions.planning.costs import HOUR, cheapest_strategy
 from simshuffle.extensions.planning.figures import plan_chart
-from simshuffle.extensions.planning.flips import CHANGES
-from simshuffle.extensions.planning.precision import COARSE, MOST_SECONDS, TOLERANCE
+from simshuffle.extensions.planning.flips import SEARCH_TITLE
+from simshuffle.extensions.planning.precision import COARSE_TOLERANCE, MAX_SECONDS, TOLERANCE
 from simshuffle.extensions.planning.says import PlanFacts
 from simshuffle.extensions.planning.stages import (
-    HIDDEN,
-    epochs_of,
+    HIDDEN_EXCHANGE,
+    epoch_columns,
+    failing_training_seconds,
     late_cells,
-    month_of,
+    month_values,
     partial_scenario,
     run_cells,
     search_cells,
-    spares_in,
-    training_seconds_of,
+    spares_of_month,
 )
 from simshuffle.extensions.planning.tables import PROBES, STORED, STRATEGIES, TURNS
 from simshuffle.job.plan.bounds import bounds
@@ -36,109 +37,117 @@ from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
 
 
-def _collect(asked: PlanRequest, outcomes: Outcomes) -> Tables:
-    rows = [_row(asked, of, outcomes) for of in asked.candidates]
-    most = math.inf if asked.budget is None else asked.budget
+def _collect(request: PlanRequest, outcomes: Outcomes) -> Tables:
+    rows = [_strategy_row(request, candidate, outcomes) for candidate in request.candidates]
+    max_cost = math.inf if request.budget is None else request.budget
     costs = {row["strategy"]: row["cost"] for row in rows if row["cost"] is not None}
-    able = {name: cost for name, cost in costs.items() if cost <= most}
-    best = cheapest(able, {of.name: of.mixing for of in asked.candidates}, asked.close)
+    affordable_costs = {name: cost for name, cost in costs.items() if cost <= max_cost}
+    mixing = {candidate.name: candidate.mixing for candidate in request.candidates}
+    chosen_name = cheapest_strategy(affordable_costs, mixing, request.tie_share)
     for row in rows:
-        row["chosen"] = row["strategy"] == best
+        row["chosen"] = row["strategy"] == chosen_name
     return {
         "strategies": STRATEGIES.framed(rows).astype({"epochs": float, "spares": float}),
-        "probes": PROBES.framed([*_probes(asked, outcomes)]),
-        "turns": TURNS.framed([*_turns(asked, outcomes)]),
+        "probes": PROBES.framed([*_probe_rows(request, outcomes)]),
+        "turns": TURNS.framed([*_turn_rows(request, outcomes)]),
     }
 
 
-def _row(asked: PlanRequest, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
-    """The row of a strategy."""
+def _strategy_row(request: PlanRequest, candidate: Candidate, outcomes: Outcomes) -> dict[str, Any]:
+    """Return the row of a strategy in table ``strategies``."""
+    is_text = isinstance(candidate.exchange, str)
     row: dict[str, Any] = {
-        "strategy": of.name,
-        "exchange": of.exchange if isinstance(of.exchange, str) else of.record.kind,
-        "exchange_fraction": of.record.fraction,
-        "kept_nbytes": of.kept_nbytes,
-        "capacity_nbytes": asked.capacity,
-        "fits": of.kept_nbytes <= asked.capacity,
-        "why": of.why,
-        "epochs": of.epochs,
-        "accuracy": of.best,
+        "strategy": candidate.name,
+        "exchange": candidate.exchange if is_text else candidate.strategy.kind,
+        "exchange_fraction": candidate.strategy.fraction,
+        "kept_nbytes": candidate.kept_nbytes,
+        "capacity_nbytes": request.host_capacity,
+        "fits": candidate.kept_nbytes <= request.host_capacity,
+        "why": candidate.obstacle,
+        "epochs": candidate.epochs,
+        "accuracy": candidate.best_accuracy,
         "cost": None,
         "month": "",
-        "command": with_settings(
-            asked.command, {"workload.exchange": of.exchange, **asked.values_of_run(of.name)}
+        "command": add_settings(
+            request.command,
+            {"workload.exchange": candidate.exchange, **request.settings_of_run(candidate.name)},
         ),
     }
-    if of.scenario is None:
+    if candidate.scenario is None:
         return row
-    if of.name not in asked.runs:
-        least = bounds(of.scenario).epoch
-        why = f"not simulated: an epoch takes {least:,.3g} s at least; --exact simulates it"
-        return {**row, "why": why}
-    epochs = epochs_of(of, outcomes)
-    of_label = shares(outcomes[of.name].values["breakdown"], epochs["epoch"][-1])
+    if candidate.name not in request.run_scenarios:
+        bounded_seconds = bounds(candidate.scenario).epoch
+        reason = (
+            f"not simulated: an epoch takes {bounded_seconds:,.3g} s at least; --exact simulates it"
+        )
+        return {**row, "why": reason}
+    epochs = epoch_columns(candidate, outcomes)
+    share_by_label = epoch_shares(outcomes[candidate.name].values["breakdown"], epochs["epoch"][-1])
     row |= {
         "epoch_s": epochs["epoch_s"][-1],
-        "io_share": of_label.get(IO, 0.0),
-        "exchange_share": of_label.get(EXCHANGE, 0.0),
+        "io_share": share_by_label.get(IO, 0.0),
+        "exchange_share": share_by_label.get(EXCHANGE, 0.0),
         "staging_s": sum(epochs["staging_s"]),
     }
-    searched = outcomes.get(f"file system of {of.name}")
-    if searched is not None:
-        row |= {name: searched.values[name] for name in ("files_per_s", "bytes_per_s")}
-    month = month_of(of, outcomes)
+    search = outcomes.get(f"file system of {candidate.name}")
+    if search is not None:
+        row |= {name: search.values[name] for name in ("files_per_s", "bytes_per_s")}
+    month = month_values(candidate, outcomes)
     row |= {name: month.get(name) for name in ("period_s", "goodput", "spares")}
     if month:
-        values = {
-            "workload.exchange": of.exchange,
+        settings = {
+            "workload.exchange": candidate.exchange,
             "recovery.policy": "spare",
-            "recovery.spares": spares_in(month),
+            "recovery.spares": spares_of_month(month),
         }
-        followed = with_settings(f"simshuffle month {asked.whole_words}", values)
-        row["month"] = f"{followed} --period {month['period_s']:.6g}s"
-    if of.epochs is not None:
-        seconds = training_seconds_of(of, outcomes)
-        needs = asked.needs(of, spares_in(month))
+        command = add_settings(f"simshuffle month {request.scenario_words}", settings)
+        row["month"] = f"{command} --period {month['period_s']:.6g}s"
+    if candidate.epochs is not None:
+        seconds = failing_training_seconds(candidate, outcomes)
+        machine_needs = request.machine_needs(candidate, spares_of_month(month))
         row |= {
             "hours": seconds / HOUR,
-            "time_cost": needs.time_cost(asked.prices, seconds),
-            "storage_cost": needs.storage_cost(asked.prices),
-            "cost": needs.cost(asked.prices, seconds),
+            "time_cost": machine_needs.time_cost(request.prices, seconds),
+            "storage_cost": machine_needs.storage_cost(request.prices),
+            "cost": machine_needs.cost(request.prices, seconds),
         }
     return row
 
 
-def _probes(asked: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    """All that the searches simulated."""
-    for of in asked.fitting:
-        searched = outcomes.get(f"file system of {of.name}")
-        for point in searched.values["points"] if searched else ():
-            at = point["files_per_s"], point["bytes_per_s"]
-            values = {"workload.exchange": of.exchange, **file_system(*at)}
-            if not asked.exact and asked.base.time_tolerance < COARSE:
-                values[TOLERANCE] = COARSE
+def _probe_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table ``probes``: everything that the searches simulated."""
+    for candidate in request.feasible_candidates:
+        search = outcomes.get(f"file system of {candidate.name}")
+        for point in search.values["points"] if search else ():
+            rates = point["files_per_s"], point["bytes_per_s"]
+            settings = {"workload.exchange": candidate.exchange, **file_system_settings(*rates)}
+            if not request.exact and request.base.time_tolerance < COARSE_TOLERANCE:
+                settings[TOLERANCE] = COARSE_TOLERANCE
             yield {
                 "question": "file system",
-                "strategy": of.name,
-                "files_per_s": at[0],
-                "bytes_per_s": at[1],
+                "strategy": candidate.name,
+                "files_per_s": rates[0],
+                "bytes_per_s": rates[1],
                 "epoch_s": point[WHOLE],
                 "io_share": point["io"],
-                "command": with_settings(asked.command, values),
+                "command": add_settings(request.command, settings),
             }
-    partial = partial_scenario(asked)
-    if partial is None or HIDDEN not in outcomes:
+    partial_run = partial_scenario(request)
+    if partial_run is None or HIDDEN_EXCHANGE not in outcomes:
         return
-    for point in outcomes[HIDDEN].values["points"]:
+    for point in outcomes[HIDDEN_EXCHANGE].values["points"]:
         if not point["removed"]:
-            yield _hidden_probe(asked, partial, point)
+            yield _hidden_exchange_row(request, partial_run, point)
 
 
-def _hidden_probe(
-    asked: PlanRequest, partial: Scenario, point: Mapping[str, Any]
+def _hidden_exchange_row(
+    request: PlanRequest, partial: Scenario, point: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return the row of table ``probes`` for one simulated exchange of the search of the largest
+    hidden one.
+    """
     exchange = partial.workload.exchange.model_dump(mode="json", exclude_defaults=True)
-    values: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "epochs": partial.epochs,
         "workload.exchange": {**exchange, "exchange_fraction": point["exchange_fraction"]},
     }
@@ -148,30 +157,37 @@ def _hidden_probe(
         "exchange_fraction": point["exchange_fraction"],
         "epoch_s": point["epoch_s"],
         "added": point["added"],
-        "command": with_settings(asked.command, values),
+        "command": add_settings(request.command, settings),
     }
 
 
-def _flips_of(outcomes: Outcomes, kind: str) -> list[Mapping[str, Any]]:
-    """Return the rows of a kind, ``turns`` or ``doubtful``, of all inputs."""
-    flips = [outcome for name, outcome in outcomes.items() if name.startswith(CHANGES)]
+def _flip_rows(outcomes: Outcomes, kind: str) -> list[Mapping[str, Any]]:
+    """Return the rows of a kind, ``turns`` or ``doubtful``, of the searches of all inputs."""
+    flips = [outcome for name, outcome in outcomes.items() if name.startswith(SEARCH_TITLE)]
     return [row for outcome in flips for row in outcome.values[kind]]
 
 
-def _turns(asked: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    for row in _flips_of(outcomes, "turns"):
-        yield {**row, "command": with_settings(asked.plan_words, row["values"])}
+def _turn_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table ``turns``: turning points, each with the command that plans it."""
+    for row in _flip_rows(outcomes, "turns"):
+        yield {**row, "command": add_settings(request.plan_words, row["values"])}
 
 
-def _facts(asked: PlanRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
-    """What texts say beside tables."""
-    base, limit = asked.base, None
-    if HIDDEN in outcomes:
-        found = outcomes[HIDDEN].values["limit"]
-        limit = {name: found[name] for name in ("samples", "exchange_fraction", "bottleneck")}
-    per_host = base.cluster.ranks_per_host(base.world_size) / base.world_size
-    seconds = {of.name: epochs_of(of, outcomes)["epoch_s"][-1] for of in asked.simulated}
-    room = asked.capacity / (per_host * base.workload.dataset.nbytes) - 1.0
+def _collect_facts(request: PlanRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+    """Return the facts of `PlanFacts` that the texts need beside the tables."""
+    base = request.base
+    limit = None
+    if HIDDEN_EXCHANGE in outcomes:
+        search_limit = outcomes[HIDDEN_EXCHANGE].values["limit"]
+        limit = {
+            name: search_limit[name] for name in ("samples", "exchange_fraction", "bottleneck")
+        }
+    share_per_host = base.cluster.ranks_per_host(base.world_size) / base.world_size
+    epoch_seconds = {
+        candidate.name: epoch_columns(candidate, outcomes)["epoch_s"][-1]
+        for candidate in request.simulated_candidates
+    }
+    max_fraction = request.host_capacity / (share_per_host * base.workload.dataset.nbytes) - 1.0
     return {
         "plan": {
             "scenario": base.name,
@@ -179,91 +195,102 @@ def _facts(asked: PlanRequest, outcomes: Outcomes, tables: Tables) -> dict[str, 
             "hosts": base.hosts,
             "samples_of_rank": base.workload.dataset.num_samples / base.world_size,
             "tier": base.workload.staging.target,
-            "not_steady": warming_sentence(asked.runs, seconds),
+            "not_steady": warming_sentence(request.run_scenarios, epoch_seconds),
             "hidden": limit,
             "rows": {name: len(tables[name]) for name in ("probes", "turns")},
-            "lacking": _lacking(asked.whole),
+            "lacking": _list_absent_keys(request.scenario),
             "waiting": {
-                of.name: month_of(of, outcomes)["waiting"] for of in asked.simulated if asked.fails
+                candidate.name: month_values(candidate, outcomes)["waiting"]
+                for candidate in request.simulated_candidates
+                if request.has_failures
             },
             "doubtful": [
                 {name: row[name] for name in ("input", "shown", "factor", "after", "why")}
-                for row in _flips_of(outcomes, "doubtful")
+                for row in _flip_rows(outcomes, "doubtful")
             ],
             "coarse": {
-                of.name: asked.runs[of.name].time_tolerance
-                for of in asked.simulated
-                if asked.values_of_run(of.name)
+                candidate.name: request.run_scenarios[candidate.name].time_tolerance
+                for candidate in request.simulated_candidates
+                if request.settings_of_run(candidate.name)
             },
-            "not_searched": _not_searched(asked, outcomes),
-            "largest_fraction": min(max(room, -1.0), 1.0),
+            "not_searched": _unsearched_phrases(request, outcomes),
+            "largest_fraction": min(max(max_fraction, -1.0), 1.0),
             "io": {
-                of.name: {
-                    k: outcomes[f"file system of {of.name}"].values[k] for k in ("io", "alone")
+                candidate.name: {
+                    name: outcomes[f"file system of {candidate.name}"].values[name]
+                    for name in ("io", "alone")
                 }
-                for of in asked.fitting
-                if f"file system of {of.name}" in outcomes
+                for candidate in request.feasible_candidates
+                if f"file system of {candidate.name}" in outcomes
             },
         }
     }
 
 
-def _not_searched(asked: PlanRequest, outcomes: Outcomes) -> list[str]:
-    """Return what would have taken longer than a minute, and was not searched."""
-    pfs = [each for each in asked.fitting if each.record.tier == "pfs"]
-    lacking = [
-        f"{each.name}, of which an epoch takes {bounds(each.scenario).epoch:,.3g} s at least"
-        for each in asked.fitting
-        if each.scenario is not None and each.name not in asked.runs
+def _unsearched_phrases(request: PlanRequest, outcomes: Outcomes) -> list[str]:
+    """Return the searches and runs that would take longer than a minute, each as a phrase."""
+    pfs_candidates = [
+        candidate for candidate in request.feasible_candidates if candidate.strategy.tier == "pfs"
     ]
-    lacking += [
+    unsearched = [
+        f"{candidate.name}, of which an epoch takes {bounds(candidate.scenario).epoch:,.3g} s at"
+        " least"
+        for candidate in request.feasible_candidates
+        if candidate.scenario is not None and candidate.name not in request.run_scenarios
+    ]
+    unsearched += [
         f"the smallest file system of {candidate.name}"
-        for candidate in pfs
+        for candidate in pfs_candidates
         if f"file system of {candidate.name}" not in outcomes
     ]
-    if partial_scenario(asked) is not None and HIDDEN not in outcomes:
-        lacking.append("the largest Q that stays hidden")
-    return lacking
+    if partial_scenario(request) is not None and HIDDEN_EXCHANGE not in outcomes:
+        unsearched.append("the largest Q that stays hidden")
+    return unsearched
 
 
-def _lacking(scenario: Scenario) -> list[str]:
-    """Keys without which nothing is said of failures."""
-    there = {"failures": scenario.failures, "workload.checkpoint": scenario.workload.checkpoint}
-    return [key for key, value in there.items() if value is None]
+def _list_absent_keys(scenario: Scenario) -> list[str]:
+    """Return the keys without which a plan cannot account for failures."""
+    value_by_key = {
+        "failures": scenario.failures,
+        "workload.checkpoint": scenario.workload.checkpoint,
+    }
+    return [key for key, value in value_by_key.items() if value is None]
 
 
-def _faults(result: Result) -> Iterator[Problem]:
+def _find_faults(result: Result) -> Iterator[Problem]:
+    """Yield the faults of a stored result: rows that are missing, or strategies without room and
+    reason.
+    """
     table = result.tables["strategies"]
-    alone = int(table["chosen"].sum()) <= 1 and len(table) == len(
-        result.meta["asked"]["strategies"]
-    )
-    said = bool((table["fits"] | (table["why"] != "")).all())
-    counts = {
+    num_strategies = len(result.meta["asked"]["strategies"])
+    is_complete = int(table["chosen"].sum()) <= 1 and len(table) == num_strategies
+    has_reasons = bool((table["fits"] | (table["why"] != "")).all())
+    has_all_rows = {
         f"{name}.csv": len(result.tables[name]) == rows
         for name, rows in result.meta["plan"]["rows"].items()
     }
-    return problems_of_misfits({"strategies.csv": alone and said, **counts})
+    return problems_of_misfits({"strategies.csv": is_complete and has_reasons, **has_all_rows})
 
 
-def _later_cost(asked: PlanRequest, stage: int) -> float:
-    """Return s of one core that the searches take; how many an exact plan needs is not known."""
-    return 0.0 if asked.exact or stage > 0 else MOST_SECONDS
+def _cost_of_later_stages(request: PlanRequest, stage: int) -> float:
+    """Estimate the core seconds of the searches; 0 for an exact plan, as they are unknown."""
+    return 0.0 if request.exact or stage > 0 else MAX_SECONDS
 
 
 STUDY: Study[PlanRequest] = Study(
     kind="planning",
     verb="plan",
     stages=(run_cells, search_cells, late_cells),
-    later_cost=_later_cost,
+    later_cost=_cost_of_later_stages,
     collect=_collect,
     stored=STORED,
     documents=("scenario.yaml",),
     figures=lambda result: {"plan": plan_chart(result.tables["strategies"], result.meta)},
     one_figure=True,
     verdict=text.verdict,
-    parts=text.parts,
-    facts=_facts,
+    parts=text.list_parts,
+    facts=_collect_facts,
     says=PlanFacts,
-    faults=_faults,
+    faults=_find_faults,
     again="simshuffle.extensions.planning.asked:repeat",
 )

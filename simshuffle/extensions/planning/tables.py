@@ -63,7 +63,7 @@ STRATEGIES = Schema(
             "bytes/s of the same",
             empty=True,
             head="file system\nGB/s",
-            look=lambda v: f"{v / 1e9:.3g}",
+            look=lambda bytes_per_s: f"{bytes_per_s / 1e9:.3g}",
         ),
     },
     key=("strategy",),
@@ -104,7 +104,7 @@ TURNS = Schema(
 STORED = {"strategies": STRATEGIES, "probes": PROBES, "turns": TURNS}
 
 
-def chosen(strategies: pd.DataFrame) -> dict[Any, Any] | None:
-    """The row of the strategy that is chosen; None if there is none."""
+def find_chosen_row(strategies: pd.DataFrame) -> dict[Any, Any] | None:
+    """Return the row of the chosen strategy; None if no strategy is chosen."""
     rows: list[dict[Any, Any]] = strategies[strategies["chosen"]].to_dict("records")
     return rows[0] if rows else None

@@ -1,4 +1,4 @@
-"""What a plan says, from its tables and ``meta.json``."""
+"""The texts of a plan, from its tables and ``meta.json``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.extensions.planning.prices import CLOSE_AT_ONCE
-from simshuffle.extensions.planning.tables import STRATEGIES, chosen
+from simshuffle.extensions.planning.prices import JOINT_PRECISION
+from simshuffle.extensions.planning.tables import STRATEGIES, find_chosen_row
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.study import Result
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Row = Mapping[Any, Any]
-MOST_NAMED = 3  # of several things, those that a sentence names
-CLOSE = 0.01  # share of a cost that is no difference
-NOTABLE = 0.02  # share of an epoch from which on it is said
+MAX_NAMES = 3  # of several things, those that a sentence names
+NEGLIGIBLE_COST = 0.01  # share of a cost that is no difference
+NOTABLE_SHARE = 0.02  # share of an epoch from which on it is said
 COLUMNS = (
     *("strategy", "kept_nbytes", "epoch_s", "io_share", "exchange_share"),
     *("files_per_s", "bytes_per_s", "period_s", "goodput", "spares", "hours", "cost"),
 )
-NOTHING = "nothing fits the hosts and the budget"
+NO_STRATEGY = "nothing fits the hosts and the budget"
 NOT_SIMULATED = "not simulated"
-LOST = (
+ACCURACY_NOTE = (
     "Accuracy is not counted. What local shuffle loses grows as ranks hold fewer samples: nothing"
     " with 256 a rank, 1.1 ± 0.4 points with 64, 7.8 ± 0.7 with 16, of a small network with batch"
     " norm (docs/training.md). Here a rank has {}. With --target-accuracy the epochs to a target"
@@ -35,137 +35,162 @@ LOST = (
 
 
 def verdict(result: Result) -> Iterator[str]:
-    """What to do, because of what, what would change it, and what that rests on."""
-    table, asked = result.tables["strategies"], result.meta["asked"]
-    row = chosen(table)
-    if row is None:
-        yield from _nothing(table, asked)
+    """Yield the sentences of the verdict: what to do, why, what would change the choice, and what
+    the plan rests on.
+    """
+    table, question = result.tables["strategies"], result.meta["asked"]
+    chosen_row = find_chosen_row(table)
+    if chosen_row is None:
+        yield from _explain_no_choice(table, question)
     else:
-        yield _do(row, result.meta)
-        yield _because(row, table)
-        yield _change(result.tables["turns"], result.meta["plan"].get("doubtful", []))
+        yield _state_choice(chosen_row, result.meta)
+        yield _state_reasons(chosen_row, table)
+        yield _describe_turning_points(
+            result.tables["turns"], result.meta["plan"].get("doubtful", [])
+        )
     yield from filter(None, [result.meta["plan"].get("not_steady")])
-    prices = ", ".join(f"{name}={each:g}" for name, each in asked["prices"].items())
-    learned = "the accuracy that was given" if asked["learned"] else "no accuracy"
+    prices = ", ".join(f"{name}={price:g}" for name, price in question["prices"].items())
+    accuracy_source = "the accuracy that was given" if question["learned"] else "no accuracy"
     yield (
-        f"Rests on simulated epochs, each with its command in the tables, on {learned}, on the"
-        f" prices {prices}."
+        "Rests on simulated epochs, each with its command in the tables, on"
+        f" {accuracy_source}, on the prices {prices}."
     )
 
 
-def _do(row: Row, meta: Mapping[str, Any]) -> str:
-    asked, plan = meta["asked"], meta["plan"]
-    to = "" if asked["target"] is None else f" to an accuracy of {asked['target']:.3g}"
-    within = "" if asked["budget"] is None else f", within the budget of {asked['budget']:,.6g}"
-    lasting = f"{row['epochs']:.0f} epochs of {row['epoch_s']:,.3g} s{to}"
+def _state_choice(row: Row, meta: Mapping[str, Any]) -> str:
+    """Return the sentence on the chosen strategy, with its time, cost and epochs."""
+    question, findings = meta["asked"], meta["plan"]
+    to_target = "" if question["target"] is None else f" to an accuracy of {question['target']:.3g}"
+    within_budget = (
+        "" if question["budget"] is None else f", within the budget of {question['budget']:,.6g}"
+    )
+    epochs_text = f"{row['epochs']:.0f} epochs of {row['epoch_s']:,.3g} s{to_target}"
     return (
-        f"Train with {row['strategy']}: {row['hours']:,.3g} h on {plan['hosts']:,} hosts,"
-        f" {_cost(row['cost'], asked)}{within} ({lasting})."
+        f"Train with {row['strategy']}: {row['hours']:,.3g} h on {findings['hosts']:,} hosts,"
+        f" {_format_cost(row['cost'], question)}{within_budget} ({epochs_text})."
     )
 
 
 def _last_digit(value: float, digits: int) -> float:
-    """Return what one unit in the last of so many digits is worth."""
+    """Return the value of one unit in the last of ``digits`` digits of ``value``."""
     return 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
 
 
-def _rounded_up(value: float, digits: int) -> float:
-    """Return ``value`` with so many digits, and no less than it is: a budget of it is enough."""
+def _round_up_to_digits(value: float, digits: int) -> float:
+    """Round ``value`` up to ``digits`` digits, so that a budget of the result is enough."""
     if value <= 0:
         return value
-    unit = _last_digit(value, digits)
-    return float(f"{math.ceil(value / unit - 1e-9) * unit:.{digits}g}")
+    last_digit = _last_digit(value, digits)
+    return float(f"{math.ceil(value / last_digit - 1e-9) * last_digit:.{digits}g}")
 
 
-def _rounded_down(value: float, digits: int) -> float:
-    """Return ``value`` with so many digits, and no more than it is."""
+def _round_down_to_digits(value: float, digits: int) -> float:
+    """Round ``value`` down to ``digits`` digits."""
     rounded = float(f"{value:.{digits}g}")
-    unit = _last_digit(value, digits) if value > 0 else 0.0
-    return float(f"{rounded - unit:.{digits}g}") if rounded > value else rounded
+    last_digit = _last_digit(value, digits) if value > 0 else 0.0
+    return float(f"{rounded - last_digit:.{digits}g}") if rounded > value else rounded
 
 
-def _cost(cost: float, asked: Row) -> str:
-    priced = asked["prices"] != {"host-hour": 1.0}
-    return f"a cost of {cost:,.4g}" if priced else f"{cost:,.4g} host-hours"
+def _format_cost(cost: float, question: Row) -> str:
+    """Format a cost, in host-hours where nothing else has a price."""
+    has_prices = question["prices"] != {"host-hour": 1.0}
+    return f"a cost of {cost:,.4g}" if has_prices else f"{cost:,.4g} host-hours"
 
 
-def _because(row: Row, table: pd.DataFrame) -> str:
-    """Of which others it is the cheapest, and which cannot be had."""
-    others = table[~table["chosen"] & table["cost"].notna()].sort_values("cost", kind="stable")
-    said: list[str] = []
-    for other in others.iloc[[0, -1][: len(others)]].to_dict("records"):
-        more = other["cost"] / row["cost"] - 1.0 if row["cost"] else 0.0
-        if abs(more) < CLOSE and not said:
-            said.append(f"{other['strategy']} costs as much to 1 %{_mixes(other, row)}")
+def _state_reasons(chosen_row: Row, table: pd.DataFrame) -> str:
+    """Return the sentence that compares the chosen strategy with the others, and names those that
+    cannot be chosen.
+    """
+    other_rows = table[~table["chosen"] & table["cost"].notna()].sort_values("cost", kind="stable")
+    phrases: list[str] = []
+    for other_row in other_rows.iloc[[0, -1][: len(other_rows)]].to_dict("records"):
+        extra_cost = other_row["cost"] / chosen_row["cost"] - 1.0 if chosen_row["cost"] else 0.0
+        if abs(extra_cost) < NEGLIGIBLE_COST and not phrases:
+            mixing = _mixing_phrase(other_row, chosen_row)
+            phrases.append(f"{other_row['strategy']} costs as much to 1 %{mixing}")
         else:
-            said.append(f"{other['strategy']} costs {_more(more)}{_why(other, row)}")
-    said += _left_out(table)
-    return f"Because {'; '.join(said)}." if said else "Because nothing else was considered."
+            cost = _describe_extra_cost(extra_cost)
+            differences = _describe_differences(other_row, chosen_row)
+            phrases.append(f"{other_row['strategy']} costs {cost}{differences}")
+    phrases += _describe_exclusions(table)
+    return f"Because {'; '.join(phrases)}." if phrases else "Because nothing else was considered."
 
 
-def _mixes(other: Row, row: Row) -> str:
-    """Why another one that is as cheap is not chosen."""
+def _mixing_phrase(other_row: Row, chosen_row: Row) -> str:
+    """Return why a strategy that is as cheap is not chosen; '' if it does not mix less."""
 
-    def mixing(of: Row) -> float:
-        return 2.0 if pd.isna(of["exchange_fraction"]) else float(of["exchange_fraction"])
+    def mixing_of(row: Row) -> float:
+        return 2.0 if pd.isna(row["exchange_fraction"]) else float(row["exchange_fraction"])
 
-    return " and mixes samples less" if mixing(other) < mixing(row) else ""
+    return " and mixes samples less" if mixing_of(other_row) < mixing_of(chosen_row) else ""
 
 
-def _more(more: float) -> str:
-    if abs(more) < CLOSE:
+def _describe_extra_cost(extra_cost: float) -> str:
+    """Describe a cost relative to that of the chosen strategy, such as '12 % more'."""
+    if abs(extra_cost) < NEGLIGIBLE_COST:
         return "as much to 1 %"
-    if more < 0:
-        return f"{-100 * more:.2g} % less, within the time tolerance"
-    return f"{more:.2g} times more" if more >= 1.0 else f"{100 * more:.2g} % more"
+    if extra_cost < 0:
+        return f"{-100 * extra_cost:.2g} % less, within the time tolerance"
+    return f"{extra_cost:.2g} times more" if extra_cost >= 1.0 else f"{100 * extra_cost:.2g} % more"
 
 
-def _why(other: Row, row: Row) -> str:
-    """What makes the difference to the row that is chosen."""
-    found = []
-    if other["epochs"] != row["epochs"]:
-        found.append(f"it needs {other['epochs']:.0f} epochs")
-    for name, what in (("io_share", "I/O"), ("exchange_share", "the exchange")):
-        if other[name] > row[name] + NOTABLE:
-            found.append(f"{what} takes {100 * other[name]:.2g} % of its epoch")
-    if other["storage_cost"] > row["storage_cost"]:
-        found.append(f"its storage costs {other['storage_cost']:,.3g}")
-    return f" ({', '.join(found)})" if found else ""
+def _describe_differences(other_row: Row, chosen_row: Row) -> str:
+    """Return in parentheses the reasons why another strategy costs more or less than the chosen
+    one.
+    """
+    differences = []
+    if other_row["epochs"] != chosen_row["epochs"]:
+        differences.append(f"it needs {other_row['epochs']:.0f} epochs")
+    for name, label in (("io_share", "I/O"), ("exchange_share", "the exchange")):
+        if other_row[name] > chosen_row[name] + NOTABLE_SHARE:
+            differences.append(f"{label} takes {100 * other_row[name]:.2g} % of its epoch")
+    if other_row["storage_cost"] > chosen_row["storage_cost"]:
+        differences.append(f"its storage costs {other_row['storage_cost']:,.3g}")
+    return f" ({', '.join(differences)})" if differences else ""
 
 
-def _left_out(table: pd.DataFrame) -> list[str]:
-    """Strategies without room, and those that do not reach the target."""
-    said = []
-    if len(tight := table[~table["fits"]]):
-        least = tight.sort_values("kept_nbytes").iloc[0].to_dict()
-        kept, room = (
-            readable(least[name], Dimension.NBYTES, 3)
+def _describe_exclusions(table: pd.DataFrame) -> list[str]:
+    """Return phrases on the strategies without room, and on those that do not reach the target."""
+    phrases = []
+    if len(rows_without_room := table[~table["fits"]]):
+        smallest_row = rows_without_room.sort_values("kept_nbytes").iloc[0].to_dict()
+        kept_text, capacity_text = (
+            readable(smallest_row[name], Dimension.NBYTES, 3)
             for name in ("kept_nbytes", "capacity_nbytes")
         )
-        names = _named(tight["strategy"].tolist())
-        which = "" if len(tight) == 1 else f" {least['strategy']}"
-        verb = "does" if len(tight) == 1 else "do"
-        said.append(f"{names} {verb} not fit:{which} keeps {kept} a host, which has {room}")
-    if len(short := table[table["fits"] & (table["why"] == "") & table["cost"].isna()]):
-        names = _named(short["strategy"].tolist())
-        said.append(f"{names} {'does' if len(short) == 1 else 'do'} not reach the target")
-    return said
+        names = _list_names(rows_without_room["strategy"].tolist())
+        smallest_name = "" if len(rows_without_room) == 1 else f" {smallest_row['strategy']}"
+        verb = "does" if len(rows_without_room) == 1 else "do"
+        phrases.append(
+            f"{names} {verb} not fit:{smallest_name} keeps {kept_text} a host, which has"
+            f" {capacity_text}"
+        )
+    if len(rows_below_target := table[table["fits"] & (table["why"] == "") & table["cost"].isna()]):
+        names = _list_names(rows_below_target["strategy"].tolist())
+        phrases.append(
+            f"{names} {'does' if len(rows_below_target) == 1 else 'do'} not reach the target"
+        )
+    return phrases
 
 
-def _named(names: list[str]) -> str:
-    shown = names if len(names) <= MOST_NAMED + 1 else names[:MOST_NAMED]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+def _list_names(names: list[str]) -> str:
+    """List the first names in a sentence, and how many more there are."""
+    displayed_names = names if len(names) <= MAX_NAMES + 1 else names[:MAX_NAMES]
+    num_hidden = len(names) - len(displayed_names)
+    return ", ".join(displayed_names) + (f" and {num_hidden} more" if num_hidden else "")
 
 
-def _change(turns: pd.DataFrame, doubtful: Sequence[Row]) -> str:
-    """Return the nearest turning points; those that were not simulated are said as such."""
+def _describe_turning_points(turns: pd.DataFrame, doubtful: Sequence[Row]) -> str:
+    """Return the sentence on the nearest turning points, or on their absence."""
     if len(turns):
-        nearest = turns.assign(far=turns["factor"].map(_far)).sort_values("far", kind="stable")
-        rows = nearest.to_dict("records")[:MOST_NAMED]
+        nearest = turns.assign(far=turns["factor"].map(_distance_of_factor)).sort_values(
+            "far", kind="stable"
+        )
+        rows = nearest.to_dict("records")[:MAX_NAMES]
+        turning_points = ", or ".join(map(_describe_turning_point, rows))
         return (
-            f"Another one is the cheapest with {', or '.join(map(_turning_point, rows))}; runs just"
-            " before and behind show it."
+            f"Another one is the cheapest with {turning_points}; runs just before and behind show"
+            " it."
         )
     if doubtful:
         return "No turning point is confirmed by simulation."
@@ -175,122 +200,139 @@ def _change(turns: pd.DataFrame, doubtful: Sequence[Row]) -> str:
     )
 
 
-def _turning_point(row: Row) -> str:
+def _describe_turning_point(row: Row) -> str:
+    """Return the phrase of a turning point: input, side, value and the strategy chosen there."""
     side = "above" if row["factor"] > 1 else "below"
-    return f"{row['input']} {side} {row['shown']} ({row['after'] or NOTHING})"
+    return f"{row['input']} {side} {row['shown']} ({row['after'] or NO_STRATEGY})"
 
 
-def _doubts(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what closed forms say and no simulation confirms, and what was not simulated."""
-    doubtful = plan.get("doubtful", [])
+def _list_doubts(findings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the turning points that closed forms claim and no simulation confirms, and what was
+    not simulated.
+    """
+    doubtful = findings.get("doubtful", [])
     for row in doubtful:
         if row["why"] != NOT_SIMULATED:
-            yield (
-                f"No turning point: closed forms see one with {_turning_point(row)}; {row['why']}."
-            )
-    unknown = [_turning_point(row) for row in doubtful if row["why"] == NOT_SIMULATED]
-    lacking = [f"whether another one is the cheapest with {', or '.join(unknown)}"] * bool(unknown)
-    lacking += plan.get("not_searched", [])
-    if lacking:
-        unsaid = "; ".join(lacking)
-        yield f"Not simulated, as it takes more than a minute (--exact does): {unsaid}."
-    if coarse := plan.get("coarse", {}):
+            turning_point = _describe_turning_point(row)
+            yield f"No turning point: closed forms see one with {turning_point}; {row['why']}."
+    unsimulated_points = [
+        _describe_turning_point(row) for row in doubtful if row["why"] == NOT_SIMULATED
+    ]
+    unanswered = [
+        f"whether another one is the cheapest with {', or '.join(unsimulated_points)}"
+    ] * bool(unsimulated_points)
+    unanswered += findings.get("not_searched", [])
+    if unanswered:
+        unsimulated = "; ".join(unanswered)
+        yield f"Not simulated, as it takes more than a minute (--exact does): {unsimulated}."
+    if coarse := findings.get("coarse", {}):
         share = max(coarse.values())
-        yield f"Known to {100 * share:g} % (--exact: to the time tolerance): {_named([*coarse])}."
+        names = _list_names([*coarse])
+        yield f"Known to {100 * share:g} % (--exact: to the time tolerance): {names}."
 
 
-def _far(factor: float) -> float:
+def _distance_of_factor(factor: float) -> float:
+    """Return how many times larger or smaller than now an input is, from 1 on."""
     return max(factor, 1.0 / factor)
 
 
-def _nothing(table: pd.DataFrame, asked: Row) -> Iterator[str]:
-    """Why there is nothing to do."""
-    known = table[table["cost"].notna()].sort_values("cost", kind="stable")
-    if len(known):
-        least = known.iloc[0].to_dict()
-        enough = _rounded_up(least["cost"], 4)
+def _explain_no_choice(table: pd.DataFrame, question: Row) -> Iterator[str]:
+    """Yield the sentence that explains why no strategy is chosen."""
+    rows_with_cost = table[table["cost"].notna()].sort_values("cost", kind="stable")
+    if len(rows_with_cost):
+        cheapest_row = rows_with_cost.iloc[0].to_dict()
+        sufficient_cost = _round_up_to_digits(cheapest_row["cost"], 4)
         yield (
-            f"Nothing meets the budget of {asked['budget']:,.6g}: the least that would do is"
-            f" {_cost(enough, asked)}, of {least['strategy']}."
+            f"Nothing meets the budget of {question['budget']:,.6g}: the least that would do is"
+            f" {_format_cost(sufficient_cost, question)}, of {cheapest_row['strategy']}."
         )
         return
-    said = "; ".join(_left_out(table))
-    yield f"Nothing that fits the hosts reaches an accuracy of {asked['target']:.3g}: {said}."
+    exclusions = "; ".join(_describe_exclusions(table))
+    target = f"{question['target']:.3g}"
+    yield f"Nothing that fits the hosts reaches an accuracy of {target}: {exclusions}."
 
 
-def notes(result: Result) -> Iterator[str]:
-    """What was found beside the costs, a sentence each."""
-    asked, plan = result.meta["asked"], result.meta["plan"]
+def list_notes(result: Result) -> Iterator[str]:
+    """Yield the notes of a plan, one sentence for each finding beside the costs."""
+    question, findings = result.meta["asked"], result.meta["plan"]
     table = result.tables["strategies"]
-    if (limit := plan["hidden"]) is not None:
-        ends = f"; {limit['bottleneck']} ends it" if limit["bottleneck"] else ""
-        fraction = _rounded_down(limit["exchange_fraction"], 3)
+    if (limit := findings["hidden"]) is not None:
+        bottleneck_text = f"; {limit['bottleneck']} ends it" if limit["bottleneck"] else ""
+        fraction = _round_down_to_digits(limit["exchange_fraction"], 3)
         yield (
             f"Largest Q that adds no more than 1 % to an epoch: {fraction:.3g}"
-            f" ({limit['samples']:,} samples of each rank){ends}."
+            f" ({limit['samples']:,} samples of each rank){bottleneck_text}."
         )
-    if plan["largest_fraction"] < 1.0:
-        room = plan["largest_fraction"]
-        what = f"Q up to {_rounded_down(room, 3):.3g} fits" if room >= 0 else "No shard fits"
-        yield f"{what} what a host has room for ({plan['tier']})."
-    for row in table[table["strategy"].isin(plan["io"])].to_dict("records"):
-        most = f"{100 * asked['io_share']:g} % of an epoch"
+    if findings["largest_fraction"] < 1.0:
+        max_fraction = findings["largest_fraction"]
+        fraction_text = (
+            f"Q up to {_round_down_to_digits(max_fraction, 3):.3g} fits"
+            if max_fraction >= 0
+            else "No shard fits"
+        )
+        yield f"{fraction_text} what a host has room for ({findings['tier']})."
+    for row in table[table["strategy"].isin(findings["io"])].to_dict("records"):
+        share_text = f"{100 * question['io_share']:g} % of an epoch"
         if pd.isna(row["files_per_s"]):
-            io = plan["io"][row["strategy"]]["io"]
+            io = findings["io"][row["strategy"]]["io"]
             yield (
-                f"No file system keeps I/O of {row['strategy']} within {most}: of one that never"
-                f" binds it takes {100 * io:.2g} %."
+                f"No file system keeps I/O of {row['strategy']} within {share_text}: of one that"
+                f" never binds it takes {100 * io:.2g} %."
             )
         else:
-            files, nbytes = plan["io"][row["strategy"]]["alone"]
-            known = (
+            files, nbytes = findings["io"][row["strategy"]]["alone"]
+            precision_text = (
                 ""
-                if asked.get("exact", True)
-                else f" (known to {100 * (CLOSE_AT_ONCE - 1.0):.0f} %)"
+                if question.get("exact", True)
+                else f" (known to {100 * (JOINT_PRECISION - 1.0):.0f} %)"
             )
+            open_rate = _format_rate(row["files_per_s"])
+            bandwidth = _format_rate(row["bytes_per_s"] / 1e9)
             yield (
-                f"{row['strategy']} keeps I/O within {most} from {_rate(row['files_per_s'])}"
-                f" files/s and {_rate(row['bytes_per_s'] / 1e9)} GB/s on, both at once{known}; from"
-                f" {_rate(files)} files/s where bandwidth never binds, and from"
-                f" {_rate(nbytes / 1e9)} GB/s where opening files never does."
+                f"{row['strategy']} keeps I/O within {share_text} from {open_rate} files/s and"
+                f" {bandwidth} GB/s on, both at once{precision_text}; from"
+                f" {_format_rate(files)} files/s where bandwidth never binds, and from"
+                f" {_format_rate(nbytes / 1e9)} GB/s where opening files never does."
             )
-    yield from _months(table, plan)
-    yield from _doubts(plan)
-    if not asked["learned"]:
-        yield LOST.format(f"{plan['samples_of_rank']:,.0f}")
+    yield from _describe_saves(table, findings)
+    yield from _list_doubts(findings)
+    if not question["learned"]:
+        yield ACCURACY_NOTE.format(f"{findings['samples_of_rank']:,.0f}")
 
 
-def _months(table: pd.DataFrame, plan: Mapping[str, Any]) -> Iterator[str]:
-    """How often to save, and spare hosts."""
-    row = chosen(table)
-    if plan["lacking"]:
-        yield f"With {' and '.join(plan['lacking'])} it says how often to save, and spare hosts."
-    elif row is not None:
-        waits = f"{100 * plan['waiting'][row['strategy']]:.2g} % of the time waiting for hosts"
-        spares = (
-            f"all spare hosts that the machine has, still {waits}"
-            if pd.isna(row["spares"])
-            else f"{row['spares']:.0f} spare hosts, {waits}"
+def _describe_saves(table: pd.DataFrame, findings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sentence on the period of checkpoints and the spare hosts."""
+    chosen_row = find_chosen_row(table)
+    if findings["lacking"]:
+        keys = " and ".join(findings["lacking"])
+        yield f"With {keys} it says how often to save, and spare hosts."
+    elif chosen_row is not None:
+        waiting_share = findings["waiting"][chosen_row["strategy"]]
+        waiting_text = f"{100 * waiting_share:.2g} % of the time waiting for hosts"
+        spares_text = (
+            f"all spare hosts that the machine has, still {waiting_text}"
+            if pd.isna(chosen_row["spares"])
+            else f"{chosen_row['spares']:.0f} spare hosts, {waiting_text}"
         )
         yield (
-            f"{row['strategy']} saves every {row['period_s']:,.3g} s (Daly), with {spares}:"
-            f" {100 * row['goodput']:.3g} % of the time is useful."
+            f"{chosen_row['strategy']} saves every {chosen_row['period_s']:,.3g} s (Daly), with"
+            f" {spares_text}: {100 * chosen_row['goodput']:.3g} % of the time is useful."
         )
 
 
-def _rate(value: float) -> str:
-    """Return a rate that is enough, with three digits."""
-    return f"{_rounded_up(value, 3):,g}"
+def _format_rate(value: float) -> str:
+    """Return a rate rounded up to three digits, so that it is enough."""
+    return f"{_round_up_to_digits(value, 3):,g}"
 
 
-def parts(result: Result) -> Iterator[str | Table]:
-    """What a terminal shows below the verdict."""
+def list_parts(result: Result) -> Iterator[str | Table]:
+    """Yield the table and the notes that a terminal displays below the verdict."""
     meta = result.meta
     title = (
         f"What to do with {meta['plan']['scenario']}: {meta['plan']['ranks']:,} ranks on"
         f" {meta['plan']['hosts']:,} hosts"
     )
     table = result.tables["strategies"].sort_values("cost", kind="stable", na_position="last")
-    shown = [name for name in COLUMNS if table[name].notna().any()]
-    yield STRATEGIES.listing(table, title, shown)
-    yield from notes(result)
+    columns = [name for name in COLUMNS if table[name].notna().any()]
+    yield STRATEGIES.listing(table, title, columns)
+    yield from list_notes(result)

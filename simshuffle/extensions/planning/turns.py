@@ -1,10 +1,10 @@
-"""What the choice hangs on, by closed forms: which strategy is the cheapest with an input moved.
+"""The cheapest strategy with one input moved, by closed forms.
 
-Every input is moved alone. The closed forms of `simshuffle.job.plan.bounds` say by how much an
-epoch gets longer or shorter than the one that was simulated. What they leave out is a factor on the
-mechanism that binds now, as in `simshuffle.job.uncertainty.interval`: if another one binds then,
-it is gone. `simshuffle.extensions.planning.flips` holds what they say against simulations, and
-corrects it.
+Each input is moved alone. The closed forms of `simshuffle.job.plan.bounds` tell by how much an
+epoch gets longer or shorter than the simulated one. A factor on the mechanism that binds now
+stands for what they leave out, as in `simshuffle.job.uncertainty.interval`; where another
+mechanism binds, the factor has no effect. `simshuffle.extensions.planning.flips` compares the
+closed forms with simulations, and corrects them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.extensions.planning.costs import Needs, Prices, cheapest
-from simshuffle.extensions.planning.moved import CAPACITY_KEYS, SPACE, MovedInput
+from simshuffle.extensions.planning.costs import MachineNeeds, Prices, cheapest_strategy
+from simshuffle.extensions.planning.moved import CAPACITY, CAPACITY_KEYS, MovedInput
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.holding import staging_seconds
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.uncertainty.inputs import scale_inputs
 from simshuffle.job.uncertainty.interval import loop_of, mechanism, perturbed_epoch
 
-REACH = 32.0
+MAX_FACTOR = 32.0
 """Times that an input is made smaller and larger."""
-ROUNDS = 40
+MAX_HALVINGS = 40
 """Halvings of the factor on a mechanism."""
-FINE = 8
+BORDER_HALVINGS = 8
 """Halvings of the step between two factors in which the choice changes."""
 
 
@@ -36,168 +36,221 @@ FINE = 8
 class StrategyOffer:
     """A strategy that may be chosen, on hosts with room for it."""
 
-    name: str
+    name: str  # name of the strategy, such as 'partial-0.1'
     exchange: str | Mapping[str, Any]  # as ``--set workload.exchange`` has it
-    scenario: Scenario
-    kept_nbytes: float  # by a host
+    scenario: Scenario  # scenario with the strategy
+    kept_nbytes: float  # bytes of samples that a host stores
     ssd_nbytes: float  # those of ``kept_nbytes`` that are on its SSD
-    epochs: int  # of the training
-    mixing: float  # as of `simshuffle.extensions.planning.asked.Candidate`
-    seconds: float  # of the training on the machine as it is
+    epochs: int  # epochs of the training
+    mixing: float  # as of `simshuffle.extensions.planning.candidates.Candidate`
+    seconds: float  # s of the training on the machine as it is
     goodput: float  # share of the time that is useful
-    hosts: int  # with spare ones
-    reads_pfs: bool  # in every epoch
-    model: Mapping[str, float]  # the factor on the mechanism that binds now
-    simulated: bool  # whether ``seconds`` are simulated; else they are a closed form
+    hosts: int  # number of hosts, spare ones included
+    reads_pfs: bool  # true if every epoch reads the parallel file system
+    mechanism_factors: Mapping[str, float]  # factor on the mechanism that binds now, by its name
+    is_simulated: bool  # true if ``seconds`` are simulated; else they are a closed form
 
     def cost(self, machine: Scenario, prices: Prices, seconds: float) -> float:
         """Return the cost of a training of ``seconds`` s on a machine."""
         pfs = machine.cluster.parallel_file_system
-        of_pfs = (pfs.read_bandwidth, pfs.open_rate) if self.reads_pfs else (0.0, 0.0)
-        return Needs(self.hosts, self.ssd_nbytes, *of_pfs).cost(prices, seconds)
+        needs = MachineNeeds(
+            hosts=self.hosts,
+            ssd_nbytes=self.ssd_nbytes,
+            pfs_bytes_per_s=pfs.read_bandwidth if self.reads_pfs else 0.0,
+            pfs_files_per_s=pfs.open_rate if self.reads_pfs else 0.0,
+        )
+        return needs.cost(prices, seconds)
 
     def epoch_seconds(self, machine: Scenario) -> float:
-        """Return the closed form (s) of a warm epoch on a machine, with what it leaves out."""
-        return perturbed_epoch(bounds(machine), self.model, loop_of(machine))
+        """Return the closed form (s) of a warm epoch on a machine, multiplied by the factor on its
+        mechanism.
+        """
+        return perturbed_epoch(bounds(machine), self.mechanism_factors, loop_of(machine))
 
 
-def read_offer(base: Scenario, plain: Mapping[str, Any]) -> StrategyOffer:
-    """Return the offer of plain values: name, exchange, kept_nbytes, epochs, mixing, hosts,
-    goodput, reads_pfs; epoch_s of a warm epoch and seconds of the training, None where it was not
-    simulated."""
+def read_offer(base: Scenario, plain_offer: Mapping[str, Any]) -> StrategyOffer:
+    """Build the offer of a strategy from plain values.
+
+    Args:
+        base: the scenario without a strategy.
+        plain_offer: ``name``, ``exchange``, ``kept_nbytes``, ``epochs``, ``mixing``, ``hosts``,
+            ``goodput`` and ``reads_pfs``; ``epoch_s`` of a warm epoch and ``seconds`` of the
+            training, None where it was not simulated.
+    """
     tier = base.workload.staging.target
-    room = max(base.cluster.capacity(tier), 2 * plain["kept_nbytes"])
-    raised = scale_inputs(base, {CAPACITY_KEYS[tier]: room / base.cluster.capacity(tier)})
-    scenario = raised.with_values({"workload.exchange": plain["exchange"]})
-    model, seconds = {}, plain["seconds"]
+    enlarged_capacity = max(base.cluster.capacity(tier), 2 * plain_offer["kept_nbytes"])
+    enlarged_base = scale_inputs(
+        base, {CAPACITY_KEYS[tier]: enlarged_capacity / base.cluster.capacity(tier)}
+    )
+    scenario = enlarged_base.with_values({"workload.exchange": plain_offer["exchange"]})
+    mechanism_factors: dict[str, float] = {}
+    seconds = plain_offer["seconds"]
     if seconds is None:
-        useful = staging_seconds(scenario) + plain["epochs"] * bounds(scenario).epoch
-        seconds = useful / plain["goodput"]
+        useful_seconds = staging_seconds(scenario) + plain_offer["epochs"] * bounds(scenario).epoch
+        seconds = useful_seconds / plain_offer["goodput"]
     else:
-        model = _left_out(scenario, plain["epoch_s"])
+        mechanism_factors = _fit_mechanism_factor(scenario, plain_offer["epoch_s"])
     names = ("name", "exchange", "kept_nbytes", "epochs", "mixing", "goodput", "hosts", "reads_pfs")
     return StrategyOffer(
-        **{name: plain[name] for name in names},
+        **{name: plain_offer[name] for name in names},
         scenario=scenario,
-        ssd_nbytes=plain["kept_nbytes"] if tier == "ssd" else 0.0,
+        ssd_nbytes=plain_offer["kept_nbytes"] if tier == "ssd" else 0.0,
         seconds=seconds,
-        model=model,
-        simulated=plain["seconds"] is not None,
+        mechanism_factors=mechanism_factors,
+        is_simulated=plain_offer["seconds"] is not None,
     )
 
 
-def _left_out(scenario: Scenario, simulated: float) -> dict[str, float]:
-    """Return the factor on the mechanism that binds, with which the closed form of an epoch is as
-    long as the simulated one (s)."""
-    name, bounded, loop = mechanism(scenario), bounds(scenario), loop_of(scenario)
-    low, high = 1 / REACH, REACH
-    for _ in range(ROUNDS):
+def _fit_mechanism_factor(scenario: Scenario, simulated_s: float) -> dict[str, float]:
+    """Return the factor on the binding mechanism with which the closed form of an epoch lasts
+    ``simulated_s`` s.
+    """
+    mechanism_name = mechanism(scenario)
+    epoch_bounds = bounds(scenario)
+    loop = loop_of(scenario)
+    low, high = 1 / MAX_FACTOR, MAX_FACTOR
+    for _ in range(MAX_HALVINGS):
         middle = (low * high) ** 0.5
-        longer = perturbed_epoch(bounded, {name: middle}, loop) > simulated
-        low, high = (low, middle) if longer else (middle, high)
-    return {name: high}
+        if perturbed_epoch(epoch_bounds, {mechanism_name: middle}, loop) > simulated_s:
+            high = middle
+        else:
+            low = middle
+    return {mechanism_name: high}
 
 
 @dataclass
 class DecisionModel:
-    """The cost of every strategy with one input moved, by closed forms that are corrected at the
-    factors at which a training was simulated."""
+    """The cost of every strategy with one input moved, by closed forms.
 
-    base: Scenario
-    offers: Sequence[StrategyOffer]
-    prices: Prices
-    close: float  # share of a cost that is no difference
-    budget: float | None  # the most that the training may cost
-    moved: MovedInput
-    steps: int  # factors that are tried between 1 and `REACH`
+    The closed forms are corrected at the factors at which a training was simulated.
+    """
+
+    base: Scenario  # scenario without a strategy
+    offers: Sequence[StrategyOffer]  # strategies to choose from
+    prices: Prices  # price of each of `PRICES`
+    tie_share: float  # share by which two costs may differ and count as equal
+    budget: float | None  # largest cost of the training
+    moved_input: MovedInput  # the input that is multiplied by factors
+    steps: int  # factors that are tried between 1 and `MAX_FACTOR`
     # by strategy: simulated less closed form of a training (s), by the logarithm of the factor
     corrections: dict[str, dict[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._closed: dict[tuple[str, float], float] = {}
-        self._constant: dict[str, bool] = {}
+        self._epoch_seconds_by_factor: dict[tuple[str, float], float] = {}
+        self._is_constant_by_strategy: dict[str, bool] = {}
 
-    def cheapest(self, costs: Mapping[str, float]) -> str:
-        """Return the strategy that is chosen of such costs; '' if none is within the budget."""
-        most = math.inf if self.budget is None else self.budget
-        within = {name: cost for name, cost in costs.items() if cost <= most}
+    def choose_strategy(self, costs: Mapping[str, float]) -> str:
+        """Return the strategy that is chosen by ``costs``; '' if none is within the budget."""
+        max_cost = math.inf if self.budget is None else self.budget
+        affordable_costs = {name: cost for name, cost in costs.items() if cost <= max_cost}
         mixing = {offer.name: offer.mixing for offer in self.offers}
-        return cheapest(within, mixing, self.close)
+        return cheapest_strategy(affordable_costs, mixing, self.tie_share)
 
-    def fitting(self, factor: float) -> list[StrategyOffer]:
-        """Return the strategies that hosts have room for."""
-        room = self.base.cluster.capacity(self.base.workload.staging.target)
-        room *= factor if self.moved.name == SPACE else 1.0
-        return [offer for offer in self.offers if offer.kept_nbytes <= room]
+    def fitting_offers(self, factor: float) -> list[StrategyOffer]:
+        """Return the strategies that fit the hosts with the input multiplied by ``factor``."""
+        capacity = self.base.cluster.capacity(self.base.workload.staging.target)
+        capacity *= factor if self.moved_input.name == CAPACITY else 1.0
+        return [offer for offer in self.offers if offer.kept_nbytes <= capacity]
 
-    def machine(self, offer: StrategyOffer, factor: float) -> Scenario:
-        """Return the scenario of a strategy with the input moved."""
-        if self.moved.name == SPACE or factor == 1.0:
+    def moved_scenario(self, offer: StrategyOffer, factor: float) -> Scenario:
+        """Return the scenario of a strategy with the input multiplied by ``factor``."""
+        if self.moved_input.name == CAPACITY or factor == 1.0:
             return offer.scenario
-        return scale_inputs(offer.scenario, dict.fromkeys(self.moved.plain, factor))
+        return scale_inputs(offer.scenario, dict.fromkeys(self.moved_input.value_by_key, factor))
 
-    def costs(self, factor: float) -> dict[str, float]:
-        """Return the cost of each strategy that fits."""
+    def costs_at(self, factor: float) -> dict[str, float]:
+        """Return the cost of each strategy that fits with the input multiplied by ``factor``, by
+        name.
+        """
         costs = {}
-        for offer in self.fitting(factor):
+        for offer in self.fitting_offers(factor):
             seconds = self._closed_seconds(offer, factor) + self._correction(offer.name, factor)
-            costs[offer.name] = offer.cost(self.machine(offer, factor), self.prices, seconds)
+            costs[offer.name] = offer.cost(self.moved_scenario(offer, factor), self.prices, seconds)
         return costs
 
-    def choice(self, factor: float) -> str:
-        """Return the strategy that is chosen; '' if none fits."""
-        return self.cheapest(self.costs(factor))
+    def choice_at(self, factor: float) -> str:
+        """Return the strategy that is chosen with the input multiplied by ``factor``; '' if none
+        fits.
+        """
+        return self.choose_strategy(self.costs_at(factor))
 
     def correct(self, offer: StrategyOffer, factor: float, seconds: float) -> None:
-        """Hold the closed form against a simulated training of ``seconds`` s."""
-        closed = self._closed_seconds(offer, factor)
-        known = self.corrections.setdefault(offer.name, {0.0: 0.0} if offer.simulated else {})
-        known[math.log(factor)] = seconds - closed
+        """Correct the closed form at ``factor`` by a simulated training of ``seconds`` s."""
+        closed_seconds = self._closed_seconds(offer, factor)
+        strategy_corrections = self.corrections.setdefault(
+            offer.name, {0.0: 0.0} if offer.is_simulated else {}
+        )
+        strategy_corrections[math.log(factor)] = seconds - closed_seconds
 
-    def border(self, near: float, far: float) -> float | None:
-        """Return the factor between ``near`` and ``far`` at which the choice is no longer that of
-        ``near``, the first one; None if the closed forms see none."""
-        now, before = self.choice(near), near
-        ends = sorted((near, far))
-        sign = 1.0 if far > near else -1.0
+    def find_border(self, near_factor: float, far_factor: float) -> float | None:
+        """Return the first factor at which closed forms choose another strategy than at
+        ``near_factor``.
+
+        The factors from ``near_factor`` to ``far_factor`` are tried in this order.
+
+        Returns:
+            None if closed forms choose one strategy throughout.
+        """
+        current_choice = self.choice_at(near_factor)
+        previous_factor = near_factor
+        end_factors = sorted((near_factor, far_factor))
+        direction = 1.0 if far_factor > near_factor else -1.0
         # the same factors whatever the ends are, so that closed forms are computed once
-        grid = REACH ** (sign * np.arange(1, self.steps) / self.steps)
-        for factor in [*(each for each in grid.tolist() if ends[0] < each < ends[1]), far]:
-            if self.choice(factor) != now:
-                return self._halved(before, factor, now)
-            before = factor
+        grid = MAX_FACTOR ** (direction * np.arange(1, self.steps) / self.steps)
+        inner_factors = [
+            factor for factor in grid.tolist() if end_factors[0] < factor < end_factors[1]
+        ]
+        for factor in [*inner_factors, far_factor]:
+            if self.choice_at(factor) != current_choice:
+                return self._bisect_border(previous_factor, factor, current_choice)
+            previous_factor = factor
         return None
 
-    def _halved(self, near: float, far: float, now: str) -> float:
-        for _ in range(FINE if self.moved.name != SPACE else ROUNDS):
-            middle = (near * far) ** 0.5
-            near, far = (middle, far) if self.choice(middle) == now else (near, middle)
-        return far
+    def _bisect_border(self, near_factor: float, far_factor: float, current_choice: str) -> float:
+        """Bisect the factors between an unchanged choice and another one; return the nearest
+        changed factor.
+        """
+        for _ in range(BORDER_HALVINGS if self.moved_input.name != CAPACITY else MAX_HALVINGS):
+            middle_factor = (near_factor * far_factor) ** 0.5
+            if self.choice_at(middle_factor) == current_choice:
+                near_factor = middle_factor
+            else:
+                far_factor = middle_factor
+        return far_factor
 
     def _closed_seconds(self, offer: StrategyOffer, factor: float) -> float:
-        """Return the closed form of a training (s), not corrected."""
+        """Return the closed form of a training (s) at ``factor``, without its correction."""
         if factor == 1.0 or self._is_constant(offer):
             return offer.seconds
-        longer = self._epoch_seconds(offer, factor) - self._epoch_seconds(offer, 1.0)
-        return offer.seconds + offer.epochs * longer / offer.goodput
+        extra_seconds = self._epoch_seconds(offer, factor) - self._epoch_seconds(offer, 1.0)
+        return offer.seconds + offer.epochs * extra_seconds / offer.goodput
 
     def _is_constant(self, offer: StrategyOffer) -> bool:
-        """Return whether the input changes nothing of an epoch. An epoch grows or shrinks with
-        every input, so the two ends tell."""
-        if offer.name not in self._constant:
-            ends = {self._epoch_seconds(offer, end) for end in (1 / REACH, REACH)}
-            self._constant[offer.name] = ends == {self._epoch_seconds(offer, 1.0)}
-        return self._constant[offer.name]
+        """Return true if the input changes nothing of an epoch.
+
+        An epoch grows or shrinks with every input, so the two ends decide it.
+        """
+        if offer.name not in self._is_constant_by_strategy:
+            factors = (1 / MAX_FACTOR, MAX_FACTOR)
+            end_seconds = {self._epoch_seconds(offer, factor) for factor in factors}
+            is_constant = end_seconds == {self._epoch_seconds(offer, 1.0)}
+            self._is_constant_by_strategy[offer.name] = is_constant
+        return self._is_constant_by_strategy[offer.name]
 
     def _epoch_seconds(self, offer: StrategyOffer, factor: float) -> float:
+        """Return the closed form of a warm epoch (s) at ``factor``, computed once."""
         key = offer.name, factor
-        if key not in self._closed:
-            self._closed[key] = offer.epoch_seconds(self.machine(offer, factor))
-        return self._closed[key]
+        if key not in self._epoch_seconds_by_factor:
+            scenario = self.moved_scenario(offer, factor)
+            self._epoch_seconds_by_factor[key] = offer.epoch_seconds(scenario)
+        return self._epoch_seconds_by_factor[key]
 
     def _correction(self, name: str, factor: float) -> float:
-        known = sorted(self.corrections.get(name, {}).items())
-        if not known:
+        """Return the correction (s) of a training at ``factor``, interpolated between simulated
+        factors.
+        """
+        points = sorted(self.corrections.get(name, {}).items())
+        if not points:
             return 0.0
-        logs, differences = zip(*known, strict=True)
-        return float(np.interp(math.log(factor), logs, differences))
+        log_factors, differences = zip(*points, strict=True)
+        return float(np.interp(math.log(factor), log_factors, differences))

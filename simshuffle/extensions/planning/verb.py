@@ -1,4 +1,4 @@
-"""What ``simshuffle plan`` is asked: which training, by which prices, up to which accuracy."""
+"""The options of ``simshuffle plan``: training, prices, budget and target accuracy."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _EXAMPLE = f"{HOST_HOUR}=12.5"
 
 
-def _prices(texts: Sequence[str]) -> dict[str, Any]:
-    """Prices by name, of texts with one or more of them."""
+def _parse_prices(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse the prices, by name, of texts with one or more prices each."""
     return dict(pairs("--price", _EXAMPLE, "NAME=PRICE,...")(between_commas(texts)))
 
 
@@ -60,7 +60,7 @@ class PlanOptions(RefinedOptions):
             "NAME=PRICE,...",
             f"Of {', '.join(PRICES)}. Default: a host-hour costs 1.",
             flag="--price",
-            read=_prices,
+            read=_parse_prices,
             many=True,
         ),
     ] = field(default_factory=dict)
@@ -101,6 +101,6 @@ VERBS = (
         kinds={"planning": "simshuffle.extensions.planning.study"},
         function="plan_training",
         done="planned",
-        first_answer="simshuffle.extensions.planning.first:answer",
+        first_answer="simshuffle.extensions.planning.first:closed_form_answer",
     ),
 )

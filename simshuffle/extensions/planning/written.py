@@ -1,4 +1,4 @@
-"""The unit in which a user wrote a value, so that he reads thresholds of that value in it."""
+"""The units in which a user wrote values, so that thresholds of a value are given in its unit."""
 
 from __future__ import annotations
 
@@ -11,40 +11,51 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.library import find_file, read_yaml
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable, written_unit
 
-FEWEST, MOST = 1e-3, 1e5
+MIN_READABLE, MAX_READABLE = 1e-3, 1e5
 """Numbers between which a value is easily read; beyond, it is shown with another prefix."""
 
 
 def written_units(
-    given: Scenario | str | Path, settings: Mapping[str, Any], keys: Iterable[str]
+    scenario: Scenario | str | Path, settings: Mapping[str, Any], keys: Iterable[str]
 ) -> dict[str, str]:
-    """Return the units, such as 'Gbit/s', that dotted keys have in a scenario file, in the cluster
-    file that it names, or in ``settings`` (``--set``), which count first. A key whose text cannot
-    be located there, as where a catalog has it, is left out."""
-    texts = {key: _text(settings, key) for key in keys}
-    if not isinstance(given, Scenario):
-        document = _document(given)
-        texts = {key: text or _text(document, key) for key, text in texts.items()}
+    """Return the unit, such as 'Gbit/s', in which each dotted key is written.
+
+    The settings count first, then the scenario file and the cluster file that it names. A key
+    whose text is not there, as where a catalog has it, is left out.
+
+    Args:
+        scenario: a scenario, or the name or path of its file.
+        settings: the values of ``--set``, by key.
+        keys: the dotted keys.
+    """
+    texts = {key: _text_at_key(settings, key) for key in keys}
+    if not isinstance(scenario, Scenario):
+        document = _read_document(scenario)
+        texts = {key: text or _text_at_key(document, key) for key, text in texts.items()}
     units = {key: written_unit(text) for key, text in texts.items() if text}
     return {key: unit for key, unit in units.items() if unit}
 
 
-def in_unit(value: float, unit: str, dimension: Dimension, digits: int) -> str:
-    """Return ``value`` (SI) in a unit that a user wrote, rounded to ``digits`` digits; with a
-    prefix of its own where there is no unit, or the number would have many digits."""
+def format_in_unit(value: float, unit: str, dimension: Dimension, digits: int) -> str:
+    """Format ``value`` (SI) in a unit that a user wrote, rounded to ``digits`` digits.
+
+    Without a unit, or where the number would have many digits, the value has a prefix of its own.
+    """
     try:
         number = value / parse_quantity(f"1 {unit}", dimension)
     except UnitError:
         return readable(value, dimension, digits)
-    if not FEWEST <= number < MOST:
+    if not MIN_READABLE <= number < MAX_READABLE:
         return readable(value, dimension, digits)
     return f"{float(f'{number:.{digits}g}'):.10g} {unit}"
 
 
-def _document(given: str | Path) -> Mapping[str, Any]:
-    """The mapping of a scenario file, with the mapping of the cluster file that it names."""
+def _read_document(scenario: str | Path) -> Mapping[str, Any]:
+    """Return the mapping of a scenario file, with that of the cluster file that it names; {} if it
+    cannot be read.
+    """
     try:
-        path = find_file(str(given), "scenarios")
+        path = find_file(str(scenario), "scenarios")
         document = dict(read_yaml(path)[0])
         cluster = document.get("cluster")
         if isinstance(cluster, str):
@@ -54,11 +65,11 @@ def _document(given: str | Path) -> Mapping[str, Any]:
     return document
 
 
-def _text(document: Mapping[str, Any], key: str) -> str:
-    """The text of a dotted key, whether it is written dotted or nested; '' where there is none."""
+def _text_at_key(document: Mapping[str, Any], key: str) -> str:
+    """Return the text of a dotted key, written dotted or nested; '' where there is none."""
     if isinstance(text := document.get(key), str):
         return text
     for name, inner in document.items():
         if isinstance(inner, Mapping) and key.startswith(f"{name}."):
-            return _text(inner, key.removeprefix(f"{name}."))
+            return _text_at_key(inner, key.removeprefix(f"{name}."))
     return ""

@@ -18,7 +18,7 @@ from simshuffle.report import canvas, paper
 from simshuffle.report.chart import Chart
 from simshuffle.report.folders import room_for, take_place
 from simshuffle.report.names import shorten_names
-from simshuffle.studies.comparison import compare, side
+from simshuffle.studies.comparison import compare, read_side
 from simshuffle.studies.presentation import page_parts, page_runs, page_vega
 from simshuffle.studies.presentation.named_results import NamedResult
 from simshuffle.studies.presentation.page_parts import Section, bullets, html_tables, paragraph
@@ -179,7 +179,7 @@ def _picture(name: str, chart: Chart) -> str:
 def _compare_results(results: Sequence[NamedResult]) -> Section:
     """Return the first result beside each later one: first their inputs, then their results."""
     side_a, *later_sides = (
-        replace(side(named_result.folder), name=named_result.name) for named_result in results
+        replace(read_side(named_result.folder), name=named_result.name) for named_result in results
     )
     parts = []
     for index, side_b in enumerate(later_sides, 1):

@@ -209,8 +209,10 @@ def warning_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
 
 def notes_section(result: Result) -> Section:
     """Return the section of how runs were computed."""
-    about_timeline = text.about_timeline(result.meta.get("timeline", "full"))
-    return Section("Notes", html_tables([*text.notes(result, extrapolated=False), *about_timeline]))
+    timeline_notes = text.describe_timeline(result.meta.get("timeline", "full"))
+    return Section(
+        "Notes", html_tables([*text.list_notes(result, extrapolated=False), *timeline_notes])
+    )
 
 
 def provenance_section(meta: Meta) -> Section:

@@ -31,7 +31,7 @@ from simshuffle.studies.presentation.page_parts import (
 from simshuffle.studies.presentation.page_vega import html_figure
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
+from simshuffle.studies.simulation.parts import booking_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, Means, last_epochs, samples_of
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
@@ -75,7 +75,9 @@ def _scaling_section(averages: Means) -> Iterator[Section]:
     rows = epochs.assign(line=lines, label=lines, mean=epochs["epoch_s"])
     index = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
     half_width = (
-        np.nan if averages.half is None else averages.half["epoch_s"].loc[index].to_numpy(float)
+        np.nan
+        if averages.half_intervals is None
+        else averages.half_intervals["epoch_s"].loc[index].to_numpy(float)
     )
     rows = rows.assign(
         low=rows["mean"] - half_width, high=rows["mean"] + half_width, seeds=averages.seeds
@@ -86,17 +88,24 @@ def _scaling_section(averages: Means) -> Iterator[Section]:
 
 
 def _breakdown_section(result: Result, averages: Means) -> Section:
-    bars, labels = charts.select_epochs(averages.epochs), labels_of(result.meta)
+    bars, labels = charts.select_epochs(averages.epochs), booking_of(result.meta)
     num_epochs = len(averages.epochs)
-    epoch_half, about = averages.epoch_half, averages.about
     chart = breakdown_chart(
-        averages.breakdown, averages.epochs, labels, epoch_half, about, bars, averages.ends
+        averages.breakdown,
+        averages.epochs,
+        labels,
+        half_intervals=averages.epoch_half,
+        interval_subject=averages.interval_subject,
+        bars=bars,
+        interval_ends=averages.ends,
     )
     left_out = f" {len(bars)} of {num_epochs} epochs are drawn; the table has all."
     body_of_chart = html_figure(chart, "Seconds of an epoch.", left_out * (len(bars) < num_epochs))
     booking = labels if labels == "paper" else None
     notes = [report.legend(averages.breakdown, labels)]
-    notes += [] if averages.epoch_half is None else [text.about_interval(averages.about)]
+    notes += (
+        [] if averages.epoch_half is None else [text.describe_interval(averages.interval_subject)]
+    )
     body = body_of_chart + html_tables([text.seconds_table(averages, booking), *notes])
     if intervals_of_runs := result.meta.get("intervals"):
         body += html_tables(intervals.details(intervals_of_runs))

@@ -27,16 +27,16 @@ from simshuffle.studies.simulation.figures import (
     ROW_INCHES,
     WHISKER,
     breakdown_chart,
-    in_lines,
+    wrap_name,
 )
-from simshuffle.studies.simulation.study import labels_of
-from simshuffle.studies.simulation.sweep_figures import MOST_LINES, name_without, sweep_chart
+from simshuffle.studies.simulation.parts import booking_of
+from simshuffle.studies.simulation.sweep_figures import MAX_LINES, name_without, sweep_chart
 from simshuffle.studies.simulation.tables import (
     Means,
-    means,
-    measures,
+    means_over_seeds,
+    measures_of_epochs,
     samples_of,
-    summary,
+    summarise_seeds,
 )
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
 
@@ -52,7 +52,9 @@ SAMPLES = "samples"
 
 def average_results(results: Sequence[NamedResult]) -> Means:
     """Return means over the seeds of all results, of which some may have one seed."""
-    means_of_results = [means(runs.epochs, runs.breakdown) for runs in distinguish_runs(results)]
+    means_of_results = [
+        means_over_seeds(runs.epochs, runs.breakdown) for runs in distinguish_runs(results)
+    ]
     halves = [
         averages.epoch_half for averages in means_of_results if averages.epoch_half is not None
     ]
@@ -91,7 +93,7 @@ def last_epochs(results: Sequence[NamedResult]) -> pd.DataFrame:
     """
     parts = []
     for runs in distinguish_runs(results):
-        table = measures(runs.epochs, runs.breakdown)
+        table = measures_of_epochs(runs.epochs, runs.breakdown)
         table = table.assign(**{SAMPLES: samples_of(runs.epochs)})
         table = table[table["epoch"] == table.groupby("run")["epoch"].transform("max")]
         keys = ["run", "strategy", "world_size", "exchange_fraction"]
@@ -100,7 +102,7 @@ def last_epochs(results: Sequence[NamedResult]) -> pd.DataFrame:
             for column in table
             if column not in keys and not pd.api.types.is_numeric_dtype(table[column])
         ]
-        parts.append(summary(table.drop(columns=texts), keys))
+        parts.append(summarise_seeds(table.drop(columns=texts), keys))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -130,15 +132,15 @@ def breakdown(results: Sequence[NamedResult]) -> Chart:
         averages.breakdown,
         averages.epochs,
         _common_booking(results),
-        averages.epoch_half,
-        averages.about,
-        ends=averages.ends,
+        half_intervals=averages.epoch_half,
+        interval_subject=averages.interval_subject,
+        interval_ends=averages.ends,
     )
 
 
 def _common_booking(results: Sequence[NamedResult]) -> Booking:
     """Return how the results book their seconds, if they agree, else 'cause'."""
-    bookings = {labels_of(named_result.result.meta) for named_result in results}
+    bookings = {booking_of(named_result.result.meta) for named_result in results}
     return bookings.pop() if len(bookings) == 1 else "cause"
 
 
@@ -216,8 +218,8 @@ def scaling_rows(results: Sequence[NamedResult], across: str, measure: str) -> p
         raise unsuitable_results(
             rule, results, f"Simulate them: simshuffle sweep SCENARIO --over {key}"
         )
-    if (count := rows["line"].nunique()) > MOST_LINES:
-        rule = f"draws at most {MOST_LINES} lines, as more cannot be told apart; there are {count}"
+    if (count := rows["line"].nunique()) > MAX_LINES:
+        rule = f"draws at most {MAX_LINES} lines, as more cannot be told apart; there are {count}"
         raise unsuitable_results(rule, results, "Sweep fewer keys, or give fewer results.")
     if rows.duplicated(["line", across]).any():
         rule = f"needs lines with one run for each {NAMES[across]}"
@@ -243,7 +245,9 @@ def hidden(results: Sequence[NamedResult]) -> Chart:
     if results[0].result.study.kind == "hiding":
         return declared_figure("hiding")(results)
     rows = hidden_table(results)
-    names = [in_lines(name, whole=True) for name in without_schedule(rows["run"].tolist())]
+    names = [
+        wrap_name(name, with_world_size=True) for name in without_schedule(rows["run"].tolist())
+    ]
     # rows stand equally far apart, so that the name with most lines decides
     num_lines = len(names) * max(max(1.0, 0.75 * (1 + name.count("\n"))) for name in names)
     whiskers = rows.assign(y=rows.index, look="half")

@@ -38,9 +38,9 @@ from simshuffle.studies.presentation.named_results import (
     missing_exchange,
     unsuitable_results,
 )
-from simshuffle.studies.simulation.figures import in_lines
-from simshuffle.studies.simulation.study import timeline_of
-from simshuffle.studies.simulation.sweep_figures import MOST_LINES
+from simshuffle.studies.simulation.figures import wrap_name
+from simshuffle.studies.simulation.parts import timeline_of
+from simshuffle.studies.simulation.sweep_figures import MAX_LINES
 from simshuffle.study.long_table import get_long
 
 
@@ -104,7 +104,7 @@ def draw_links(results: Sequence[NamedResult]) -> Chart:
     panels = []
     for run in runs:
         run_cells = cells[cells["run"] == run]
-        name = in_lines(run, whole=True).replace("\n", ", ")
+        name = wrap_name(run, with_world_size=True).replace("\n", ", ")
         for column, text in COLUMNS.items():
             title = f"simulated time (s)\n{text}" if run == runs[-1] else ""
             x = Axis(title, low=0.0, high=float(run_cells["end_s"].max()), small=True)
@@ -223,7 +223,7 @@ def _exchange_of_ranks(results: Sequence[NamedResult]) -> pd.DataFrame:
     if not sum(map(len, parts)):
         raise missing_exchange(results)
     ranks: pd.DataFrame = pd.concat(parts).groupby(level=[0, 1, 2], sort=False).sum().reset_index()
-    check_run_count(results, ranks["run"].nunique(), MOST_LINES)
+    check_run_count(results, ranks["run"].nunique(), MAX_LINES)
     return ranks
 
 

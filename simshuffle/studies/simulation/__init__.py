@@ -1,1 +1,3 @@
-"""simshuffle run: every run of a scenario's sweep."""
+"""Studies behind ``simshuffle run`` and ``simshuffle sweep``: runs of scenarios, seeds and swept
+values.
+"""

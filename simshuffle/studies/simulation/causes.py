@@ -1,5 +1,6 @@
-"""What the time of an epoch goes into, what makes one run longer than another, and which resource
-or host is waited for."""
+"""The causes of the time of an epoch: what its seconds go into, what makes a run longer than
+another, and which resource or host the ranks wait for.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +13,20 @@ import pandas as pd
 from simshuffle.report import report
 from simshuffle.report.faults import MAX_NAMED_FAULTS, describe_fault
 from simshuffle.report.links import links_of_whole_epochs
-from simshuffle.studies.simulation.contest import Row, Scale, is_undecided, ties
+from simshuffle.studies.simulation.contest import Row, Scale, overlaps_widely, ties
 from simshuffle.studies.simulation.tables import label_column
 from simshuffle.study.long_table import get_long
 from simshuffle.study.study import Result
 
-NOTABLE = 0.02
+NOTABLE_DIFFERENCE = 0.02
 """Share of an epoch from which on a difference is explained rather than the epoch itself."""
-SHOWN = 0.1
-"""Share of an epoch from which on waiting is said beside the largest part."""
-BINDS = 0.8
+NOTABLE_WAIT = 0.1
+"""Share of an epoch from which on waiting is reported beside the largest part."""
+BINDING_SHARE = 0.8
 """A resource that is busy for this share of an epoch binds it."""
 WAITING = "waiting"
-"""In the place of a label: waiting for ranks that compute longer, which no resource bounds."""
-DOES = {
+"""Stands for a label: waiting for ranks that compute longer, which no resource bounds."""
+ACTIVITIES = {
     "I/O": "reading",
     "FW+BW": "the forward and backward pass",
     "IMPT": "measuring importance",
@@ -35,13 +36,13 @@ DOES = {
     report.LOST: "doing lost work again, and restarting",
     WAITING: "waiting for the slowest rank of each step",
 }
-"""What a rank does under each label."""
-SHORT = DOES | {
+"""Phrase on what a rank does under each label."""
+SHORT_ACTIVITIES = ACTIVITIES | {
     "FW+BW": "computing",
     "GE+WU": "summing gradients",
     WAITING: "waiting for slow ranks",
 }
-"""The same in fewer words."""
+"""`ACTIVITIES` in fewer words."""
 RESOURCES = {
     "pfs.open": "file opens of the file system",
     "pfs.bandwidth": "the bandwidth of the file system",
@@ -60,7 +61,7 @@ RESOURCES = {
     "scale_up_out": "the scale-up network",
 }
 """Kinds of links in words; cables are called by their ends."""
-FOR_READING = ("pfs.", "object_store.", "cache_tier.", "ssd", "cores", "memory", "storage>")
+READING_KINDS = ("pfs.", "object_store.", "cache_tier.", "ssd", "cores", "memory", "storage>")
 """How kinds of links begin that only reading uses, or reading most of all."""
 Seconds = Mapping[str, float]
 
@@ -75,118 +76,155 @@ class WaitedFor:
     faults: Sequence[Mapping[str, Any]] = ()  # of the host, rows as of ``faults`` in ``meta.json``
 
     def describe(self) -> str:
-        """Whom ranks wait for, and what is wrong there."""
+        """Return a phrase on the host that ranks wait for, with its faults."""
         if not self.faults:
-            return f"waiting for {self.host} ({DOES[self.label]})"
-        each = [describe_fault(fault) for fault in self.faults[:MAX_NAMED_FAULTS]]
-        return f"waiting for {self.host}, by the fault of {'; '.join(each)}"
+            return f"waiting for {self.host} ({ACTIVITIES[self.label]})"
+        fault_phrases = [describe_fault(fault) for fault in self.faults[:MAX_NAMED_FAULTS]]
+        return f"waiting for {self.host}, by the fault of {'; '.join(fault_phrases)}"
 
 
 @dataclass(frozen=True)
 class Causes:
-    """What the epochs of runs go into."""
+    """The seconds of the epochs of runs by cause, and the busiest resources."""
 
-    # seconds by run, and by label; waiting is with what it is for, but for `WAITING` and hosts
+    # s of an epoch by run, and by label; waiting counts under the label that is waited for, but for
+    # `WAITING` and hosts
     seconds: Mapping[str, Seconds]
-    hosts: Mapping[str, Sequence[WaitedFor]] = field(default_factory=dict)  # by run
+    # hosts that ranks wait for, by run
+    waited_hosts: Mapping[str, Sequence[WaitedFor]] = field(default_factory=dict)
     # columns run, tier, and mean: how busy the busiest link of each kind is; None if unknown
     busiest: pd.DataFrame | None = None
 
-    def reason(self, run: str, first: str) -> str:
-        """Return what makes a run longer than the fastest, in two or three words; '' if unknown."""
-        gaps = self._gaps(run, first)
+    def name_reason(self, run: str, fastest: str) -> str:
+        """Return in two or three words what makes a run longer than the fastest; '' if unknown."""
+        gaps = self._gaps_by_label(run, fastest)
         if not gaps or max(gaps.values()) <= 0:
             return ""
         label = max(gaps, key=lambda name: gaps[name])
-        return SHORT.get(label, f"waiting for {label}")
+        return SHORT_ACTIVITIES.get(label, f"waiting for {label}")
 
-    def why(self, scales: Sequence[Scale]) -> Iterator[str]:
-        """Yield a line on what the slowest run of the largest scale takes longer for, or, where
-        none takes notably longer, on what the epoch of the fastest one goes into."""
+    def explain_time(self, scales: Sequence[Scale]) -> Iterator[str]:
+        """Yield a sentence on what the slowest run of the largest scale takes longer for.
+
+        Where no run takes notably longer, the sentence says what the epoch of the fastest run
+        goes into.
+        """
         for scale in reversed(scales):
-            slow, first = _slowest(scale)
-            if slow["epoch_s"] > (1 + NOTABLE) * first["epoch_s"] and not _alike(slow, first):
-                yield from self._difference(slow, first, scale)
+            slowest, fastest = _find_slowest_pair(scale)
+            notable_s = (1 + NOTABLE_DIFFERENCE) * fastest["epoch_s"]
+            if slowest["epoch_s"] > notable_s and not _equally_fast(slowest, fastest):
+                yield from self._explain_difference(slowest, fastest, scale)
                 return
         if scales:
             rows = scales[-1].rows
             row = rows.sort_values("epoch_s", kind="stable").iloc[0].to_dict()
-            yield from self._shares(row, len(rows) > 1)
+            yield from self._explain_shares(row, len(rows) > 1)
 
-    def _gaps(self, run: str, first: str) -> dict[str, float]:
-        own, other = self.seconds.get(run, {}), self.seconds.get(first, {})
-        return {label: own.get(label, 0.0) - other.get(label, 0.0) for label in {**own, **other}}
+    def _gaps_by_label(self, run: str, fastest: str) -> dict[str, float]:
+        """Return the seconds by which a run takes longer than the fastest under each label."""
+        run_seconds = self.seconds.get(run, {})
+        fastest_seconds = self.seconds.get(fastest, {})
+        return {
+            label: run_seconds.get(label, 0.0) - fastest_seconds.get(label, 0.0)
+            for label in {**run_seconds, **fastest_seconds}
+        }
 
-    def _difference(self, slow: Row, first: Row, scale: Scale) -> Iterator[str]:
-        gaps = self._gaps(slow["run"], first["run"])
+    def _explain_difference(self, slowest: Row, fastest: Row, scale: Scale) -> Iterator[str]:
+        """Yield the sentence on what the slowest run takes longer for than the fastest."""
+        gaps = self._gaps_by_label(slowest["run"], fastest["run"])
         if not gaps:
             return
         label = max(gaps, key=lambda name: gaps[name])
         share = gaps[label] / max(sum(gaps.values()), 1e-12)
-        part = "" if share > 0.99 else f"for {100 * share:.0f} % "
-        where = f" at {scale.across} {slow['x_text']}" if scale.across else ""
+        share_text = "" if share > 0.99 else f"for {100 * share:.0f} % "
+        place_text = f" at {scale.across} {slowest['x_text']}" if scale.across else ""
+        activity = self._describe(slowest["run"], label)
+        bottleneck = self._describe_bottleneck(slowest["run"], label)
         yield (
-            f"Why: what {slow['name']} takes longer on {scale.title}{where} is"
-            f" {part}{self._describe(slow['run'], label)}{self._bound(slow['run'], label)}."
+            f"Why: what {slowest['name']} takes longer on {scale.title}{place_text} is"
+            f" {share_text}{activity}{bottleneck}."
         )
 
-    def _shares(self, row: Row, is_named: bool) -> Iterator[str]:
-        parts = self.seconds.get(row["run"], {})
-        whole = sum(parts.values())
-        if not whole:
+    def _explain_shares(self, row: Row, is_named: bool) -> Iterator[str]:
+        """Yield the sentence on what the epoch of a run goes into: its largest part, and notable
+        waiting.
+        """
+        seconds_by_label = self.seconds.get(row["run"], {})
+        total_seconds = sum(seconds_by_label.values())
+        if not total_seconds:
             return
-        order = sorted(parts, key=lambda name: -parts[name])
-        whose = f"an epoch of {row['name']}" if is_named else "an epoch"
-        said = [
-            f"{100 * parts[label] / whole:.0f} % {'' if place else f'of {whose} is '}"
-            f"{self._describe(row['run'], label)}"
-            for place, label in enumerate(order)
-            if not place or (self._is_waiting(label) and parts[label] >= SHOWN * whole)
-        ]
-        yield f"Why: {' and '.join(said)}{self._bound(row['run'], order[0])}."
+        labels = sorted(seconds_by_label, key=lambda name: -seconds_by_label[name])
+        subject = f"an epoch of {row['name']}" if is_named else "an epoch"
+        phrases = []
+        for index, label in enumerate(labels):
+            share = seconds_by_label[label] / total_seconds
+            is_notable_wait = (
+                self._is_wait(label) and seconds_by_label[label] >= NOTABLE_WAIT * total_seconds
+            )
+            if index == 0 or is_notable_wait:
+                part = "" if index else f"of {subject} is "
+                phrases.append(f"{100 * share:.0f} % {part}{self._describe(row['run'], label)}")
+        yield f"Why: {' and '.join(phrases)}{self._describe_bottleneck(row['run'], labels[0])}."
 
     @staticmethod
-    def _is_waiting(label: str) -> bool:
-        return label == WAITING or label not in DOES
+    def _is_wait(label: str) -> bool:
+        """Return true if a label stands for waiting for ranks or for a host."""
+        return label == WAITING or label not in ACTIVITIES
 
     def _describe(self, run: str, label: str) -> str:
-        if label in DOES:
-            return DOES[label]
-        return next(each.describe() for each in self.hosts[run] if each.host == label)
+        """Return the phrase on what ranks of a run do under a label, or on the host that they wait
+        for.
+        """
+        if label in ACTIVITIES:
+            return ACTIVITIES[label]
+        return next(host.describe() for host in self.waited_hosts[run] if host.host == label)
 
-    def _bound(self, run: str, label: str) -> str:
-        """The resource that a label needs most, and how busy it is; '' for computing."""
-        if self.busiest is None or label not in DOES or label in {*report.UNSHARED_LABELS, WAITING}:
+    def _describe_bottleneck(self, run: str, label: str) -> str:
+        """Return a phrase on the resource that a label needs most, and how busy it is; '' for
+        computing.
+        """
+        if (
+            self.busiest is None
+            or label not in ACTIVITIES
+            or label in {*report.UNSHARED_LABELS, WAITING}
+        ):
             return ""
-        used = self.busiest[self.busiest["run"] == run]
-        reads = used["tier"].str.startswith(FOR_READING)
-        used = used[reads if label == "I/O" else ~reads]
-        if used.empty:
+        links = self.busiest[self.busiest["run"] == run]
+        is_for_reading = links["tier"].str.startswith(READING_KINDS)
+        links = links[is_for_reading if label == "I/O" else ~is_for_reading]
+        if links.empty:
             return ""
-        most = used.sort_values("mean", kind="stable").iloc[-1]
-        name = RESOURCES.get(most["tier"], most["tier"].replace("_", " ").replace(".", ": "))
-        if ">" in most["tier"]:
-            name = "the busiest cable from {} to {}".format(*most["tier"].split(">"))
-        if most["mean"] >= BINDS:
-            return f", bound by {name}, in use for {100 * most['mean']:.0f} % of the epoch"
-        return f" (its busiest resource, {name}, is in use for {100 * most['mean']:.0f} %)"
+        busiest_link = links.sort_values("mean", kind="stable").iloc[-1]
+        link_kind = busiest_link["tier"]
+        resource_name = RESOURCES.get(link_kind, link_kind.replace("_", " ").replace(".", ": "))
+        if ">" in link_kind:
+            resource_name = "the busiest cable from {} to {}".format(*link_kind.split(">"))
+        used_percent = f"{100 * busiest_link['mean']:.0f} %"
+        if busiest_link["mean"] >= BINDING_SHARE:
+            return f", bound by {resource_name}, in use for {used_percent} of the epoch"
+        return f" (its busiest resource, {resource_name}, is in use for {used_percent})"
 
 
-def _slowest(scale: Scale) -> tuple[Row, Row]:
-    """The run of a scale that takes most times as long as the fastest, and that one: at the same
-    swept number where several runs are compared, else over all its values."""
+def _find_slowest_pair(scale: Scale) -> tuple[Row, Row]:
+    """Return the run of a scale that takes the most times as long as the fastest, and that fastest
+    run.
+
+    The two are compared at one swept number where several runs are compared, else over all its
+    values.
+    """
     is_contest = scale.across and len(scale.names) > 1
     groups = scale.rows.groupby("x") if is_contest else [(None, scale.rows)]
     pairs = []
     for _, group in groups:
         by_time = group.sort_values("epoch_s", kind="stable")
-        first, slow = by_time.iloc[0], by_time.iloc[-1]
-        pairs.append((slow.to_dict(), first.to_dict()))
+        fastest, slowest = by_time.iloc[0], by_time.iloc[-1]
+        pairs.append((slowest.to_dict(), fastest.to_dict()))
     return max(pairs, key=lambda pair: pair[0]["epoch_s"] / pair[1]["epoch_s"])
 
 
-def _alike(slow: Row, first: Row) -> bool:
-    return ties(slow, first) or is_undecided(slow, first)
+def _equally_fast(slowest: Row, fastest: Row) -> bool:
+    """Return true if two runs tie, or cannot be told apart."""
+    return ties(slowest, fastest) or overlaps_widely(slowest, fastest)
 
 
 def causes_of_run(result: Result, rows: pd.DataFrame, breakdown: pd.DataFrame) -> Causes:
@@ -197,21 +235,23 @@ def causes_of_run(result: Result, rows: pd.DataFrame, breakdown: pd.DataFrame) -
         rows: the warm epoch of each run.
         breakdown: means over seeds, as of `simshuffle.report.report.breakdown`.
     """
-    parts = report.by_cause(breakdown.astype({"run": str}))
-    last = rows.set_index("run")["epoch"]
-    parts = parts[parts["epoch"] == parts["run"].map(last)]
-    hosts = {run: _hosts(facts) for run, facts in result.meta["runs"].items()}
+    causes = report.by_cause(breakdown.astype({"run": str}))
+    last_epochs = rows.set_index("run")["epoch"]
+    causes = causes[causes["epoch"] == causes["run"].map(last_epochs)]
+    hosts_by_run = {run: _hosts_waited_for(facts) for run, facts in result.meta["runs"].items()}
     seconds: dict[str, dict[str, float]] = {str(run): {} for run in rows["run"]}
     columns = ["run", "label", "waiting", "seconds"]
-    for run, label, waits, value in parts[columns].itertuples(index=False, name=None):
-        name = WAITING if waits and label in report.UNSHARED_LABELS else str(label)
-        seconds[run][name] = seconds[run].get(name, 0.0) + float(value)
-    for run, waited_for in hosts.items():
-        for each in waited_for if run in seconds else ():
-            name = WAITING if each.label in report.UNSHARED_LABELS else each.label
-            seconds[run][name] = max(seconds[run].get(name, 0.0) - each.seconds, 0.0)
-            seconds[run][each.host] = each.seconds
-    return Causes(seconds, hosts, _busiest(result))
+    for run, label, is_waiting, label_seconds in causes[columns].itertuples(index=False, name=None):
+        name = WAITING if is_waiting and label in report.UNSHARED_LABELS else str(label)
+        seconds[run][name] = seconds[run].get(name, 0.0) + float(label_seconds)
+
+    # the time that ranks wait for a host moves from the label of its work to the host
+    for run, waited_hosts in hosts_by_run.items():
+        for waited_for in waited_hosts if run in seconds else ():
+            name = WAITING if waited_for.label in report.UNSHARED_LABELS else waited_for.label
+            seconds[run][name] = max(seconds[run].get(name, 0.0) - waited_for.seconds, 0.0)
+            seconds[run][waited_for.host] = waited_for.seconds
+    return Causes(seconds, hosts_by_run, _busiest_links(result))
 
 
 def causes_of_sweep(table: pd.DataFrame, rows: pd.DataFrame) -> Causes:
@@ -221,49 +261,51 @@ def causes_of_sweep(table: pd.DataFrame, rows: pd.DataFrame) -> Causes:
         table: its epochs, with the run in the column ``run``.
         rows: the warm epoch of each run.
     """
-    last = rows.set_index("run")["epoch"]
-    own = table[table["epoch"] == table["run"].map(last)]
+    last_epochs = rows.set_index("run")["epoch"]
+    last_rows = table[table["epoch"] == table["run"].map(last_epochs)]
     seconds: dict[str, dict[str, float]] = {}
-    means = own.groupby("run", sort=False).mean(numeric_only=True)
+    means = last_rows.groupby("run", sort=False).mean(numeric_only=True)
     for run, row in means.iterrows():
-        parts = {label: float(row[label_column(label)]) for label in report.LABELS}
+        seconds_by_label = {label: float(row[label_column(label)]) for label in report.LABELS}
         for label in report.LABELS:
             name = WAITING if label in report.UNSHARED_LABELS else label
-            waited = float(row[label_column(label, waiting=True)])
-            parts[name] = parts.get(name, 0.0) + waited
-        seconds[str(run)] = parts
+            waiting_seconds = float(row[label_column(label, waiting=True)])
+            seconds_by_label[name] = seconds_by_label.get(name, 0.0) + waiting_seconds
+        seconds[str(run)] = seconds_by_label
     return Causes(seconds)
 
 
-def _hosts(facts: Mapping[str, Any]) -> list[WaitedFor]:
-    """The hosts that a run waits for, with their faults, from what ``meta.json`` says of it."""
+def _hosts_waited_for(facts: Mapping[str, Any]) -> list[WaitedFor]:
+    """Return the hosts that a run waits for, with their faults, from its facts in ``meta.json``."""
     faults = facts.get("faults", ())
     return [
         WaitedFor(
-            each["host"],
-            each["label"],
-            each["seconds"],
-            [row for row in faults if str(row["what"]).partition(".")[0] == each["host"]],
+            host_row["host"],
+            host_row["label"],
+            host_row["seconds"],
+            [row for row in faults if str(row["what"]).partition(".")[0] == host_row["host"]],
         )
-        for each in facts.get("waited_for", ())
+        for host_row in facts.get("waited_for", ())
     ]
 
 
-def _busiest(result: Result) -> pd.DataFrame:
-    """Of the last epoch of each run, how busy the busiest link of each kind is: run, tier, and
-    mean (share of its capacity), which is the largest over seeds."""
-    names = ["run", "epoch", "tier"]
+def _busiest_links(result: Result) -> pd.DataFrame:
+    """Return how busy the busiest link of each kind is in the last epoch of each run.
+
+    The columns are run, tier, and mean (share of the capacity), which is the largest over seeds.
+    """
+    keys = ["run", "epoch", "tier"]
     epochs = result.tables["epochs"]
-    seed = ["seed"] if "seed" in epochs else []
-    wanted = [*names, *seed, "nbytes", "capacity", "mean_utilisation"]
+    seed_columns = ["seed"] if "seed" in epochs else []
+    columns = [*keys, *seed_columns, "nbytes", "capacity", "mean_utilisation"]
     pieces = [
         links_of_whole_epochs(piece, epochs)
-        .groupby(names, sort=False, observed=True)["mean_utilisation"]
+        .groupby(keys, sort=False, observed=True)["mean_utilisation"]
         .max()
         .reset_index()
-        for piece in get_long(result.tables, "links").pieces(wanted)
+        for piece in get_long(result.tables, "links").pieces(columns)
     ]
     links = pd.concat(pieces, ignore_index=True).astype({"run": str, "tier": str})
     links = links[links["epoch"] == links.groupby("run")["epoch"].transform("max")]
-    most = links.groupby(["run", "tier"], sort=False)["mean_utilisation"].max()
-    return most.rename("mean").reset_index()
+    max_utilisation = links.groupby(["run", "tier"], sort=False)["mean_utilisation"].max()
+    return max_utilisation.rename("mean").reset_index()

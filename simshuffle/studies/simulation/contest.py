@@ -1,4 +1,4 @@
-"""Warm epochs of runs, side by side at the same number of ranks and the same swept inputs."""
+"""Warm epochs of runs, side by side at an equal number of ranks and with equal swept inputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.studies.simulation.tables import last_epochs
 from simshuffle.study.study import Result
 
-IN_NAME = ("world_size", "workload.exchange", "seed")
+KEYS_IN_NAME = ("world_size", "workload.exchange", "seed")
 """Swept keys that the name of a run says in words of its own."""
 FRACTION = "exchange_fraction"
 """The swept key that names of runs say as in 'partial-0.1'."""
-ALIKE = 0.005
+TIE_SHARE = 0.005
 """Share of an epoch by which runs without an interval may differ and still tie (chosen: half of
 the time tolerance of 1 % that ``new`` writes)."""
-WIDE = 0.05
+WIDE_INTERVALS = 0.05
 """Share of an epoch that the intervals of two runs may span for the runs to tie (chosen). Runs
 within wider intervals are not told apart."""
-CLOSE = 0.01
+CLOSE_SHARE = 0.01
 """Share of the fastest epoch by which another is longer at most, to be called close to it."""
 
 Row = Mapping[Any, Any]
@@ -35,14 +35,14 @@ Row = Mapping[Any, Any]
 
 @dataclass(frozen=True)
 class SweptInput:
-    """A swept key other than ranks, exchange and seed."""
+    """A swept key other than ranks, exchange and seed, with its values."""
 
     name: str  # last part of the key, as in the names of runs
-    number_of: Mapping[str, float | None]  # by the text of each value; None for what is no number
+    number_of: Mapping[str, float | None]  # number of each value, by its text; None if it is none
 
     @property
     def is_number(self) -> bool:
-        """Whether all its values are different numbers, and there are several."""
+        """Return true if all values are different numbers, and there are two or more."""
         numbers = set(self.number_of.values())
         return None not in numbers and len(numbers) == len(self.number_of) > 1
 
@@ -52,16 +52,16 @@ class Scale:
     """Runs at one number of ranks, and one value of each swept number but ``across``."""
 
     title: str  # such as '160 ranks', or '160 ranks, local_batch_size 32'
-    # one row each, in the order of the result: run, epoch, name (what tells runs of a scale apart),
-    # epoch_s and half (s, of as many samples as the longest epoch has; half its interval),
-    # samples_per_s, strategy, exchange_fraction, and of ``across`` x and x_text
+    # a row for each run, in the order of the result: run, epoch, name (which tells runs of a scale
+    # apart), epoch_s and half (s for as many samples as the longest epoch has; half its interval),
+    # samples_per_s, strategy, exchange_fraction, and x and x_text, the values of ``across``
     rows: pd.DataFrame
-    across: str = ""  # the swept number within the scale; '' for none
-    same_samples: bool = True  # whether all epochs have as many samples
+    across: str = ""  # name of the swept number within the scale; '' for none
+    same_samples: bool = True  # true if all epochs have as many samples
 
     @property
     def names(self) -> list[str]:
-        """The names of its runs, in the order of the result."""
+        """Return the names of the runs, in the order of the result."""
         return list(dict.fromkeys(self.rows["name"]))
 
 
@@ -81,29 +81,32 @@ def read_quantity(text: str) -> float | None:
 def inputs_of_run(result: Result) -> list[SweptInput]:
     """Return the swept inputs of a result of ``run``, from its stored scenarios."""
     try:
-        stored = parse_documents(result.documents.get("scenario.yaml", "{}"), "scenario.yaml")
+        documents = parse_documents(result.documents.get("scenario.yaml", "{}"), "scenario.yaml")
     except SimshuffleError:
         return []
-    texts: dict[str, dict[str, float | None]] = {}
-    for document in stored:
+    numbers_by_name: dict[str, dict[str, float | None]] = {}
+    for document in documents:
         sweep = document.get("sweep") if isinstance(document, dict) else None
         for key, values in (sweep or {}).items():
-            if key not in IN_NAME:
+            if key not in KEYS_IN_NAME:
                 name = str(key).rsplit(".", 1)[-1]
-                known = texts.setdefault(name, {})
-                known |= {short_text(value): read_quantity(short_text(value)) for value in values}
-    return [SweptInput(name, number_of) for name, number_of in texts.items()]
+                number_of_text = numbers_by_name.setdefault(name, {})
+                number_of_text |= {
+                    short_text(value): read_quantity(short_text(value)) for value in values
+                }
+    return [SweptInput(name, number_of_text) for name, number_of_text in numbers_by_name.items()]
 
 
 def inputs_of_sweep(result: Result) -> list[SweptInput]:
     """Return the swept inputs of a result of ``sweep``, from its axes and table."""
-    table, inputs = result.tables["sweep"], []
+    table = result.tables["sweep"]
+    inputs = []
     for axis in result.meta["axes"]:
-        if axis["key"] not in IN_NAME:
+        if axis["key"] not in KEYS_IN_NAME:
             name = str(axis["name"]).rsplit(".", 1)[-1]
             values = [*dict.fromkeys(table[axis["name"]])]
             if axis["numbers"]:
-                texts = [_written(value, name, table["label"]) for value in values]
+                texts = [_number_text(value, name, table["label"]) for value in values]
                 number_of: dict[str, float | None] = dict(
                     zip(texts, map(float, values), strict=True)
                 )
@@ -113,18 +116,19 @@ def inputs_of_sweep(result: Result) -> list[SweptInput]:
     return inputs
 
 
-def _written(value: float, name: str, labels: Iterable[str]) -> str:
-    """A number as the labels of a sweep have it: 25000 or 25000.0."""
+def _number_text(value: float, name: str, labels: Iterable[str]) -> str:
+    """Return a number as the labels of a sweep have it: 25000 or 25000.0."""
     texts = (f"{value:.15g}", str(float(value)))
-    return next((text for text in texts if any(_says(of, name, text) for of in labels)), texts[0])
+    label_texts = (text for text in texts if any(_has_value(label, name, text) for label in labels))
+    return next(label_texts, texts[0])
 
 
-def _says(run: str, name: str, text: str) -> bool:
-    """Whether the name of a run says that an input has a value."""
+def _has_value(run: str, name: str, text: str) -> bool:
+    """Return true if the name of a run gives the input ``name`` the value ``text``."""
     return f" {name}={text} " in f" {run} "
 
 
-def named_runs(result: Result) -> pd.DataFrame:
+def table_by_run(result: Result) -> pd.DataFrame:
     """Return the table of a result of ``sweep`` with the name of each run in the column ``run``.
 
     A label of the user's own need not say the swept values: then the name is made of them.
@@ -134,10 +138,10 @@ def named_runs(result: Result) -> pd.DataFrame:
         return table.rename(columns={"label": "run"})
     names = []
     for row in table.to_dict("records"):
-        words = [str(row[axis["name"]]) for axis in axes if axis["key"] == IN_NAME[1]]
+        words = [str(row[axis["name"]]) for axis in axes if axis["key"] == KEYS_IN_NAME[1]]
         words = words or [str(row["strategy"])]
         for axis in axes:
-            if axis["key"] not in IN_NAME:
+            if axis["key"] not in KEYS_IN_NAME:
                 value = row[axis["name"]]
                 text = f"{value:.15g}" if axis["numbers"] else str(value)
                 words.append(f"{str(axis['name']).rsplit('.', 1)[-1]}={text}")
@@ -145,18 +149,22 @@ def named_runs(result: Result) -> pd.DataFrame:
     return table.drop(columns="label").assign(run=names)
 
 
-def warm_epochs(epochs: pd.DataFrame, half: pd.Series[float] | None) -> pd.DataFrame:
+def warm_epochs(epochs: pd.DataFrame, half_intervals: pd.Series[float] | None) -> pd.DataFrame:
     """Return the last epoch of each run, with half its interval (s).
 
     Args:
         epochs: columns `EPOCH_COLUMNS`, means over seeds.
-        half: half the interval of an epoch (s), by run and epoch; None without intervals.
+        half_intervals: half the interval of an epoch (s), by run and epoch; None without intervals.
     """
-    order = {run: place for place, run in enumerate(dict.fromkeys(epochs["run"].astype(str)))}
-    rows = last_epochs(epochs).sort_values("run", key=lambda run: run.map(order), kind="stable")
-    places = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
-    halves = 0.0 if half is None else half.reindex(places).fillna(0.0).to_numpy()
-    return rows.assign(half=halves).reset_index(drop=True)
+    runs = dict.fromkeys(epochs["run"].astype(str))
+    index_of_run = {run: index for index, run in enumerate(runs)}
+    rows = last_epochs(epochs)
+    rows = rows.sort_values("run", key=lambda run: run.map(index_of_run), kind="stable")
+    run_epochs = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
+    if half_intervals is None:
+        return rows.assign(half=0.0).reset_index(drop=True)
+    half_of_runs = half_intervals.reindex(run_epochs).fillna(0.0).to_numpy()
+    return rows.assign(half=half_of_runs).reset_index(drop=True)
 
 
 def scales_of(rows: pd.DataFrame, inputs: Sequence[SweptInput]) -> list[Scale]:
@@ -169,44 +177,58 @@ def scales_of(rows: pd.DataFrame, inputs: Sequence[SweptInput]) -> list[Scale]:
         rows: of `warm_epochs`.
         inputs: that are swept beside ranks and exchange.
     """
-    numbers = [each for each in inputs if each.is_number]
-    rows = rows.assign(name=_names(rows, numbers))
-    for each in numbers:
-        texts = _texts(rows, each)
-        rows[f"text {each.name}"] = texts
-        rows[f"value {each.name}"] = [each.number_of.get(text, float("nan")) for text in texts]
-    numbers = [each for each in numbers if rows[f"value {each.name}"].nunique() > 1]
+    numbers = [swept for swept in inputs if swept.is_number]
+    rows = rows.assign(name=_competitor_names(rows, numbers))
+    for swept in numbers:
+        texts = _value_texts(rows, swept)
+        rows[f"text {swept.name}"] = texts
+        rows[f"value {swept.name}"] = [swept.number_of.get(text, float("nan")) for text in texts]
+    numbers = [swept for swept in numbers if rows[f"value {swept.name}"].nunique() > 1]
 
-    across = max(numbers, key=lambda each: len(each.number_of), default=None)
-    keys = ["world_size", *(f"value {each.name}" for each in numbers if each is not across)]
+    across = max(numbers, key=lambda swept: len(swept.number_of), default=None)
+    keys = ["world_size", *(f"value {swept.name}" for swept in numbers if swept is not across)]
     groups = [group for _, group in rows.groupby(keys, sort=True, dropna=False)]
     if across and all(group[f"value {across.name}"].nunique() < 2 for group in groups):
         keys, across = [*keys, f"value {across.name}"], None  # values that are taken together
     return [
-        _scale(group, keys[1:], across) for _, group in rows.groupby(keys, sort=True, dropna=False)
+        _build_scale(group, keys[1:], across)
+        for _, group in rows.groupby(keys, sort=True, dropna=False)
     ]
 
 
-def _scale(group: pd.DataFrame, keys: Sequence[str], across: SweptInput | None) -> Scale:
-    first = group.iloc[0]
-    ranks = int(first["world_size"])
+def _build_scale(group: pd.DataFrame, keys: Sequence[str], across: SweptInput | None) -> Scale:
+    """Build the scale of a group of runs.
+
+    Args:
+        group: the runs of the group, rows of `warm_epochs` with the columns 'text NAME' and
+            'value NAME' of each swept number.
+        keys: the columns 'value NAME' of the swept numbers that are equal in the group.
+        across: the swept number whose values are compared within the group; None for none.
+    """
+    first_row = group.iloc[0]
+    ranks = int(first_row["world_size"])
     texts = [key.removeprefix("value ") for key in keys]
-    more = [f"{name} {first[f'text {name}']}" for name in texts if first[f"text {name}"]]
-    title = ", ".join([f"{ranks:,} rank{'s' * (ranks != 1)}", *more])
+    value_texts = [
+        f"{name} {first_row[f'text {name}']}" for name in texts if first_row[f"text {name}"]
+    ]
+    title = ", ".join([f"{ranks:,} rank{'s' * (ranks != 1)}", *value_texts])
 
     # seconds for as many samples as the longest epoch has
     samples = (group["samples_per_s"] * group["epoch_s"]).round()
-    times = samples.max() / samples
-    group = group.assign(epoch_s=group["epoch_s"] * times, half=group["half"] * times)
+    factors = samples.max() / samples
+    group = group.assign(epoch_s=group["epoch_s"] * factors, half=group["half"] * factors)
     if across:
-        x, text = group[f"value {across.name}"], group[f"text {across.name}"]
-        group = group.assign(x=x, x_text=text).sort_values("x", kind="stable")
+        x = group[f"value {across.name}"]
+        x_text = group[f"text {across.name}"]
+        group = group.assign(x=x, x_text=x_text).sort_values("x", kind="stable")
     group = group.reset_index(drop=True)
     return Scale(title, group, across.name if across else "", samples.nunique() == 1)
 
 
-def _texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:
-    """(rows,) the value of an input in each run, as text; '' where its name has none."""
+def _value_texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:
+    """Return (rows,) the value of an input in each run, as text; '' where the name of the run has
+    none.
+    """
     if swept.name == FRACTION:
         text_of = {number: text for text, number in swept.number_of.items()}
         return [text_of.get(fraction, "") for fraction in rows[FRACTION]]
@@ -214,20 +236,23 @@ def _texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:
 
 
 def _text_in_name(run: str, swept: SweptInput) -> str:
-    texts = [text for text in swept.number_of if _says(run, swept.name, text)]
+    """Return the value of an input in the name of a run, as text; '' where the name has none."""
+    texts = [text for text in swept.number_of if _has_value(run, swept.name, text)]
     return max(texts, key=len, default="")
 
 
-def _names(rows: pd.DataFrame, numbers: Sequence[SweptInput]) -> list[str]:
-    """What tells the runs of a scale apart: their names without ranks and swept numbers."""
+def _competitor_names(rows: pd.DataFrame, numbers: Sequence[SweptInput]) -> list[str]:
+    """Return (rows,) the names that tell the runs of a scale apart: without ranks and swept
+    numbers.
+    """
     names = []
     for run, ranks in zip(rows["run"], rows["world_size"], strict=True):
         name = f" {run} ".replace(f" @{ranks} ", " ")
-        for each in numbers:
-            text = _text_in_name(run, each)
-            name = name.replace(f" {each.name}={text} ", " ") if text else name
+        for swept in numbers:
+            text = _text_in_name(run, swept)
+            name = name.replace(f" {swept.name}={text} ", " ") if text else name
         names.append(" ".join(name.split()) or run)
-    if any(each.name == FRACTION for each in numbers):
+    if any(swept.name == FRACTION for swept in numbers):
         names = [re.sub(r"^([a-z_-]+?)-[\d.]+(?= |$)", r"\1", name) for name in names]
     return without_schedule(names)
 
@@ -235,20 +260,27 @@ def _names(rows: pd.DataFrame, numbers: Sequence[SweptInput]) -> list[str]:
 # --------------------------------------------------------------------------------- ties and losses
 
 
-def is_undecided(row: Row, first: Row) -> bool:
-    """Whether the intervals of two runs overlap, and are too wide to call the runs equal."""
-    if row["run"] == first["run"]:
+def overlaps_widely(row: Row, fastest: Row) -> bool:
+    """Return true if the intervals of two runs overlap, but are too wide to call the runs equal."""
+    if row["run"] == fastest["run"]:
         return False
-    reach = row["half"] + first["half"]
-    return bool(row["epoch_s"] - first["epoch_s"] <= reach and reach > WIDE * first["epoch_s"])
+    half_sum = row["half"] + fastest["half"]
+    return bool(
+        row["epoch_s"] - fastest["epoch_s"] <= half_sum
+        and half_sum > WIDE_INTERVALS * fastest["epoch_s"]
+    )
 
 
-def ties(row: Row, first: Row) -> bool:
-    """Whether a run takes as long as the fastest: within both intervals, or within `ALIKE`."""
-    gap, reach = row["epoch_s"] - first["epoch_s"], row["half"] + first["half"]
-    return bool(gap <= max(reach, ALIKE * first["epoch_s"])) and not is_undecided(row, first)
+def ties(row: Row, fastest: Row) -> bool:
+    """Return true if a run takes as long as the fastest: within both intervals, or within
+    `TIE_SHARE`.
+    """
+    gap = row["epoch_s"] - fastest["epoch_s"]
+    half_sum = row["half"] + fastest["half"]
+    is_within = bool(gap <= max(half_sum, TIE_SHARE * fastest["epoch_s"]))
+    return is_within and not overlaps_widely(row, fastest)
 
 
-def is_close(row: Row, first: Row) -> bool:
-    """Whether a run ties with the fastest, or is at most `CLOSE` longer."""
-    return ties(row, first) or bool(row["epoch_s"] <= (1 + CLOSE) * first["epoch_s"])
+def is_close(row: Row, fastest: Row) -> bool:
+    """Return true if a run ties with the fastest, or is at most `CLOSE_SHARE` longer."""
+    return ties(row, fastest) or bool(row["epoch_s"] <= (1 + CLOSE_SHARE) * fastest["epoch_s"])

@@ -26,25 +26,26 @@ from simshuffle.report.chart import (
 from simshuffle.report.intervals import HIGH, LOW, Ends, add_interval_ends
 from simshuffle.report.names import without_schedule
 from simshuffle.report.style import COLOURS, line_height
-from simshuffle.studies.simulation.text import number
+from simshuffle.studies.simulation.text import format_seconds
 
-BAR, THIN = 0.66, 0.16
-"""Widths of a bar, and of those of hidden work on both sides of it, of one row."""
+BAR_WIDTH, HIDDEN_WIDTH = 0.66, 0.16
+"""Widths (rows) of a bar, and of the bars of hidden work on both sides of it."""
 ROW_INCHES = 0.24
-LINE, SMALL_LINE = 0.7, 0.5  # of a row that a line of a name takes, and one in small letters
-NAME = 22  # characters of a line of a run's name
-LONG = 3.0
+LINE_ROWS, SMALL_LINE_ROWS = 0.7, 0.5
+"""Part of a row that a line of a name takes, and a line in small letters."""
+NAME_WIDTH = 22  # characters of a line of a run's name
+LONG_FACTOR = 3.0
 """Bars that many times as long as the longest of the others get a panel of their own."""
-TIMES = [s * 10**power for power in range(7) for s in (1, 1.5, 2, 3, 4, 5, 6, 8)]
-"""How much wider such a panel may be drawn than the other."""
+SCALE_FACTORS = [digit * 10**power for power in range(7) for digit in (1, 1.5, 2, 3, 4, 5, 6, 8)]
+"""Factors by which the panel of short bars may be drawn wider than that of long bars."""
 SHADE = Look("", "#000000", alpha=0.15)
 VISIBLE = 0.004  # share of the longest bar below which nothing can be seen
 WHISKER = Look("", "#000000", size=4, width=1.0)
-BEHIND = {
+HIDDEN_WORK = {
     "exchange": (0.5, "exchange hidden\nbehind other work", COLOURS["EXCHANGE"]),
     "allreduce": (-0.5, "allreduce hidden\nbehind the backward pass", COLOURS["GE+WU"]),
 }
-"""What may be hidden: on which side of the bar, its name and colour."""
+"""Work that may be hidden: its side of the bar (rows), its name and its colour."""
 WAITING = {
     "waiting": Look("waiting for other ranks\n(colour: what they do)", "#999999", fill="waiting"),
     "slowed": Look("backward pass slowed\nby allreduce", COLOURS[report.SLOWING], fill="waiting"),
@@ -54,67 +55,83 @@ WAITING = {
 def breakdown_chart(
     table: pd.DataFrame,
     epochs: pd.DataFrame,
-    labels: report.Booking = "cause",
-    half: pd.Series[float] | None = None,
-    about: str = "",
+    booking: report.Booking = "cause",
+    *,
+    half_intervals: pd.Series[float] | None = None,
+    interval_subject: str = "",
     bars: Sequence[tuple[str, int]] | None = None,
-    ends: Ends | None = None,
+    interval_ends: Ends | None = None,
 ) -> Chart:
-    """The breakdown of epochs of runs, from `simshuffle.report.report.breakdown`, and run, epoch,
-    world_size, exchange_total_s, exchange_exposed_s of the same runs. ``labels`` are 'cause' for
-    waiting in the colour of what is waited for, hatched, or 'paper' for the authors' booking, where
-    waiting counts where it happens; ``half`` is half the 95 % interval of an epoch (s), by run and
-    epoch, of what ``about`` says; ``bars`` are runs and their epochs, the last one of every run if
-    not given; ``ends`` are those of the 90 % interval of a run's last epoch (s)."""
-    parts = report.arrange_labels(table, labels)
+    """Draw the breakdown of epochs of runs: a bar for each run, with its waiting and hidden work.
+
+    Args:
+        table: the breakdown, of `simshuffle.report.report.breakdown`.
+        epochs: run, epoch, world_size, exchange_total_s and exchange_exposed_s of these runs.
+        booking: 'cause' for waiting in the colour of what is waited for, hatched; 'paper'
+            for the booking of the authors, where waiting counts where it happens.
+        half_intervals: half the 95 % interval of an epoch (s), by run and epoch.
+        interval_subject: the quantity that the 95 % interval is of.
+        bars: runs and their epochs; None for the last epoch of every run.
+        interval_ends: ends of the 90 % interval of the last epoch (s), by run.
+    """
+    parts = report.arrange_labels(table, booking)
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
-    rows = _bars(epochs, list(dict.fromkeys(parts["run"])), bars)
-    places = list(zip(rows["run"], rows["epoch"], strict=True))
-    rows["half"] = 0.0 if half is None else half.loc[places].to_numpy()
-    ended = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
-    names = rows["run"].where(rows["epoch"] == rows["run"].map(ended), "")
-    rows = add_interval_ends(rows.assign(of=names), ends or {}, "of")
+    rows = _rows_of_bars(epochs, list(dict.fromkeys(parts["run"])), bars)
+    run_epochs = list(zip(rows["run"], rows["epoch"], strict=True))
+    rows["half"] = 0.0 if half_intervals is None else half_intervals.loc[run_epochs].to_numpy()
+    last_epochs = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
+    names = rows["run"].where(rows["epoch"] == rows["run"].map(last_epochs), "")
+    rows = add_interval_ends(rows.assign(of=names), interval_ends or {}, "of")
     pieces = _pieces(parts.merge(rows[["run", "epoch", "bar"]], on=["run", "epoch"]))
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
-    # a panel of its own may have one number of ranks alone, which is then still named
+    # a panel of its own may have one number of ranks only, which is then still named
     rows["in_groups"] = rows["world_size"].nunique() > 1
+
     panels = _panels(rows, pieces)
-    if _height(panels) > MAX_INCHES:
+    if _height_inches(panels) > MAX_INCHES:
         panels = _panels(rows, pieces, small=True)
-    is_full = _height(panels) > MAX_INCHES
+    is_full = _height_inches(panels) > MAX_INCHES
     if is_full:  # a name has one line
         rows["name"] = rows["name"].str.replace("\n", " ")
         panels = _panels(rows, pieces, small=True)
-    last = panels[-1].x
+    last_axis = panels[-1].x
     sizes = rows["world_size"].unique()
-    between = "\n" if is_full else " "  # the axis is narrow beside long names
-    ranks = f",{between}{sizes[0]} GPUs" if len(sizes) == 1 else ""
-    panels[-1] = replace(panels[-1], x=replace(last, title=f"time per epoch (s){ranks}"))
+    separator = "\n" if is_full else " "  # the axis is narrow beside long names
+    ranks = f",{separator}{sizes[0]} GPUs" if len(sizes) == 1 else ""
+    panels[-1] = replace(panels[-1], x=replace(last_axis, title=f"time per epoch (s){ranks}"))
     looks = {label: Look(label, colour) for label, colour in COLOURS.items()}
-    looks |= {f"{label} waits": Look("", c, fill="waiting") for label, c in COLOURS.items()}
+    looks |= {
+        f"{label} waits": Look("", colour, fill="waiting") for label, colour in COLOURS.items()
+    }
     looks |= WAITING
-    looks |= {name: Look(text, of, fill="hidden") for name, (_, text, of) in BEHIND.items()}
-    interval = replace(WHISKER, label=textwrap.fill(f"95 % interval of {about}", NAME + 4))
+    looks |= {
+        name: Look(text, colour, fill="hidden") for name, (_, text, colour) in HIDDEN_WORK.items()
+    }
+    interval = replace(
+        WHISKER, label=textwrap.fill(f"95 % interval of {interval_subject}", NAME_WIDTH + 4)
+    )
     return Chart(
         panels,
-        _height(panels),
+        _height_inches(panels),
         looks | {"half": interval, "ends": intervals.WHISKER},
         "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do."
-        f" {report.legend(table, labels)}",
+        f" {report.legend(table, booking)}",
         shares=True,
     )
 
 
-def _height(panels: Sequence[Panel]) -> float:
-    """Inches without the legend."""
+def _height_inches(panels: Sequence[Panel]) -> float:
+    """Return the height of the panels in inches, without the legend."""
     lines = sum(panel.weight for panel in panels)
     return ROW_INCHES * line_height() * lines + 0.32 * len(panels) + 0.2
 
 
-def _bars(
+def _rows_of_bars(
     epochs: pd.DataFrame, runs: list[str], bars: Sequence[tuple[str, int]] | None
 ) -> pd.DataFrame:
-    """The epochs that have a bar, in the order of the runs, with their number and ``name``."""
+    """Return the epochs that have a bar, in the order of the runs, with the columns ``name`` and
+    ``bar`` (index).
+    """
     rows = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
     rows = rows[rows["run"].isin(runs)]
     if bars is None:
@@ -129,24 +146,26 @@ def _bars(
         epochs_of_bars = [f"epoch {epoch}{' cold' * (epoch == 1)}" for epoch in rows["epoch"]]
         names = [f"{name}, {epoch}" for name, epoch in zip(names, epochs_of_bars, strict=True)]
     else:
-        names = [in_lines(name) for name in names]
+        names = [wrap_name(name) for name in names]
     return rows.assign(name=names, bar=range(len(rows))).reset_index(drop=True)
 
 
 def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
-    """The pieces of all bars, one after another; waiting follows the work that it is for."""
-    order = {label: place for place, label in enumerate(COLOURS)}
+    """Return the pieces of all bars, one after another; waiting follows the work that it waits
+    for.
+    """
+    position_of_label = {label: position for position, label in enumerate(COLOURS)}
     keys = ["bar", "place", "label", "waiting", "run", "epoch"]
-    sums = parts.assign(place=parts["label"].map(order)).groupby(keys)["seconds"].sum()
+    sums = parts.assign(place=parts["label"].map(position_of_label)).groupby(keys)["seconds"].sum()
     pieces = sums[sums > 0].reset_index()
-    whole = pieces.groupby("bar")["seconds"].transform("sum")
+    totals = pieces.groupby("bar")["seconds"].transform("sum")
     looks = pieces["label"] + pieces["waiting"].map({True: " waits", False: ""})
     tips = [
-        f"{run}, epoch {epoch}\n{report.part_name(label, waits)}: {number(own)} s,"
-        f" {100 * own / of:.3g} % of {number(of)} s"
-        for run, epoch, label, waits, own, of in zip(
+        f"{run}, epoch {epoch}\n{report.part_name(label, is_waiting)}: {format_seconds(seconds)} s,"
+        f" {100 * seconds / total:.3g} % of {format_seconds(total)} s"
+        for run, epoch, label, is_waiting, seconds, total in zip(
             *(pieces[name] for name in ("run", "epoch", "label", "waiting", "seconds")),
-            whole,
+            totals,
             strict=True,
         )
     ]
@@ -154,99 +173,121 @@ def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _panels(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> list[Panel]:
-    """Panels of long and of short bars, whose scales can be compared: that of the short ones is a
-    round number of times as wide, says so, and is shaded in the other."""
+    """Return one panel, or two for long and short bars with scales that can be compared.
+
+    The axis of the short bars is a round number of times as wide. Its title says so, and its
+    part of the long axis is shaded.
+    """
     panels = [_panel(group, pieces, small=small) for group in _groups(rows)]
     if len(panels) == 1:
         return panels
-    long, short = panels
-    high = long.x.high or 1.0
-    times = max(t for t in TIMES if t * (short.x.high or 1.0) <= 1.001 * high)
-    shaded = rule(SHADE, x=0.0, x2=high / times)
-    title = f"the shaded part of the axis above, {times:g} times as wide"
+    long_panel, short_panel = panels
+    long_end = long_panel.x.high or 1.0
+    short_end = short_panel.x.high or 1.0
+    factor = max(factor for factor in SCALE_FACTORS if factor * short_end <= 1.001 * long_end)
+    shaded = rule(SHADE, x=0.0, x2=long_end / factor)
+    title = f"the shaded part of the axis above, {factor:g} times as wide"
     return [
-        replace(long, marks=[shaded, *long.marks]),
-        replace(short, x=replace(short.x, high=high / times), title=title),
+        replace(long_panel, marks=[shaded, *long_panel.marks]),
+        replace(short_panel, x=replace(short_panel.x, high=long_end / factor), title=title),
     ]
 
 
 def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Bars that can share an axis: those over `LONG` times as long stand before the others."""
-    reach = rows[["end", HIGH]].max(axis=1)
-    ordered = sorted(reach)
-    for cut in range(len(ordered) - 1, 0, -1):
-        if ordered[cut] > LONG * ordered[cut - 1]:
-            long = reach >= ordered[cut]
-            return [rows[long], rows[~long]]
+    """Return the groups of bars that can share an axis: bars over `LONG_FACTOR` times as long come
+    first.
+    """
+    bar_ends = rows[["end", HIGH]].max(axis=1)
+    sorted_ends = sorted(bar_ends)
+    for index in range(len(sorted_ends) - 1, 0, -1):
+        if sorted_ends[index] > LONG_FACTOR * sorted_ends[index - 1]:
+            is_long = bar_ends >= sorted_ends[index]
+            return [rows[is_long], rows[~is_long]]
     return [rows]
 
 
 def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> Panel:
-    names, places = _in_groups(rows)
-    reach = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
-    texts = rows["end"].map(_seconds) + rows[[LOW, HIGH]].apply(_within, axis=1)
-    rows = rows.assign(y=places, x=reach, text=texts)
+    """Draw the bars of some runs, with hidden work, intervals and numbers beside them."""
+    names, positions = _group_names(rows)
+    bar_ends = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
+    texts = rows["end"].map(_seconds_text) + rows[[LOW, HIGH]].apply(_interval_text, axis=1)
+    rows = rows.assign(y=positions, x=bar_ends, text=texts)
     longest = float(rows["x"].max())
-    own = pieces[pieces["bar"].isin(rows["bar"])]
-    own = own.assign(y=own["bar"].map(dict(zip(rows["bar"], places, strict=True))))
-    marks = [Mark("bar", own, thick=BAR)]
-    for name, (side, *_) in BEHIND.items():
+    panel_pieces = pieces[pieces["bar"].isin(rows["bar"])]
+    position_of_bar = dict(zip(rows["bar"], positions, strict=True))
+    panel_pieces = panel_pieces.assign(y=panel_pieces["bar"].map(position_of_bar))
+    marks = [Mark("bar", panel_pieces, thick=BAR_WIDTH)]
+    for name, (side, *_) in HIDDEN_WORK.items():
         seconds = report.hidden_seconds(rows, name)
-        behind = rows.assign(x=0.0, x2=seconds, y=rows["y"] + side * (BAR + THIN), look=name)
-        behind["tip"] = [f"{name} behind other work: {number(each)} s" for each in seconds]
-        marks.append(Mark("bar", behind[seconds > VISIBLE * longest], thick=THIN))
-    known = rows.assign(x=rows[LOW], x2=rows[HIGH], look="ends")
-    marks.append(Mark("interval", known[known[HIGH].notna()]))
+        y = rows["y"] + side * (BAR_WIDTH + HIDDEN_WIDTH)
+        hidden_bars = rows.assign(x=0.0, x2=seconds, y=y, look=name)
+        hidden_bars["tip"] = [
+            f"{name} behind other work: {format_seconds(hidden)} s" for hidden in seconds
+        ]
+        marks.append(Mark("bar", hidden_bars[seconds > VISIBLE * longest], thick=HIDDEN_WIDTH))
+    rows_with_interval = rows.assign(x=rows[LOW], x2=rows[HIGH], look="ends")
+    marks.append(Mark("interval", rows_with_interval[rows_with_interval[HIGH].notna()]))
     ends = rows.assign(x=rows["end"] - rows["half"], x2=rows["end"] + rows["half"], look="half")
     marks.append(Mark("interval", ends[ends["half"] > 0]))
     marks.append(Mark("text", rows, aside=(2, 0), small=small))
-    # a label may be waited for alone
-    marks += [key(str(label), "bar") for label in own["label"].unique()]
+    # a label may occur as waiting only
+    marks += [key(str(label), "bar") for label in panel_pieces["label"].unique()]
     for name, labels in (("slowed", {report.SLOWING}), ("waiting", {*COLOURS} - {report.SLOWING})):
-        if own.loc[own["waiting"].astype(bool), "label"].isin(labels).any():
+        if panel_pieces.loc[panel_pieces["waiting"].astype(bool), "label"].isin(labels).any():
             marks.append(key(name, "bar"))
-    room = 1.5 if len(known.dropna(subset=HIGH)) else 1.14  # for the text behind the longest bar
+    # the axis is longer than the longest bar, for the text behind that
+    axis_factor = 1.5 if len(rows_with_interval.dropna(subset=HIGH)) else 1.14
     # rows stand equally far apart, so that the name with most lines decides
-    line = SMALL_LINE if small else LINE
+    line = SMALL_LINE_ROWS if small else LINE_ROWS
     lines = len(names) * max(max(1.0, line * (1 + text.count("\n"))) for text in names)
     return Panel(
-        marks, Axis(low=0.0, high=room * longest or 1.0), in_rows(names, small=small), weight=lines
+        marks,
+        Axis(low=0.0, high=axis_factor * longest or 1.0),
+        in_rows(names, small=small),
+        weight=lines,
     )
 
 
-def _in_groups(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
-    """What stands beside rows, and the rows of the bars; those of several world sizes stand below a
-    row that names theirs, which has no bar."""
+def _group_names(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
+    """Return the names beside the rows, and the row index of each bar.
+
+    Bars of several world sizes stand below a row without a bar, which names their size.
+    """
     names: list[str] = []
-    places: list[int] = []
-    sizes, before = rows["world_size"], None
-    for size, name in zip(sizes, rows["name"], strict=True):
-        if rows["in_groups"].any() and size != before:
+    positions: list[int] = []
+    previous_size = None
+    for size, name in zip(rows["world_size"], rows["name"], strict=True):
+        if rows["in_groups"].any() and size != previous_size:
             names.append(f"{size} GPUs")
-            before = size
-        places.append(len(names))
+            previous_size = size
+        positions.append(len(names))
         names.append(name)
-    return names, places
+    return names, positions
 
 
-def in_lines(run: str, whole: bool = False) -> str:
-    """The name of a run beside its bar: the strategy, then each swept key with its value; the
-    world size only if ``whole``, as it stands elsewhere."""
-    name, *swept = re.split(r" (?=@|[\w.]+=)", run)
-    spaced = (
+def wrap_name(run: str, with_world_size: bool = False) -> str:
+    """Wrap the name of a run into lines: the strategy, then each swept key with its value.
+
+    Args:
+        run: the name of the run.
+        with_world_size: true to include the world size, which else stands elsewhere.
+    """
+    name, *swept_words = re.split(r" (?=@|[\w.]+=)", run)
+    spaced_words = (
         part.replace("_", " ").replace("=", " = ")
-        for part in swept
-        if whole or not part.startswith("@")
+        for part in swept_words
+        if with_world_size or not part.startswith("@")
     )
-    parts = [name, *spaced]
-    return "\n".join(line for part in parts for line in textwrap.wrap(part, NAME))
+    parts = [name, *spaced_words]
+    return "\n".join(line for part in parts for line in textwrap.wrap(part, NAME_WIDTH))
 
 
-def _within(ends: pd.Series[float]) -> str:
-    """The ends of an interval behind the number of a bar; '' where there is none."""
-    return "" if ends.isna().any() else f" ({_seconds(ends[LOW])}–{_seconds(ends[HIGH])})"
+def _interval_text(ends: pd.Series[float]) -> str:
+    """Return the text of an interval behind the number of a bar; '' where there is none."""
+    return "" if ends.isna().any() else f" ({_seconds_text(ends[LOW])}–{_seconds_text(ends[HIGH])})"
 
 
-def _seconds(value: float) -> str:
+def _seconds_text(value: float) -> str:
+    """Format seconds with three digits, and at most four decimals."""
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:.{min(digits, 4)}f}"

@@ -1,5 +1,6 @@
-"""Jobs beside one another: how much longer an epoch of each takes than alone, and what they
-share."""
+"""Jobs that share a machine: how much longer an epoch of each takes than in isolation, and which
+link they share.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.studies.simulation.causes import RESOURCES
-from simshuffle.studies.simulation.ranking import longer
+from simshuffle.studies.simulation.ranking import describe_ratio
 from simshuffle.study.long_table import get_long
 from simshuffle.study.schema import Schema, amount, count, real, text
 from simshuffle.study.study import Result
 
-ALONE = " alone"
-"""What the name of a run ends with that is a job without the others."""
-UNHURT = 1.0005
-"""How many times as long an epoch takes at most of a job that is not called slower."""
+ISOLATED_SUFFIX = " alone"
+"""End of the name of a run that is a job without the others."""
+MAX_UNHURT_RATIO = 1.0005
+"""Largest slow-down of a job that is not called slower."""
 
 JOBS = Schema(
     {
@@ -32,64 +33,80 @@ JOBS = Schema(
 
 
 def jobs_table(result: Result) -> pd.DataFrame:
-    """A row for each epoch of each job: columns of `JOBS`."""
+    """Return the epochs of each job in isolation and beside the others: columns of `JOBS`."""
     epochs = result.tables["epochs"]
     seconds = {
-        (str(run), int(epoch)): float(lasted)
-        for run, epoch, lasted in epochs[["run", "epoch", "epoch_s"]].itertuples(index=False)
+        (str(run), int(epoch)): float(epoch_s)
+        for run, epoch, epoch_s in epochs[["run", "epoch", "epoch_s"]].itertuples(index=False)
     }
     rows = [
-        (run, epoch, seconds[f"{run}{ALONE}", epoch], lasted)
-        for (run, epoch), lasted in seconds.items()
-        if (f"{run}{ALONE}", epoch) in seconds
+        (run, epoch, seconds[f"{run}{ISOLATED_SUFFIX}", epoch], epoch_s)
+        for (run, epoch), epoch_s in seconds.items()
+        if (f"{run}{ISOLATED_SUFFIX}", epoch) in seconds
     ]
     table = pd.DataFrame(rows, columns=list(JOBS.columns)[:-1])
     return table.assign(slowdown=table["together_s"] / table["alone_s"])
 
 
-def jobs_listing(result: Result) -> Table:
-    """The table as it is shown."""
+def list_jobs(result: Result) -> Table:
+    """Return the table of jobs as a terminal displays it."""
     title = "Epochs of each job alone and beside the others"
     return JOBS.listing(result.derived["jobs"], title, list(JOBS.columns))
 
 
 def jobs_verdict(result: Result) -> list[str]:
-    """Which job loses most, and over what they share; the others; what it rests on."""
+    """Return the verdict: the job that loses most, the link that it shares, the other jobs, and
+    what the verdict rests on.
+    """
     sums = result.derived["jobs"].groupby("job", sort=False)[["alone_s", "together_s"]].sum()
     ratio = (sums["together_s"] / sums["alone_s"]).sort_values(ascending=False, kind="stable")
-    hurt = ratio[ratio > UNHURT]
-    said = ["No job is slower beside the others than alone."]
-    if len(hurt):
-        first = str(hurt.index[0])
-        said = [f"{first} loses most: beside the others its epochs take {longer(hurt.iloc[0])}."]
-        said += _shared(result, first)
-        if len(hurt) > 1:
-            each = ", ".join(f"those of {job} {longer(times)}" for job, times in hurt[1:].items())
-            said.append(f"Of the others, {each}.")
+    slowed_jobs = ratio[ratio > MAX_UNHURT_RATIO]
+    sentences = ["No job is slower beside the others than alone."]
+    if len(slowed_jobs):
+        slowest_job = str(slowed_jobs.index[0])
+        slow_down = describe_ratio(slowed_jobs.iloc[0])
+        sentences = [f"{slowest_job} loses most: beside the others its epochs take {slow_down}."]
+        sentences += _describe_shared_link(result, slowest_job)
+        if len(slowed_jobs) > 1:
+            phrases = ", ".join(
+                f"those of {job} {describe_ratio(job_ratio)}"
+                for job, job_ratio in slowed_jobs[1:].items()
+            )
+            sentences.append(f"Of the others, {phrases}.")
     facts = result.meta["runs"].values()
-    routings = list(dict.fromkeys(of["routing"] for of in facts if "routing" in of))
-    on = f"one seed and routing {', '.join(routings)}"
-    return [*said, f"Rests on {on}; the staging of each job is simulated alone."]
+    routing_of_runs = (run_facts["routing"] for run_facts in facts if "routing" in run_facts)
+    routings = list(dict.fromkeys(routing_of_runs))
+    seed_and_routing = f"one seed and routing {', '.join(routings)}"
+    return [*sentences, f"Rests on {seed_and_routing}; the staging of each job is simulated alone."]
 
 
-def _shared(result: Result, job: str) -> Iterator[str]:
-    """The busiest link that a job and another one both use, while the job ran beside the others."""
-    used = _utilisation(result)
-    others = [run for run in used if run.endswith(ALONE) and run != f"{job}{ALONE}"]
-    common = set(used[f"{job}{ALONE}"]) & {link for run in others for link in used[run]}
-    busy = {link: share for link, share in used[job].items() if link in common}
-    if busy:
-        link = max(busy, key=lambda name: busy[name])
+def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
+    """Yield a sentence on the busiest link that a job shares with another, while it ran beside the
+    others.
+    """
+    utilisation = _utilisation(result)
+    isolated_peers = [
+        run
+        for run in utilisation
+        if run.endswith(ISOLATED_SUFFIX) and run != f"{job}{ISOLATED_SUFFIX}"
+    ]
+    common_links = set(utilisation[f"{job}{ISOLATED_SUFFIX}"]) & {
+        link for run in isolated_peers for link in utilisation[run]
+    }
+    shared_links = {link: share for link, share in utilisation[job].items() if link in common_links}
+    if shared_links:
+        link = max(shared_links, key=lambda name: shared_links[name])
         name = RESOURCES.get(link, link)
-        yield f"The busiest thing that it shares with another is {name}: {busy[link]:.0%} in use."
+        share = f"{shared_links[link]:.0%}"
+        yield f"The busiest thing that it shares with another is {name}: {share} in use."
 
 
 def _utilisation(result: Result) -> dict[str, dict[str, float]]:
-    """Of each run, how busy each link was in the epoch in which it was busiest."""
-    wanted = ["run", "link", "mean_utilisation"]
-    out: dict[str, dict[str, float]] = {}
-    for piece in get_long(result.tables, "links").pieces(wanted):
-        for run, link, share in piece[wanted].itertuples(index=False, name=None):
-            of = out.setdefault(str(run), {})
-            of[str(link)] = max(of.get(str(link), 0.0), share)
-    return out
+    """Return, by run and link, the utilisation in the epoch in which the link was busiest."""
+    columns = ["run", "link", "mean_utilisation"]
+    utilisation: dict[str, dict[str, float]] = {}
+    for piece in get_long(result.tables, "links").pieces(columns):
+        for run, link, share in piece[columns].itertuples(index=False, name=None):
+            link_shares = utilisation.setdefault(str(run), {})
+            link_shares[str(link)] = max(link_shares.get(str(link), 0.0), share)
+    return utilisation

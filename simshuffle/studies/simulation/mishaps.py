@@ -1,5 +1,6 @@
-"""What is said of runs to which something happened: faults, hosts that were lost, a job that was
-killed. All of it is in ``meta.json``, by run."""
+"""Texts on the mishaps of runs: faults, lost hosts, and a job that was killed. The facts are in
+``meta.json``, by run.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from simshuffle.report.faults import describe_faults
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.study import Result
 
-HAPPENED = ("killed", "faults", "losses", "completeness")
-"""What ``meta.json`` has of such a run."""
-MOST = 4
-"""Runs that lost hosts and are told of in a verdict."""
-AWAY = {
+MISHAP_KINDS = ("killed", "faults", "losses", "completeness")
+"""Keys that ``meta.json`` has of a run with mishaps."""
+MAX_LOSSY_RUNS = 4
+"""Largest number of runs that lost hosts with a sentence in a verdict."""
+ABSENCE_PHASES = {
     "detect_s": "until it was noticed",
     "restart_s": "to start again",
     "restore_s": "to read the checkpoint",
@@ -26,107 +27,132 @@ AWAY = {
 }
 
 
-def happened(result: Result) -> dict[str, dict[str, Any]]:
-    """For JSON, what of `HAPPENED` there is, each by run."""
+def mishaps_by_kind(result: Result) -> dict[str, dict[str, Any]]:
+    """Return the mishaps of a result for JSON: for each of `MISHAP_KINDS` that occurred, the facts
+    by run.
+    """
     runs = result.meta["runs"]
-    found = {name: {run: of[name] for run, of in runs.items() if name in of} for name in HAPPENED}
-    return {name: of for name, of in found.items() if of}
+    mishaps = {
+        name: {run: facts[name] for run, facts in runs.items() if name in facts}
+        for name in MISHAP_KINDS
+    }
+    return {name: runs_of_kind for name, runs_of_kind in mishaps.items() if runs_of_kind}
 
 
-def lines(meta: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of the notes of a run."""
+def list_notes(meta: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines on mishaps in the notes of a run."""
     if meta.get("killed"):
-        yield killed(meta["killed"])
+        yield describe_kill(meta["killed"])
     # where a host was lost, that is told below, and no other need have begun
     if "faults" in meta and (meta["faults"] or not meta.get("losses")):
         yield f"{describe_faults(meta['faults'])}."
-    yield from map(_lost, meta.get("losses", ()))
+    yield from map(_describe_loss, meta.get("losses", ()))
 
 
-def sentences(result: Result) -> list[str]:
-    """What a verdict says of it."""
+def list_sentences(result: Result) -> list[str]:
+    """Return the sentences of a verdict on mishaps."""
     runs = result.meta["runs"]
-    said = [
-        f"{run} was {killed(of['killed'])} Its seconds are those until then."
-        for run, of in runs.items()
-        if "killed" in of
+    sentences = [
+        f"{run} was {describe_kill(facts['killed'])} Its seconds are those until then."
+        for run, facts in runs.items()
+        if "killed" in facts
     ]
-    said += [
+    sentences += [
         f"{run}: {describe_faults(rows)}."
-        for run, of in runs.items()
-        if (rows := _unnamed_faults(of))
+        for run, facts in runs.items()
+        if (rows := _unnamed_faults(facts))
     ]
-    lossy = {run: of for run, of in runs.items() if of.get("losses")}
-    for run, of in list(lossy.items())[:MOST]:
-        losses = of["losses"]
-        seconds = sum(loss["redone_s"] + sum(loss[name] for name in AWAY) for loss in losses)
+    lossy = {run: facts for run, facts in runs.items() if facts.get("losses")}
+    for run, facts in list(lossy.items())[:MAX_LOSSY_RUNS]:
+        losses = facts["losses"]
+        seconds = sum(
+            loss["redone_s"] + sum(loss[name] for name in ABSENCE_PHASES) for loss in losses
+        )
         hosts = ", ".join(loss["host"] for loss in losses)
-        least = min(each["seen"] for each in of["completeness"])
-        usual = of["completeness"][0]["planned"]  # whole batches alone, maybe
-        seen = f"an epoch saw {100 * least:.3g} % of the data set in place of {100 * usual:.3g} %"
-        if least > usual - 1e-3:
-            seen = "all epochs saw as much of the data set as without that"
-        ended = " and ended there" if losses[-1]["ranks"] == 0 else ""
-        took = readable(seconds, Dimension.SECONDS, 3)
-        said.append(f"{run} lost {hosts}{ended}, which cost it {took}; {seen}.")
-    more = len(lossy) - MOST
-    return [*said, *[f"{more} more runs lost hosts; the table below has them."] * (more > 0)]
+        min_seen = min(epoch["seen"] for epoch in facts["completeness"])
+        planned_share = facts["completeness"][0]["planned"]  # whole batches alone, maybe
+        seen_text = (
+            f"an epoch saw {100 * min_seen:.3g} % of the data set in place of"
+            f" {100 * planned_share:.3g} %"
+        )
+        if min_seen > planned_share - 1e-3:
+            seen_text = "all epochs saw as much of the data set as without that"
+        end_text = " and ended there" if losses[-1]["ranks"] == 0 else ""
+        duration = readable(seconds, Dimension.SECONDS, 3)
+        sentences.append(f"{run} lost {hosts}{end_text}, which cost it {duration}; {seen_text}.")
+    num_hidden = len(lossy) - MAX_LOSSY_RUNS
+    return [
+        *sentences,
+        *[f"{num_hidden} more runs lost hosts; the table below has them."] * (num_hidden > 0),
+    ]
 
 
 def _unnamed_faults(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The faults of a run other than those of hosts that its ranks wait for: these are named as the
-    cause of the waiting."""
-    hosts = {each["host"] for each in facts.get("waited_for", ())}
+    """Return the faults of a run that no waiting names.
+
+    Faults of hosts that the ranks wait for are named as the cause of the waiting.
+    """
+    hosts = {host_row["host"] for host_row in facts.get("waited_for", ())}
     return [
         row for row in facts.get("faults", ()) if str(row["what"]).partition(".")[0] not in hosts
     ]
 
 
-def completeness(result: Result) -> Table | None:
-    """Which share of the data set each epoch has seen, and computed twice; None of runs that lost
-    no host."""
-    of_runs = {
-        run: of["completeness"] for run, of in result.meta["runs"].items() if of.get("completeness")
+def completeness_table(result: Result) -> Table | None:
+    """Return the table of the share of the data set that each epoch saw, and that it computed
+    twice.
+
+    Returns:
+        None if no run lost a host.
+    """
+    epochs_by_run = {
+        run: facts["completeness"]
+        for run, facts in result.meta["runs"].items()
+        if facts.get("completeness")
     }
-    if not of_runs:
+    if not epochs_by_run:
         return None
     rows = (
         [run, str(epoch["epoch"]), *(f"{100 * epoch[name]:.1f} %" for name in ("seen", "twice"))]
-        for run, epochs in of_runs.items()
+        for run, epochs in epochs_by_run.items()
         for epoch in epochs
     )
     return new_table("Share of the data set", ["run"], ["epoch", "seen", "computed twice"], rows)
 
 
-def tables(result: Result) -> Sequence[Table]:
-    """The tables that are shown of it."""
-    found = completeness(result)
-    return [] if found is None else [found]
+def list_tables(result: Result) -> Sequence[Table]:
+    """Return the tables on mishaps: one if a run lost a host."""
+    table = completeness_table(result)
+    return [] if table is None else [table]
 
 
-def _lost(loss: Mapping[str, Any]) -> str:
-    """A host that was lost, and what that cost."""
-    at, redone = (readable(loss[name], Dimension.SECONDS, 3) for name in ("at_s", "redone_s"))
-    where = f"Lost {loss['host']} at {at}, in epoch {loss['epoch']}"
+def _describe_loss(loss: Mapping[str, Any]) -> str:
+    """Return the sentence on a host that was lost, and on what that cost."""
+    lost_at = readable(loss["at_s"], Dimension.SECONDS, 3)
+    redone = readable(loss["redone_s"], Dimension.SECONDS, 3)
+    beginning = f"Lost {loss['host']} at {lost_at}, in epoch {loss['epoch']}"
     if loss["ranks"] == 0:
-        why = f": {loss['loader']} does not go on, {loss['refused']}" if loss.get("refused") else ""
-        return f"{where}, where the job ended{why}."
-    spent = [
-        f"{readable(loss[name], Dimension.SECONDS, 3)} {does}"
-        for name, does in AWAY.items()
+        reason = (
+            f": {loss['loader']} does not go on, {loss['refused']}" if loss.get("refused") else ""
+        )
+        return f"{beginning}, where the job ended{reason}."
+    phases = [
+        f"{readable(loss[name], Dimension.SECONDS, 3)} {purpose}"
+        for name, purpose in ABSENCE_PHASES.items()
         if loss[name]
     ]
-    parts = ", ".join([f"{redone} of work is done again", *spent])
-    by = f"; what they read is by {loss['loader']}" if loss.get("loader") else ""
-    return f"{where}: {parts}; {loss['ranks']:,} ranks went on ({loss['policy']}){by}."
+    parts = ", ".join([f"{redone} of work is done again", *phases])
+    loader_text = f"; what they read is by {loss['loader']}" if loss.get("loader") else ""
+    return f"{beginning}: {parts}; {loss['ranks']:,} ranks went on ({loss['policy']}){loader_text}."
 
 
-def killed(about: Mapping[str, Any]) -> str:
-    """What ended a job, and when."""
-    others = f" and {about['writing'] - 1} more" if about["writing"] > 1 else ""
-    at, waited = (readable(about[name], Dimension.SECONDS, 3) for name in ("at_s", "waited_s"))
+def describe_kill(kill: Mapping[str, Any]) -> str:
+    """Return the phrase on the end of a job that the watchdog killed."""
+    peers_text = f" and {kill['writing'] - 1} more" if kill["writing"] > 1 else ""
+    killed_at = readable(kill["at_s"], Dimension.SECONDS, 3)
+    wait = readable(kill["waited_s"], Dimension.SECONDS, 3)
     return (
-        f"killed by the watchdog {at} after it began, in epoch {about['epoch']} after iteration"
-        f" {about['iteration']}: ranks had waited {waited} for rank {about['rank']}{others},"
-        f" {about['what']}."
+        f"killed by the watchdog {killed_at} after it began, in epoch {kill['epoch']} after"
+        f" iteration {kill['iteration']}: ranks had waited {wait} for rank"
+        f" {kill['rank']}{peers_text}, {kill['what']}."
     )

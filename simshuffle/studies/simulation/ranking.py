@@ -1,4 +1,4 @@
-"""Who ties and who loses: a sentence for each scale of a comparison."""
+"""Sentences that rank runs, one for each scale of a comparison: which tie, and which lose."""
 
 from __future__ import annotations
 
@@ -11,264 +11,319 @@ from typing import Any
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.causes import Causes
 from simshuffle.studies.simulation.contest import (
-    CLOSE,
+    CLOSE_SHARE,
     Row,
     Scale,
     is_close,
-    is_undecided,
+    overlaps_widely,
     ties,
 )
 
-MOST_SCALES = 8
-"""Scales with a line of their own; of more, those that lie evenly."""
-MOST_NAMED = 5
-"""Runs that are named together; of more, the first and the last."""
-TIMES = 1.5
-"""From here on a run takes so many times as long; below, so many percent longer."""
-SHOWN = 0.0005
-"""Share of an epoch from which on it is said how far runs without intervals that tie are apart."""
-UNSURE = 0.95
-"""Share of the draws below which an order is said to be unsure."""
+MAX_SCALES = 8
+"""Largest number of scales with a sentence; of more, evenly chosen ones have it."""
+MAX_NAMES = 5
+"""Largest number of runs that are named together; of more, the first and the last are named."""
+MIN_RATIO_AS_TIMES = 1.5
+"""Smallest ratio of epochs that is given as times as long; a smaller one is given in percent."""
+NOTABLE_SPREAD = 0.0005
+"""Share of an epoch from which on the spread of tied runs without intervals is reported."""
+SURE_SHARE = 0.95
+"""Share of the draws from which on an order counts as sure; below, the share is reported."""
 Odds = Mapping[tuple[str, str], float]
 """Share of the draws in which the first run is faster than the second, by their names."""
 
 
-def answers(
-    scales: Sequence[Scale], causes: Causes, found: Mapping[str, Any] | None = None
+def rank_runs(
+    scales: Sequence[Scale], causes: Causes, intervals: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Return the answer of a comparison: a sentence for each scale.
 
     Args:
         scales: smallest first.
         causes: of the time of each run.
-        found: the intervals of a result, if it has any.
+        intervals: the intervals of a result, if it has any.
     """
     names = {name for scale in scales for name in scale.names}
     if len(scales) > 1 and len(names) == 1 and not any(scale.across for scale in scales):
-        return [_scaling(scales)]
+        return [_describe_speedup(scales)]
     odds = {
-        (each["first"], each["second"]): each["share"] for each in (found or {}).get("odds", ())
+        (odds_row["first"], odds_row["second"]): odds_row["share"]
+        for odds_row in (intervals or {}).get("odds", ())
     }
-    shown = scales
-    if len(scales) > MOST_SCALES:
-        places = [round(n * (len(scales) - 1) / (MOST_SCALES - 1)) for n in range(MOST_SCALES)]
-        shown = [scales[place] for place in places]
-    lines = [_answer(scale, causes, odds) for scale in shown]
-    more = len(scales) - len(shown)
-    return lines + ([f"{more} more scales lie between; the table has them."] if more else [])
+    displayed_scales = scales
+    if len(scales) > MAX_SCALES:
+        indices = [
+            round(position * (len(scales) - 1) / (MAX_SCALES - 1)) for position in range(MAX_SCALES)
+        ]
+        displayed_scales = [scales[index] for index in indices]
+    sentences = [_rank_scale(scale, causes, odds) for scale in displayed_scales]
+    num_hidden = len(scales) - len(displayed_scales)
+    return sentences + (
+        [f"{num_hidden} more scales lie between; the table has them."] if num_hidden else []
+    )
 
 
-def _answer(scale: Scale, causes: Causes, odds: Odds) -> str:
+def _rank_scale(scale: Scale, causes: Causes, odds: Odds) -> str:
+    """Return the sentence on one scale: a ranking, a threshold, a saturation or a single run."""
     rows = scale.rows.to_dict("records")
     if scale.across:
-        line = _threshold(scale) if len(scale.names) > 1 else _saturation(scale)
+        sentence = (
+            _describe_threshold(scale) if len(scale.names) > 1 else _describe_saturation(scale)
+        )
     elif len(rows) == 1:
-        line = f"{rows[0]['name']} takes {seconds_with_half(rows[0])} an epoch"
-        line += f", {rows[0]['samples_per_s']:,.0f} samples/s."
+        sentence = f"{rows[0]['name']} takes {format_seconds(rows[0])} an epoch"
+        sentence += f", {rows[0]['samples_per_s']:,.0f} samples/s."
     else:
-        line = _order(rows, causes, odds)
-    more = "" if scale.same_samples else " (Of as many samples as the longest epoch has.)"
-    return f"{scale.title}: {line}{more}"
+        sentence = _describe_order(rows, causes, odds)
+    length_note = "" if scale.same_samples else " (Of as many samples as the longest epoch has.)"
+    return f"{scale.title}: {sentence}{length_note}"
 
 
 # ------------------------------------------------------------------------- one condition, many runs
 
 
-def _order(rows: Sequence[Row], causes: Causes, odds: Odds) -> str:
-    """Who ties with the fastest, who is not told apart from it, and who takes how much longer."""
+def _describe_order(rows: Sequence[Row], causes: Causes, odds: Odds) -> str:
+    """Return the sentence that ranks runs at one scale.
+
+    It names the runs that tie with the fastest, those that cannot be told apart from it, and
+    how much longer the others take.
+    """
     by_time = sorted(rows, key=lambda row: row["epoch_s"])
-    first = by_time[0]
-    tied_rows = [row for row in rows if ties(row, first)]
-    tied = [row["name"] for row in tied_rows]
-    if len(tied) == 1:
-        parts = [f"{first['name']} is fastest, {seconds_with_half(first)} an epoch"]
+    fastest = by_time[0]
+    tied_rows = [row for row in rows if ties(row, fastest)]
+    tied_names = [row["name"] for row in tied_rows]
+    if len(tied_names) == 1:
+        parts = [f"{fastest['name']} is fastest, {format_seconds(fastest)} an epoch"]
     else:
-        everybody = f"all {len(tied)}, " if len(tied) == len(rows) > MOST_NAMED else ""
-        parts = [f"{everybody}{listed(tied)} tie at {seconds_with_half(first)} an epoch"]
-        apart = max(row["epoch_s"] / first["epoch_s"] for row in tied_rows) - 1
-        if apart >= SHOWN and not any(row["half"] for row in tied_rows):
-            parts[0] += f", within {_two_digits(100 * apart)} %"
-    undecided = [row for row in by_time if is_undecided(row, first) and row is not first]
+        count_text = f"all {len(tied_names)}, " if len(tied_names) == len(rows) > MAX_NAMES else ""
+        parts = [f"{count_text}{list_names(tied_names)} tie at {format_seconds(fastest)} an epoch"]
+        spread = max(row["epoch_s"] / fastest["epoch_s"] for row in tied_rows) - 1
+        if spread >= NOTABLE_SPREAD and not any(row["half"] for row in tied_rows):
+            parts[0] += f", within {_format_two_digits(100 * spread)} %"
+    undecided = [row for row in by_time if overlaps_widely(row, fastest) and row is not fastest]
     if undecided:
-        widest = max(row["half"] + first["half"] for row in undecided) / first["epoch_s"]
-        names = listed([row["name"] for row in undecided])
-        parts.append(f"{names} cannot be told apart from it (intervals of ±{percent(widest)})")
-    losers = [row for row in by_time if not ties(row, first) and not is_undecided(row, first)]
+        widest = max(row["half"] + fastest["half"] for row in undecided) / fastest["epoch_s"]
+        names = list_names([row["name"] for row in undecided])
+        parts.append(
+            f"{names} cannot be told apart from it (intervals of ±{format_percent(widest)})"
+        )
+    losers = [
+        row for row in by_time if not ties(row, fastest) and not overlaps_widely(row, fastest)
+    ]
 
     def kind(row: Row) -> tuple[str, bool]:
-        return causes.reason(row["run"], first["run"]), row["epoch_s"] >= TIMES * first["epoch_s"]
+        is_many_times = row["epoch_s"] >= MIN_RATIO_AS_TIMES * fastest["epoch_s"]
+        return causes.name_reason(row["run"], fastest["run"]), is_many_times
 
     for (reason, _), group in groupby(losers, kind):
-        parts.append(_losers(list(group), first, reason, odds))
+        parts.append(_describe_losers(list(group), fastest, reason, odds))
     return f"{'; '.join(parts)}."
 
 
-def _losers(losers: Sequence[Row], first: Row, reason: str, odds: Odds) -> str:
-    """Runs that take longer for one reason, fastest first."""
-    ratios = [row["epoch_s"] / first["epoch_s"] for row in losers]
+def _describe_losers(losers: Sequence[Row], fastest: Row, reason: str, odds: Odds) -> str:
+    """Return the phrase on runs that take longer for one reason, fastest first."""
+    ratios = [row["epoch_s"] / fastest["epoch_s"] for row in losers]
     names = [row["name"] for row in losers]
-    ends = "s" if len(losers) == 1 else ""
-    if len(losers) > MOST_NAMED:
+    numbers = join_words([describe_ratio(ratio).split()[0] for ratio in ratios])
+    verb_ending = "s" if len(losers) == 1 else ""
+    if len(losers) > MAX_NAMES:
         names = [f"{names[0]} to {names[-1]} ({len(names)} runs)"]
-        how = f"{longer(ratios[0])} to {longer(ratios[-1])}"
-    elif ratios[0] >= TIMES:
-        how = f"{join([longer(ratio).split()[0] for ratio in ratios])} times as long"
+        ratio_text = f"{describe_ratio(ratios[0])} to {describe_ratio(ratios[-1])}"
+    elif ratios[0] >= MIN_RATIO_AS_TIMES:
+        ratio_text = f"{numbers} times as long"
     else:
-        how = f"{join([longer(ratio).split()[0] for ratio in ratios])} % longer"
-    said = [reason] if reason else []
-    share = min((odds.get((first["run"], row["run"]), 1.0) for row in losers), default=1.0)
-    said += [f"in {percent(share)} of the draws"] if share < UNSURE else []
-    why = f" ({', '.join(said)})" if said else ""
-    return f"{listed(names)} take{ends} {how}{why}"
+        ratio_text = f"{numbers} % longer"
+    remarks = [reason] if reason else []
+    share = min((odds.get((fastest["run"], row["run"]), 1.0) for row in losers), default=1.0)
+    remarks += [f"in {format_percent(share)} of the draws"] if share < SURE_SHARE else []
+    remark_text = f" ({', '.join(remarks)})" if remarks else ""
+    return f"{list_names(names)} take{verb_ending} {ratio_text}{remark_text}"
 
 
-def _scaling(scales: Sequence[Scale]) -> str:
-    """What more ranks give to runs of one name."""
+def _describe_speedup(scales: Sequence[Scale]) -> str:
+    """Return the sentence on what more ranks give to the runs of one name."""
     rows = [scale.rows.iloc[0].to_dict() for scale in scales]
-    shown = rows if len(rows) <= MOST_NAMED else [rows[0], *rows[1 - MOST_NAMED :]]
-    each = [
-        f"{seconds_with_half(row)}{' an epoch' if place == 0 else ''} on {scale_title}"
-        for place, row in enumerate(shown)
-        for scale_title in [next(s.title for s in scales if s.rows.iloc[0]["run"] == row["run"])]
+    displayed_rows = rows if len(rows) <= MAX_NAMES else [rows[0], *rows[1 - MAX_NAMES :]]
+    title_of_run = {scale.rows.iloc[0]["run"]: scale.title for scale in reversed(scales)}
+    phrases = [
+        f"{format_seconds(row)}{' an epoch' if index == 0 else ''} on {title_of_run[row['run']]}"
+        for index, row in enumerate(displayed_rows)
     ]
-    low, high = rows[0], rows[-1]
-    line = f"{low['name']} takes {join(each)}"
-    if high["world_size"] > low["world_size"]:
-        gain = high["samples_per_s"] / low["samples_per_s"]
-        times = high["world_size"] / low["world_size"]
-        line += f": {times:.3g} times the ranks train {gain:.3g} times as fast"
-    return f"{line}."
+    smallest, largest = rows[0], rows[-1]
+    sentence = f"{smallest['name']} takes {join_words(phrases)}"
+    if largest["world_size"] > smallest["world_size"]:
+        gain = largest["samples_per_s"] / smallest["samples_per_s"]
+        rank_ratio = largest["world_size"] / smallest["world_size"]
+        sentence += f": {rank_ratio:.3g} times the ranks train {gain:.3g} times as fast"
+    return f"{sentence}."
 
 
 # ------------------------------------------------------------------------- a number that is swept
 
 
-def _threshold(scale: Scale) -> str:
-    """From, or up to, which value of the swept number each run is close to the fastest."""
+def _describe_threshold(scale: Scale) -> str:
+    """Return the sentence on the values of the swept number at which each run is close to the
+    fastest.
+    """
     rows = scale.rows
     by_time = rows.sort_values("epoch_s", kind="stable").drop_duplicates("x").to_dict("records")
     fastest: dict[float, Row] = {row["x"]: row for row in by_time}
-    own_rows = {name: rows[rows["name"] == name].to_dict("records") for name in scale.names}
+    rows_by_name = {name: rows[rows["name"] == name].to_dict("records") for name in scale.names}
     ratios = {
-        name: [row["epoch_s"] / fastest[row["x"]]["epoch_s"] for row in own]
-        for name, own in own_rows.items()
+        name: [row["epoch_s"] / fastest[row["x"]]["epoch_s"] for row in rows_of_run]
+        for name, rows_of_run in rows_by_name.items()
     }
-    close = {
-        name: [is_close(row, fastest[row["x"]]) for row in own] for name, own in own_rows.items()
+    is_close_by_name = {
+        name: [is_close(row, fastest[row["x"]]) for row in rows_of_run]
+        for name, rows_of_run in rows_by_name.items()
     }
-    always = [name for name in scale.names if all(close[name])]
-    best = min(always, key=lambda name: max(ratios[name]), default="the fastest")
-    never = [
-        f"{name} takes {_ends(ratios[name], [row['x_text'] for row in own_rows[name]])}"
+    always_close = [name for name in scale.names if all(is_close_by_name[name])]
+    best = min(always_close, key=lambda name: max(ratios[name]), default="the fastest")
+    texts = {name: [row["x_text"] for row in rows_by_name[name]] for name in scale.names}
+    never_close = [
+        f"{name} takes {_describe_end_ratios(ratios[name], texts[name])}"
         for name in scale.names
-        if not any(close[name])
+        if not any(is_close_by_name[name])
     ]
     parts = [
-        _from_where(name, own_rows[name], close[name], fastest, best, scale.across)
+        _describe_close_range(
+            name,
+            rows_by_name[name],
+            is_close_by_name[name],
+            fastest=fastest,
+            best=best,
+            across=scale.across,
+        )
         for name in scale.names
-        if any(close[name]) and not all(close[name])
+        if any(is_close_by_name[name]) and not all(is_close_by_name[name])
     ]
     first, last = rows["x_text"].iloc[0], rows["x_text"].iloc[-1]
     throughout = f"throughout ({scale.across} {first} to {last})"
-    if len(always) > 1:
-        parts.append(f"{listed(always)} are within {percent(CLOSE)} of each other {throughout}")
-    elif always and not parts:
+    if len(always_close) > 1:
+        names = list_names(always_close)
+        distance = format_percent(CLOSE_SHARE)
+        parts.append(f"{names} are within {distance} of each other {throughout}")
+    elif always_close and not parts:
         parts.append(f"{best} is fastest {throughout}")
-    return f"{'; '.join([*parts, *never])}."
+    return f"{'; '.join([*parts, *never_close])}."
 
 
-def _from_where(
+def _describe_close_range(
     name: str,
-    own: Sequence[Row],
-    close: Sequence[bool],
+    rows: Sequence[Row],
+    is_close_row: Sequence[bool],
+    *,
     fastest: Mapping[float, Row],
     best: str,
     across: str,
 ) -> str:
-    """Where a run is close to the fastest, and how much longer it takes elsewhere."""
-    far = [row for row, is_near in zip(own, close, strict=True) if not is_near]
-    near = [row for row, is_near in zip(own, close, strict=True) if is_near]
-    is_fastest = all(row["run"] == fastest[row["x"]]["run"] for row in near)
-    is_within = all(row["epoch_s"] <= (1 + CLOSE) * fastest[row["x"]]["epoch_s"] for row in near)
-    how = f"is within {percent(CLOSE)} of {best}" if is_within else f"ties with {best}"
-    how = "is fastest" if is_fastest else how
-    most = max(far, key=lambda row: row["epoch_s"] / fastest[row["x"]]["epoch_s"])
-    other = longer(most["epoch_s"] / fastest[most["x"]]["epoch_s"])
-    return f"{where(own, close, across)} {name} {how}; at {most['x_text']} it takes {other}"
+    """Return the phrase on the values at which a run is close to the fastest, and how much longer
+    it takes elsewhere.
+
+    Args:
+        name: the run.
+        rows: its rows, by the swept number.
+        is_close_row: true for each of ``rows`` in which the run is close to the fastest.
+        fastest: the row of the fastest run, by the swept number.
+        best: the name of the run to compare with.
+        across: the name of the swept number.
+    """
+    far_rows = [row for row, is_near in zip(rows, is_close_row, strict=True) if not is_near]
+    close_rows = [row for row, is_near in zip(rows, is_close_row, strict=True) if is_near]
+    is_fastest = all(row["run"] == fastest[row["x"]]["run"] for row in close_rows)
+    is_within = all(
+        row["epoch_s"] <= (1 + CLOSE_SHARE) * fastest[row["x"]]["epoch_s"] for row in close_rows
+    )
+    closeness = (
+        f"is within {format_percent(CLOSE_SHARE)} of {best}" if is_within else f"ties with {best}"
+    )
+    closeness = "is fastest" if is_fastest else closeness
+    worst_row = max(far_rows, key=lambda row: row["epoch_s"] / fastest[row["x"]]["epoch_s"])
+    worst_ratio = describe_ratio(worst_row["epoch_s"] / fastest[worst_row["x"]]["epoch_s"])
+    close_range = describe_range(rows, is_close_row, across)
+    return f"{close_range} {name} {closeness}; at {worst_row['x_text']} it takes {worst_ratio}"
 
 
-def where(own: Sequence[Row], holds: Sequence[bool], across: str) -> str:
-    """The values of a swept number at which something holds: 'from open_rate 50k/s on'."""
-    texts = [row["x_text"] for row, is_true in zip(own, holds, strict=True) if is_true]
+def describe_range(rows: Sequence[Row], holds: Sequence[bool], across: str) -> str:
+    """Return the values of a swept number at which something holds, such as 'from open_rate 50k/s
+    on'.
+    """
+    texts = [row["x_text"] for row, is_true in zip(rows, holds, strict=True) if is_true]
     first, last = holds.index(True), len(holds) - 1 - list(holds)[::-1].index(True)
     if all(holds[first:]):
         return f"from {across} {texts[0]} on"
     if all(holds[: last + 1]):
         return f"up to {across} {texts[-1]}"
-    return f"at {across} {join(texts)}"
+    return f"at {across} {join_words(texts)}"
 
 
-def _saturation(scale: Scale) -> str:
-    """What one run gains from a swept number, and from where on it gains nothing."""
-    own = scale.rows.to_dict("records")
-    name, across = own[0]["name"], scale.across
-    best = min(own, key=lambda row: row["epoch_s"])
-    close = [is_close(row, best) for row in own]
-    ends = f"{seconds_with_half(own[0])} at {across} {own[0]['x_text']}"
-    ends += f" and {seconds_with_half(own[-1])} at {own[-1]['x_text']}"
-    if all(close):
-        return (
-            f"{across} changes little: {name} takes {ends} an epoch, all within {percent(CLOSE)}."
-        )
-    if sum(close) == 1:
-        return (
-            f"{name} takes {ends} an epoch; no other value is within {percent(CLOSE)} of the best."
-        )
-    place = where(own, close, across).replace(f"{across} ", "")
+def _describe_saturation(scale: Scale) -> str:
+    """Return the sentence on what one run gains from a swept number, and from which value on it
+    gains nothing.
+    """
+    rows = scale.rows.to_dict("records")
+    name = rows[0]["name"]
+    across = scale.across
+    best = min(rows, key=lambda row: row["epoch_s"])
+    is_close_row = [is_close(row, best) for row in rows]
+    end_text = f"{format_seconds(rows[0])} at {across} {rows[0]['x_text']}"
+    end_text += f" and {format_seconds(rows[-1])} at {rows[-1]['x_text']}"
+    distance = format_percent(CLOSE_SHARE)
+    if all(is_close_row):
+        return f"{across} changes little: {name} takes {end_text} an epoch, all within {distance}."
+    if sum(is_close_row) == 1:
+        return f"{name} takes {end_text} an epoch; no other value is within {distance} of the best."
+    range_text = describe_range(rows, is_close_row, across).replace(f"{across} ", "")
     return (
-        f"{name} takes {ends} an epoch; {place} it is within {percent(CLOSE)} of the shortest,"
-        f" {seconds_with_half(best)}."
+        f"{name} takes {end_text} an epoch; {range_text} it is within {distance} of the shortest,"
+        f" {format_seconds(best)}."
     )
 
 
 # ----------------------------------------------------------------------------------------- words
 
 
-def longer(ratio: float) -> str:
-    """A ratio of 1 or more in words: '2.3 % longer', '4.4 times as long'."""
-    if ratio >= TIMES:
+def describe_ratio(ratio: float) -> str:
+    """Describe a ratio of 1 or more, such as '2.3 % longer' or '4.4 times as long'."""
+    if ratio >= MIN_RATIO_AS_TIMES:
         return f"{ratio:.2g} times as long" if ratio < 100 else f"{ratio:,.0f} times as long"
-    return f"{_two_digits(100 * (ratio - 1))} % longer"
+    return f"{_format_two_digits(100 * (ratio - 1))} % longer"
 
 
-def _two_digits(value: float) -> str:
-    """Two digits, and none beyond hundredths: a difference below rounding is 0."""
+def _format_two_digits(value: float) -> str:
+    """Format a number with two digits and no more than two decimals, so that rounding gives 0."""
     text = f"{round(value, 2):.2g}"
     return "0" if float(text) == 0 else text
 
 
-def _ends(ratios: Sequence[float], texts: Sequence[str]) -> str:
-    """How much longer a run takes at the first and at the last value of a swept number."""
-    first, last = longer(ratios[0]), longer(ratios[-1])
-    return first if first == last else f"{first} at {texts[0]} and {last} at {texts[-1]}"
+def _describe_end_ratios(ratios: Sequence[float], texts: Sequence[str]) -> str:
+    """Describe how much longer a run takes at the first and at the last value of a swept number."""
+    first_text = describe_ratio(ratios[0])
+    last_text = describe_ratio(ratios[-1])
+    if first_text == last_text:
+        return first_text
+    return f"{first_text} at {texts[0]} and {last_text} at {texts[-1]}"
 
 
-def percent(share: float) -> str:
-    """A share in whole percent."""
+def format_percent(share: float) -> str:
+    """Format a share in whole percent."""
     return f"{100 * share:.0f} %"
 
 
-def seconds_with_half(row: Row) -> str:
-    """Seconds of an epoch, with half its interval if it has one."""
+def format_seconds(row: Row) -> str:
+    """Format the seconds of an epoch, with half its interval if it has one."""
     if not row["half"]:
         return readable(row["epoch_s"], Dimension.SECONDS, 4)
     digits = max(0, 1 - math.floor(math.log10(row["half"])))  # two of the half
     return f"{row['epoch_s']:,.{digits}f} ± {row['half']:,.{digits}f} s"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in words; those that end in a number of one stem are drawn together, and of more than
-    `MOST_NAMED` the first ones are named."""
+def list_names(names: Sequence[str]) -> str:
+    """List names in a sentence.
+
+    Names that differ only in the number at their end are joined: 'partial-0.1/0.3'. Of more
+    than `MAX_NAMES` names the first ones are listed.
+    """
     parts: list[str] = []
     stem = ""
     for name in names:
@@ -278,11 +333,11 @@ def listed(names: Sequence[str]) -> str:
         else:
             parts.append(name)
         stem = match[1] if match else ""
-    if len(parts) > MOST_NAMED:
-        return join([*parts[: MOST_NAMED - 1], f"{len(parts) - MOST_NAMED + 1} more"])
-    return join(parts)
+    if len(parts) > MAX_NAMES:
+        return join_words([*parts[: MAX_NAMES - 1], f"{len(parts) - MAX_NAMES + 1} more"])
+    return join_words(parts)
 
 
-def join(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """Join words with commas and a last 'and'."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

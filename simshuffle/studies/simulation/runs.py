@@ -1,4 +1,4 @@
-"""What is simulated: runs by name, each by itself or as a job beside others."""
+"""The runs that a simulation consists of, each by itself or as a job beside others."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from simshuffle.report import intervals
 from simshuffle.report.kept_phases import KeptRanks
 from simshuffle.report.report import Booking
 from simshuffle.spec.overrides import combination_name
-from simshuffle.studies.simulation.jobs import ALONE
+from simshuffle.studies.simulation.jobs import ISOLATED_SUFFIX
 from simshuffle.study.cell import Outcome
 from simshuffle.study.study import Outcomes
 
-MOST_RANKS = 4
-"""Numbers of ranks for which a hidden fraction is computed, the largest."""
-TOLERANCE = 0.01
+MAX_WORLD_SIZES = 4
+"""Number of world sizes, the largest ones, for which a hidden fraction is computed."""
+HIDDEN_TOLERANCE = 0.01
 """Share of an epoch that a hidden exchange may add, as of ``simshuffle study hiding``."""
 
 
 class HostWaitedFor(TypedDict):
-    """Seconds that others wait for a host, by what it does."""
+    """Seconds for which ranks wait for a host, with the label that its ranks spend longer in."""
 
     host: str
     label: str
@@ -78,99 +78,119 @@ class SimulationMeta(TypedDict):
 
 @dataclass(frozen=True)
 class SimulatedRuns:
-    """What is simulated."""
+    """The request of a simulation: its runs, seeds, and cells."""
 
-    # without sweep and jobs, by the name of the run, each with its first seed
+    # scenario of each run without sweep and jobs and with its first seed, by the name of the run
     scenarios: Mapping[str, Scenario]
-    timeline: KeptRanks = "full"  # the ranks of which the timeline is kept
-    seeds: int = 1  # of each run
-    # of inputs, by dotted key, lowest and highest (SI units); None without intervals
+    timeline: KeptRanks = "full"  # ranks of which the timeline is stored
+    seeds: int = 1  # seeds of each run
+    # lowest and highest value of inputs (SI units), by dotted key; None without intervals
     ranges: Mapping[str, tuple[float, float]] | None = None
-    # scenarios with jobs, by the name of their cell; of runs that are jobs the cell and the job
+    # scenarios with jobs, by the name of their cell
     machines: Mapping[str, Scenario] = field(default_factory=dict)
+    # name of the cell and of the job, by the name of each run that is a job
     jobs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def cells(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """The name of each cell, its run, and of several seeds the seed, which is a column of its
-        tables then. The seeds of a run are one after another."""
-        for run, single in self.scenarios.items():
+        """Yield the name of each cell, its run, and its seed as a column of its tables.
+
+        The column is {} where a run has one seed. The seeds of a run follow one another.
+        """
+        for run, scenario in self.scenarios.items():
             if run in self.jobs:
                 yield self.jobs[run][0], run, {}
                 continue
-            for number in range(single.seed, single.seed + self.seeds):
-                seed = {"seed": number} if self.seeds > 1 else {}
-                yield f"{run} {combination_name(seed)}".rstrip(), run, seed
+            for seed in range(scenario.seed, scenario.seed + self.seeds):
+                seed_column = {"seed": seed} if self.seeds > 1 else {}
+                yield f"{run} {combination_name(seed_column)}".rstrip(), run, seed_column
 
-    def cell_of(self, name: str, run: str, seed: Mapping[str, Any]) -> RunCell:
-        """A cell, as `cells` names it."""
+    def cell_of(self, name: str, run: str, seed_column: Mapping[str, Any]) -> RunCell:
+        """Return the cell that `cells` names."""
         if run in self.jobs:
             return JobsCell(self.machines[name].to_dict(), name, timeline=self.timeline)
-        plain = self.scenarios[run].to_dict()
-        return RunCell({**plain, **seed}, name, timeline=self.timeline)
+        document = self.scenarios[run].to_dict()
+        return RunCell({**document, **seed_column}, name, timeline=self.timeline)
 
     def outcome(self, outcomes: Outcomes, name: str, run: str) -> Outcome:
-        """What a run has of the outcome of its cell."""
+        """Return the part of a cell's outcome that belongs to a run."""
         return of_job(outcomes[name], self.jobs[run][1]) if run in self.jobs else outcomes[name]
 
 
-def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], SimulatedRuns]:
-    """The jobs of ``runs`` as runs of their own: each beside the others, and alone on the same
-    hosts. Returns all runs without jobs, and the cells of those that are jobs.
+def divide_jobs(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], SimulatedRuns]:
+    """Divide scenarios with jobs into runs: each job beside the others, and in isolation on the
+    same hosts.
+
+    Returns:
+        All runs without jobs, by name, and the request with the cells of the runs that are jobs.
 
     Raises:
         ScenarioError: a job cannot be placed.
         TopologyError: as `simshuffle.job.plan.jobs.settled`.
     """
-    singles, machines, jobs = dict[str, Scenario](), dict[str, Scenario](), {}
-    for label, scenario in runs.items():
+    scenarios: dict[str, Scenario] = {}
+    machines: dict[str, Scenario] = {}
+    jobs: dict[str, tuple[str, str]] = {}
+    for run_name, scenario in runs.items():
         if scenario.jobs is None:
-            singles[label] = scenario
+            scenarios[run_name] = scenario
             continue
-        behind = f" {label}" if len(runs) > 1 else ""
-        placed = place_jobs(scenario)
-        machines[together := f"together{behind}"] = placed
-        for job, single in placed.of_jobs().items():
-            for run, cell in ((f"{job}{behind}", together), (f"{job}{behind}{ALONE}",) * 2):
-                singles[run], jobs[run] = single, (cell, job)
-            machines[f"{job}{behind}{ALONE}"] = isolate_job(placed, job)
-    return singles, SimulatedRuns(singles, machines=machines, jobs=jobs)
+        run_suffix = f" {run_name}" if len(runs) > 1 else ""
+        placed_jobs = place_jobs(scenario)
+        joint_cell = f"together{run_suffix}"
+        machines[joint_cell] = placed_jobs
+        for job, job_scenario in placed_jobs.of_jobs().items():
+            joint_run = f"{job}{run_suffix}"
+            isolated_run = f"{joint_run}{ISOLATED_SUFFIX}"
+            for run, cell in ((joint_run, joint_cell), (isolated_run, isolated_run)):
+                scenarios[run] = job_scenario
+                jobs[run] = (cell, job)
+            machines[isolated_run] = isolate_job(placed_jobs, job)
+    return scenarios, SimulatedRuns(scenarios, machines=machines, jobs=jobs)
 
 
-def facts_by_forms(runs: SimulatedRuns, seconds: Mapping[Any, float]) -> dict[str, Any]:
-    """Return what closed forms say beside the simulation, as ``meta.json`` has it: what stays
-    hidden, and that later epochs differ. ``seconds``: of the last epoch of each run."""
-    steady = "" if runs.jobs else warming_sentence(runs.scenarios, seconds)
-    found = {"hidden": hidden_fractions(runs), "not_steady": steady}
-    return {name: fact for name, fact in found.items() if fact}
+def closed_form_facts(runs: SimulatedRuns, seconds: Mapping[Any, float]) -> dict[str, Any]:
+    """Return the facts by closed forms for ``meta.json``: what stays hidden, and that later epochs
+    differ.
+
+    Args:
+        runs: the request.
+        seconds: s of the last epoch of each run.
+    """
+    warming = "" if runs.jobs else warming_sentence(runs.scenarios, seconds)
+    facts = {"hidden": hidden_fractions(runs), "not_steady": warming}
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
-    """Return the largest exchanged fraction that stays hidden, and its schedule, by the number of
-    ranks, of the most ranks.
+    """Return the largest exchange fraction that stays hidden, and its schedule, by world size.
 
     The exchange is that of a run on as many ranks, or partial local shuffle where none exchanges a
-    fraction. Nothing is said of jobs and of runs with faults, of which closed forms know nothing.
+    fraction. Only the `MAX_WORLD_SIZES` largest world sizes count. Jobs and runs with faults are
+    left out, as closed forms do not cover them.
     """
     scenarios: dict[int, Scenario] = {}
-    for single in [] if runs.jobs else runs.scenarios.values():
-        known = scenarios.get(single.world_size)
-        is_better = known is None or not known.workload.exchange.fraction
-        if is_better and _has_closed_form(single):
-            scenarios[single.world_size] = single
-    found = {}
-    for ranks in sorted(scenarios)[-MOST_RANKS:]:
-        single = scenarios[ranks]
+    for scenario in [] if runs.jobs else runs.scenarios.values():
+        chosen = scenarios.get(scenario.world_size)
+        is_better = chosen is None or not chosen.workload.exchange.fraction
+        if is_better and _has_closed_form(scenario):
+            scenarios[scenario.world_size] = scenario
+    fractions = {}
+    for ranks in sorted(scenarios)[-MAX_WORLD_SIZES:]:
+        scenario = scenarios[ranks]
         with suppress(InputError):  # the hosts may have no room for a shard
-            if not single.workload.exchange.fraction:
-                single = single.with_values({"workload.exchange": PARTIAL})
-            schedule = single.workload.exchange.exchange_schedule
-            found[str(ranks)] = {
-                "fraction": largest_hidden_fraction(single, TOLERANCE),
+            if not scenario.workload.exchange.fraction:
+                scenario = scenario.with_values({"workload.exchange": PARTIAL})
+            schedule = scenario.workload.exchange.exchange_schedule
+            fractions[str(ranks)] = {
+                "fraction": largest_hidden_fraction(scenario, HIDDEN_TOLERANCE),
                 "schedule": "" if schedule is None else schedule.name,
             }
-    return found
+    return fractions
 
 
-def _has_closed_form(single: Scenario) -> bool:
-    by_data = single.workload.parallelism.is_data_parallel
-    return single.world_size > 1 and by_data and not (single.faults or single.failures)
+def _has_closed_form(scenario: Scenario) -> bool:
+    """Return true if closed forms cover the exchange of a scenario: data parallelism without
+    faults.
+    """
+    by_data = scenario.workload.parallelism.is_data_parallel
+    return scenario.world_size > 1 and by_data and not (scenario.faults or scenario.failures)

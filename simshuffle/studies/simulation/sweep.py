@@ -10,7 +10,7 @@ from typing import Any, NotRequired
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import InputError, Problem
 from simshuffle.job.plan.faults import check_run
 from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenario_of
@@ -33,6 +33,7 @@ from simshuffle.spec.overrides import (
     short_text,
     sort_outermost_first,
 )
+from simshuffle.studies.simulation.sweep_axes import axis_names, check_label, check_names, is_number
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.sweep_text import (
     last_summary,
@@ -47,12 +48,12 @@ from simshuffle.studies.simulation.tables import (
     SweptAxis,
     axis_columns,
     check_seeds,
+    epoch_lengths,
+    find_measure_problems,
     label_column,
-    lengths,
-    measure_problems,
-    measures,
+    measures_of_epochs,
     samples_of,
-    summary,
+    summarise_seeds,
 )
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study.cell import Cell, Outcome
@@ -64,115 +65,94 @@ EXCHANGE = "workload.exchange"
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """What is swept."""
+class SweepRequest:
+    """The request of a sweep: a scenario, the combinations of its swept values, and their axes."""
 
-    base: Scenario  # without sweep of its own
+    base: Scenario  # scenario without sweep of its own
     combinations: Sequence[Mapping[str, Any]]  # values by dotted key, the seed among them
     axes: Mapping[str, str]  # names of the axes' columns by key; without the seed
-    numbers: frozenset[str]  # those of them that hold numbers; the others hold texts
-    label: str  # names a combination, with columns in braces; '' for the name that runs have
-    # as of `simshuffle.studies.simulation.study.Runs`
+    numbers: frozenset[str]  # columns of ``axes`` that hold numbers; the others hold texts
+    label: str  # label of a combination, with columns in braces; '' for the name that runs have
+    # as of `simshuffle.studies.simulation.runs.SimulatedRuns`
     ranges: Mapping[str, tuple[float, float]] | None = None
 
 
-def request(options: SweepOptions) -> Request[Sweep]:
-    """What is asked. The scenario's own sweep is followed too, but for keys that ``over`` names. An
-    InputError if the axes make no grid, a value or a combination is not valid, those are too many
-    seeds, or there is no such measure."""
-    if problems := measure_problems(options.measure):
+def request(options: SweepOptions) -> Request[SweepRequest]:
+    """Return the request of a sweep.
+
+    The scenario's own sweep counts, too, but for keys that ``over`` names.
+
+    Raises:
+        InputError: the axes make no grid, a value or a combination is not valid, there are
+            too many seeds, or no such measure.
+    """
+    if problems := find_measure_problems(options.measure):
         raise InputError(problems, COMMAND_LINE)
-    scenario, over = _base(options), options.over
-    followed = {key: values for key, values in scenario.sweep.items() if key not in over}
-    axes = {key: list(values) for key, values in {**followed, **over}.items()}
+    scenario, over = _read_base(options), options.over
+    own_axes = {key: values for key, values in scenario.sweep.items() if key not in over}
+    axes = {key: list(values) for key, values in {**own_axes, **over}.items()}
     if EXCHANGE in axes:
         axes[EXCHANGE] = [locate_exchange(value, None) for value in axes[EXCHANGE]]
-    _check_names(axes)
+    check_names(axes)
     base = scenario.model_copy(update={"sweep": {}})
-    names = _names([key for key in axes if key != "seed"])
-    _check_label(options.label, {*names.values(), "seed"})
+    names = axis_names([key for key in axes if key != "seed"])
+    check_label(options.label, {*names.values(), "seed"})
     combinations = [sort_outermost_first(values) for values in grid(axes, options.zip)]
     check_seeds(options.seeds, len(combinations), "seed" in axes)
     if "seed" not in axes:
-        drawn = range(base.seed, base.seed + options.seeds)
-        combinations = [{**values, "seed": n} for values in combinations for n in drawn]
-    numbers = frozenset(
-        name
-        for key, name in names.items()
-        if all(isinstance(of, int | float) and not isinstance(of, bool) for of in axes[key])
-    )
-    several = {combination_name(_without_seed(values)) for values in combinations}
-    ranges = ranges_of(options.interval, options.ranges, [base], len(several))
-    sweep = Sweep(base, combinations, names, numbers, options.label, ranges)
+        seeds = range(base.seed, base.seed + options.seeds)
+        combinations = [{**values, "seed": seed} for values in combinations for seed in seeds]
+    numbers = frozenset(name for key, name in names.items() if all(map(is_number, axes[key])))
+    run_names = {combination_name(_without_seed_value(values)) for values in combinations}
+    ranges = ranges_of(options.interval, options.ranges, [base], len(run_names))
+    sweep = SweepRequest(base, combinations, names, numbers, options.label, ranges)
     document, files = serialise_scenarios([scenario.model_copy(update={"sweep": axes})])
-    about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
-    given = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
-    asked = {"axes": about, **given, **interval_request(ranges)}
-    return Request(scenario.name, sweep, {"scenario.yaml": document}, asked, files)
+    axis_rows = [
+        {"name": name, "key": key, "numbers": name in numbers} for key, name in names.items()
+    ]
+    stored_options = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
+    stored_meta = {"axes": axis_rows, **stored_options, **interval_request(ranges)}
+    return Request(scenario.name, sweep, {"scenario.yaml": document}, stored_meta, files)
 
 
-def _base(options: SweepOptions) -> Scenario:
-    """The scenario; what it lacks for itself are the first values of keys of ``over``."""
+def _read_base(options: SweepOptions) -> Scenario:
+    """Return the scenario; a required value that it lacks is the first value of that key in
+    ``over``.
+    """
     try:
         return scenario_of(options.scenario, options.set)
     except InputError as error:
-        wrong = {problem.path for problem in error.problems}
-        missing = {key: values[0] for key, values in options.over.items() if key in wrong}
-        if not missing:
+        wrong_keys = {problem.path for problem in error.problems}
+        first_values = {key: values[0] for key, values in options.over.items() if key in wrong_keys}
+        if not first_values:
             raise
-        return scenario_of(options.scenario, {**options.set, **missing})
-
-
-def _names(keys: Sequence[str]) -> dict[str, str]:
-    """The column of each key: its last part, or all of it where two share that."""
-    last = [key.rsplit(".", 1)[-1] for key in keys]
-    return {
-        key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)
-    }
-
-
-def _check_names(axes: Mapping[str, Sequence[Any]]) -> None:
-    """See that different values have different names, so that no row is lost to another."""
-    problems = []
-    for key, values in axes.items():
-        named: dict[str, Any] = {}
-        for number, value in enumerate(values, 1):
-            name = combination_name({key: value})
-            if named.setdefault(name, value) != value:
-                rule = f"value {number} has the name of another one, '{name}'"
-                remedy = "Write records as text, such as importance_pair:exchange_fraction=0.1."
-                problems.append(Problem(key, rule, str(value), remedy))
-    if problems:
-        raise InputError(problems, "sweep")
-
-
-def _check_label(label: str, known: set[str]) -> None:
-    try:
-        label.format(**dict.fromkeys(known, 0))
-    except (KeyError, ValueError, IndexError, AttributeError):
-        rule = f"may name only {', '.join(sorted(known))} in braces"
-        refuse("--label", rule, repr(label), "For example 'M={world_size}'.", COMMAND_LINE)
+        return scenario_of(options.scenario, {**options.set, **first_values})
 
 
 # -------------------------------------------------------------------------------- the combinations
 
 
-def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
-    """A run of each combination, by its name. Thousands of scenarios take long to check, so each
-    value is checked once, by itself, where all of them are valid by themselves. A combination that
-    is not valid then fails where it is simulated, and the others go on. An InputError if a value is
-    valid neither by itself nor in a combination."""
+def _cells(sweep: SweepRequest, outcomes: Outcomes) -> dict[str, Cell]:
+    """Return a run of each combination, by its name.
+
+    Thousands of scenarios take long to check. Each value is therefore checked once by itself,
+    where all values are valid by themselves. A combination that is not valid then fails where
+    it is simulated, and the others go on.
+
+    Raises:
+        InputError: a value is valid neither by itself nor in a combination.
+    """
     base = sweep.base.to_dict()
-    values = _resolved(sweep)
+    values = _resolve_values(sweep)
     cells: dict[str, RunCell] = {}
     problems: list[Problem] = []
-    for number, combination in enumerate(sweep.combinations):
-        if problems and number >= MOST_TRIED:
+    for index, combination in enumerate(sweep.combinations):
+        if problems and index >= MOST_TRIED:
             break
         try:
             document = _document(sweep, base, values, combination)
         except InputError as error:
-            axes = _axes(sweep)
+            axes = _values_by_key(sweep)
             problems += [add_axis_values(problem, axes, combination) for problem in error.problems]
             continue
         name = combination_name(combination)
@@ -183,129 +163,163 @@ def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
     return {**cells}
 
 
-def _axes(sweep: Sweep) -> dict[str, list[Any]]:
-    """The values of each key, seeds too, in the order in which they first occur."""
-    out: dict[str, dict[str, Any]] = {}
+def _values_by_key(sweep: SweepRequest) -> dict[str, list[Any]]:
+    """Return the values of each key, seeds too, in the order in which they first occur."""
+    values_by_key: dict[str, dict[str, Any]] = {}
     for combination in sweep.combinations:
         for key, value in combination.items():
-            out.setdefault(key, {}).setdefault(repr(value), value)
-    return {key: list(values.values()) for key, values in out.items()}
+            values_by_key.setdefault(key, {}).setdefault(repr(value), value)
+    return {key: list(values.values()) for key, values in values_by_key.items()}
 
 
 def _document(
-    sweep: Sweep,
+    sweep: SweepRequest,
     base: dict[str, Any],
     values: Mapping[tuple[str, str], Any] | None,
     combination: Mapping[str, Any],
 ) -> dict[str, Any]:
+    """Return the plain scenario of a combination, put together from resolved values where there
+    are any.
+
+    Args:
+        sweep: the request.
+        base: the plain scenario without swept values.
+        values: resolved values by key and text, of `_resolve_values`; None to resolve the
+            combination as a whole.
+        combination: values by dotted key.
+    """
     if values is None:
         return sweep.base.with_values(combination).to_dict()
     document = base
     for key, value in combination.items():
-        document = _with(document, key.split("."), values[key, repr(value)])
+        document = _replace_value(document, key.split("."), values[key, repr(value)])
     return document
 
 
-def _resolved(sweep: Sweep) -> dict[tuple[str, str], Any] | None:
-    """Every value of every key as the resolved scenario has it; None if one is not valid by itself,
-    or if what a value changes elsewhere is not known."""
+def _resolve_values(sweep: SweepRequest) -> dict[tuple[str, str], Any] | None:
+    """Return every value of every key as the resolved scenario has it.
+
+    Returns:
+        None if a value is not valid by itself, or may change other keys.
+    """
     if sweep.base.calibrated:
         return None
-    out: dict[tuple[str, str], Any] = {}
+    resolved: dict[tuple[str, str], Any] = {}
     for combination in sweep.combinations:
         for key, value in combination.items():
-            if (key, repr(value)) in out:
+            if (key, repr(value)) in resolved:
                 continue
             if key == "seed" and type(value) is int and value >= 0:
-                out[key, repr(value)] = value  # there may be very many
+                resolved[key, repr(value)] = value  # there may be very many
                 continue
             try:
-                alone = sweep.base.with_values({key: value})
+                scenario = sweep.base.with_values({key: value})
             except InputError:
                 return None
-            check_run(alone)
-            found: Any = alone.to_dict()
+            check_run(scenario)
+            resolved_value: Any = scenario.to_dict()
             for part in key.split("."):
-                found = found.get(part) if isinstance(found, dict) else None
-            out[key, repr(value)] = found
-    ends = {repr(c): c for c in (sweep.combinations[0], sweep.combinations[-1])}.values()
+                is_mapping = isinstance(resolved_value, dict)
+                resolved_value = resolved_value.get(part) if is_mapping else None
+            resolved[key, repr(value)] = resolved_value
+
+    # values are independent if the first and the last combination are as if resolved in one
     base = sweep.base.to_dict()
-    whole = all(_document(sweep, base, out, c) == sweep.base.with_values(c).to_dict() for c in ends)
-    return out if whole else None
+    end_combinations = (sweep.combinations[0], sweep.combinations[-1])
+    is_separable = all(
+        _document(sweep, base, resolved, combination)
+        == sweep.base.with_values(combination).to_dict()
+        for combination in {repr(values): values for values in end_combinations}.values()
+    )
+    return resolved if is_separable else None
 
 
-def _with(document: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy with another value; what is not on the way to it is shared."""
-    first, *rest = path
-    return {**document, first: _with(document.get(first) or {}, rest, value) if rest else value}
+def _replace_value(document: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return a copy with another value at a dotted path; what is beside the path is shared."""
+    first_part, *further_parts = path
+    if further_parts:
+        value = _replace_value(document.get(first_part) or {}, further_parts, value)
+    return {**document, first_part: value}
 
 
 # --------------------------------------------------------------------------------------- the tables
 
 
-def _collect(sweep: Sweep, outcomes: Outcomes) -> Tables:
+def _collect(sweep: SweepRequest, outcomes: Outcomes) -> Tables:
     combinations = {combination_name(values): values for values in sweep.combinations}
-    done = {name: outcome for name, outcome in outcomes.items() if not outcome.lost}
+    finished = {name: outcome for name, outcome in outcomes.items() if not outcome.lost}
     epochs, breakdown = (
-        concatenate_rows([({"run": name}, of) for name, of in done.items()], table)
+        concatenate_rows([({"run": name}, outcome) for name, outcome in finished.items()], table)
         for table in ("epochs", "breakdown")
     )
-    first = {name: _first(sweep, combinations[name], of) for name, of in done.items()}
-    leading = pd.DataFrame([first[name] for name in epochs["run"]])
-    table = measures(epochs, breakdown).drop(columns=leading.columns, errors="ignore")
+    leading_by_run = {
+        name: _leading_values(sweep, combinations[name], outcome)
+        for name, outcome in finished.items()
+    }
+    leading = pd.DataFrame([leading_by_run[name] for name in epochs["run"]])
+    table = measures_of_epochs(epochs, breakdown).drop(columns=leading.columns, errors="ignore")
     order = [*leading.columns, *(name for name in SWEEP.columns if name not in leading)]
     return {"sweep": pd.concat([leading, table], axis=1)[order]}
 
 
-def _first(sweep: Sweep, combination: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+def _leading_values(
+    sweep: SweepRequest, combination: Mapping[str, Any], outcome: Outcome
+) -> dict[str, Any]:
+    """Return the first columns of a combination: its label, its axes and its seed."""
     axes = {
         name: combination[key] if name in sweep.numbers else short_text(combination[key])
         for key, name in sweep.axes.items()
     }
     seed = combination["seed"]
     # the name of a run says some of its values already
-    others = combination_name(axes, {"world_size", "exchange_fraction", "exchange"})
-    own = f"{outcome.values['label']} {others}".rstrip()
-    return {"label": sweep.label.format(**axes, seed=seed) or own, **axes, "seed": seed}
+    swept_words = combination_name(axes, {"world_size", "exchange_fraction", "exchange"})
+    default_label = f"{outcome.values['label']} {swept_words}".rstrip()
+    return {"label": sweep.label.format(**axes, seed=seed) or default_label, **axes, "seed": seed}
 
 
-def _without_seed(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_seed_value(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a combination other than the seed."""
     return {key: value for key, value in values.items() if key != "seed"}
 
 
-def _facts(sweep: Sweep, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
-    """The intervals, if there are any, of the last epochs by label: means over seeds."""
+def _collect_facts(sweep: SweepRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+    """Return the intervals of the last epochs by label, over seeds; {} without intervals."""
     if sweep.ranges is None:
         return {}
     table = tables["sweep"]
-    last = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
-    seconds = last.groupby("label", sort=False)["epoch_s"].mean()
+    last_rows = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
+    seconds = last_rows.groupby("label", sort=False)["epoch_s"].mean()
     predicted = {}
     for values in sweep.combinations:
         outcome = outcomes[combination_name(values)]
-        label = "" if outcome.lost else _first(sweep, values, outcome)["label"]
+        label = "" if outcome.lost else _leading_values(sweep, values, outcome)["label"]
         if label and label not in predicted:
-            single = sweep.base.with_values(_without_seed(values))
-            predicted[label] = single, float(seconds[label])
+            scenario = sweep.base.with_values(_without_seed_value(values))
+            predicted[label] = scenario, float(seconds[label])
     return {"intervals": interval_facts(predicted, sweep.ranges, share_teller("intervals"))}
 
 
 def _summary(result: Result) -> pd.DataFrame:
-    return summary(result.tables["sweep"], ["label", *(of["name"] for of in result.meta["axes"])])
+    return summarise_seeds(
+        result.tables["sweep"], ["label", *(axis["name"] for axis in result.meta["axes"])]
+    )
 
 
 def _figures(result: Result) -> dict[str, Chart]:
-    axes, measure = result.meta["axes"], result.meta["measure"]
+    measure = result.meta["measure"]
     samples = samples_of(result.tables["sweep"])
-    rows, known = last_summary(result), intervals.interval_ends(result.meta.get("intervals"))
+    rows = last_summary(result)
     if measure == WHOLE_EPOCH:
-        rows = intervals.add_interval_ends(rows[rows["measure"] == measure], known, "label")
-    return {"sweep": sweep_chart(rows, axes, measure, samples=samples)}
+        ends = intervals.interval_ends(result.meta.get("intervals"))
+        rows = intervals.add_interval_ends(rows[rows["measure"] == measure], ends, "label")
+    return {"sweep": sweep_chart(rows, result.meta["axes"], measure, samples=samples)}
 
 
-def _compared(result: Result) -> Tables:
-    """Seconds of every epoch and under each label, means over the seeds; by label where that tells
-    the rows apart, and by the axes too where it does not."""
+def _compared_tables(result: Result) -> Tables:
+    """Return the seconds of every epoch and under each label, means over the seeds, and the rates.
+
+    Rows are told apart by label, and by the axes too where the label is not enough.
+    """
     names = {"epoch_s": WHOLE, **{label_column(label): label for label in LABELS}}
     table = result.derived["summary"].rename(columns={"label": "run"})
     table = table[table["measure"].isin(names)].replace({"measure": names})
@@ -314,7 +328,7 @@ def _compared(result: Result) -> Tables:
         keys[1:1] = [axis["name"] for axis in result.meta["axes"]]
     table = table.assign(half=table["high"] - table["mean"])[[*keys, "mean", "half"]]
     table = table.rename(columns={"measure": "label", "mean": "seconds"})
-    rates = lengths(result.tables["sweep"].rename(columns={"label": "run"}), keys[:-1])
+    rates = epoch_lengths(result.tables["sweep"].rename(columns={"label": "run"}), keys[:-1])
     return {"rates": rates, "seconds": table.set_index([*keys[:-1], "label"])}
 
 
@@ -332,14 +346,14 @@ class SweepMeta(TypedDict):
     intervals: NotRequired[intervals.Intervals]
 
 
-def repeat(folder: Path, meta: Meta) -> Request[Sweep]:
+def repeat(folder: Path, meta: Meta) -> Request[SweepRequest]:
     """Return the request of a result, from its folder."""
-    asked = {name: meta[name] for name in ("zip", "seeds", "label", "measure")}
-    asked |= repeat_options(meta)
-    return request(SweepOptions(scenario=folder / "scenario.yaml", **asked))
+    stored_options = {name: meta[name] for name in ("zip", "seeds", "label", "measure")}
+    stored_options |= repeat_options(meta)
+    return request(SweepOptions(scenario=folder / "scenario.yaml", **stored_options))
 
 
-STUDY: Study[Sweep] = Study(
+STUDY: Study[SweepRequest] = Study(
     kind="sweep",
     verb="sweep",
     stages=(_cells,),
@@ -353,10 +367,10 @@ STUDY: Study[Sweep] = Study(
     verdict=sweep_verdict,
     parts=sweep_parts,
     details=sweep_details,
-    compared=_compared,
-    facts=_facts,
+    compared=_compared_tables,
+    facts=_collect_facts,
     says=SweepMeta,
-    faults=lambda result: measure_problems(result.meta["measure"], "meta.json: measure"),
+    faults=lambda result: find_measure_problems(result.meta["measure"], "meta.json: measure"),
     again=f"{__name__}:repeat",
     partial=True,
 )

@@ -28,17 +28,18 @@ from simshuffle.report.names import without_schedule
 from simshuffle.report.style import BRIGHT
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
-from simshuffle.studies.simulation.text import number
+from simshuffle.studies.simulation.text import format_seconds
 
 MARKERS: tuple[Marker, ...] = ("o", "s", "D", "^", "v", "P", "*", "X")
-MOST_LINES = 12  # lines of one figure; more cannot be told apart
-NARROW = 0.9
-"""Share of the largest value that the smallest is at least where an axis leaves out 0."""
-NEAR = 0.01
-"""Share of the axis, half a marker, that curves which lie on each other are apart at most."""
-MOSTLY = 0.5  # share of the points from which on a curve lies on another for the most part
-RINGS = 3
-"""Curves that are seen as rings around the points of those that lie on them, at most."""
+MAX_LINES = 12  # lines of one figure; more cannot be told apart
+NARROW_RATIO = 0.9
+"""Smallest share of the largest value that the smallest has where an axis leaves out 0."""
+TOUCHING_SHARE = 0.01
+"""Largest distance of curves that lie on each other, as a share of the axis: half a marker."""
+MOST_POINTS_SHARE = 0.5
+"""Share of the points from which on a curve lies on another for the most part."""
+MAX_RINGS = 3
+"""Largest number of curves that are visible as rings around points of curves that lie on them."""
 IDEAL = Look("ideal (dotted)", "#555555", dash=":", width=0.8)
 
 
@@ -50,121 +51,159 @@ def sweep_chart(
     samples: Iterable[float] = (),
     ideal: bool = False,
 ) -> Chart:
-    """A measure of the last epoch, mean and 95 % interval over seeds, from the summary of a sweep
-    and its axes in their order; the 90 % interval where there are columns `LOW` and `HIGH`;
-    ``samples`` of an epoch of each run, as far as known. With ``ideal`` a dotted line from the
-    first point of each, for half the time with twice the value; both axes are logarithmic then."""
+    """Draw a measure of the last epoch over one axis of a sweep, a line for each combination of
+    the others.
+
+    Points are means over seeds with their 95 % interval, and with the 90 % interval where there
+    are columns `LOW` and `HIGH`.
+
+    Args:
+        summary: the summary of the sweep.
+        axes: its axes in their order.
+        measure: the measure to draw.
+        samples: samples of an epoch of each run, as far as known.
+        ideal: true for a dotted line from the first point of each line, which halves the
+            time with twice the value; both axes are logarithmic then.
+    """
     table = summary[summary["measure"] == measure]
     table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
     table["label"] = without_schedule(table["label"].tolist())
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
-    across = _across(table, axes)
+    across = _choose_across(table, axes)
     swept = next((axis for axis in axes if axis["name"] == across), None)
     values = list(dict.fromkeys(table[across])) if across else [""]
-    lines = _lines(table, axes, across)
-    shown = dict(list(lines.items())[:MOST_LINES])
-    numbers = bool(swept and swept["numbers"])
-    rows = pd.concat([_placed(of, name, across, values, numbers) for name, of in shown.items()])
-    y = _upwards(rows, measure_name(measure), ideal)
-    close = _close(rows, y)
-    looks = {
-        name: Look(
+    lines = _rows_by_line(table, axes, across)
+    displayed_lines = dict(list(lines.items())[:MAX_LINES])
+    is_number = bool(swept and swept["numbers"])
+    rows = pd.concat(
+        [
+            _positioned_rows(line_rows, name, across, values, is_number)
+            for name, line_rows in displayed_lines.items()
+        ]
+    )
+    y = _value_axis(rows, measure_name(measure), ideal)
+    touching = _touching_shares(rows, y)
+    looks = {}
+    for index, name in enumerate(displayed_lines):
+        # a curve under others has larger markers, which are seen as rings around theirs
+        num_above = sum(share >= MOST_POINTS_SHARE for share in touching[name].values())
+        looks[name] = Look(
             name,
-            BRIGHT[n % len(BRIGHT)],
-            MARKERS[n % len(MARKERS)],
-            size=3 + 1.6 * min(RINGS, sum(share >= MOSTLY for share in close[name].values())),
+            BRIGHT[index % len(BRIGHT)],
+            MARKERS[index % len(MARKERS)],
+            size=3 + 1.6 * min(MAX_RINGS, num_above),
             width=1.0,
         )
-        for n, name in enumerate(shown)
-    }
-    whiskers, of_whiskers = _whiskers(rows, looks)
+    whiskers, whisker_looks = _whiskers(rows, looks)
     points = [
         *whiskers,
         Mark("interval", rows[rows["low"].notna()], y="low", y2="high"),
-        Mark("line" if numbers else "point", rows),
+        Mark("line" if is_number else "point", rows),
     ]
-    marks = [*_ideal(rows, looks), *points] if ideal else points
-    title = f"{MOST_LINES} of {len(lines)} lines; sweep.parquet has all"
-    panel = Panel(marks, _below(swept, values), y, title if len(lines) > MOST_LINES else "")
-    looks = {**({"ideal": IDEAL} if ideal else {}), **looks, **of_whiskers}
-    about = f"{measure_name(measure).capitalize()} of the last epoch."
-    cut = [] if y.log or y.low is not None else ["The axis leaves out 0."]
-    note = " ".join([*_lengths(samples), _seeds(rows), *cut, *_on_each_other(rows, close)])
-    return Chart([panel], 2.3, looks, about, note=note)
+    marks = [*_ideal_lines(rows, looks), *points] if ideal else points
+    title = f"{MAX_LINES} of {len(lines)} lines; sweep.parquet has all"
+    panel = Panel(marks, _across_axis(swept, values), y, title if len(lines) > MAX_LINES else "")
+    looks = {**({"ideal": IDEAL} if ideal else {}), **looks, **whisker_looks}
+    caption = f"{measure_name(measure).capitalize()} of the last epoch."
+    axis_notes = [] if y.log or y.low is not None else ["The axis leaves out 0."]
+    note = " ".join(
+        [
+            *_describe_samples(samples),
+            _describe_seeds(rows),
+            *axis_notes,
+            *_describe_overlaps(rows, touching),
+        ]
+    )
+    return Chart([panel], 2.3, looks, caption, note=note)
 
 
 def _whiskers(rows: pd.DataFrame, looks: dict[str, Look]) -> tuple[list[Mark], dict[str, Look]]:
-    """The 90 % intervals, in the colours of their lines, and how they look; nothing where there
-    are none."""
-    there = rows[rows[HIGH].notna()]
-    if there.empty:
+    """Return the marks and looks of the 90 % intervals, in the colours of their lines; none
+    without intervals.
+    """
+    rows_with_interval = rows[rows[HIGH].notna()]
+    if rows_with_interval.empty:
         return [], {}
-    own = {
+    line_looks = {
         name + OF_90.label: replace(OF_90, label="", colour=look.colour, alpha=0.6)
         for name, look in looks.items()
     }
-    drawn = Mark("interval", there.assign(look=there["look"] + OF_90.label), y=LOW, y2=HIGH)
-    return [drawn, key(OF_90.label, "interval")], {**own, OF_90.label: OF_90}
+    look = rows_with_interval["look"] + OF_90.label
+    interval_mark = Mark("interval", rows_with_interval.assign(look=look), y=LOW, y2=HIGH)
+    return [interval_mark, key(OF_90.label, "interval")], {**line_looks, OF_90.label: OF_90}
 
 
-def _lengths(samples: Iterable[float]) -> list[str]:
-    ends = sorted({round(count) for count in samples})
-    if not ends:
+def _describe_samples(samples: Iterable[float]) -> list[str]:
+    """Return the sentence on the samples of an epoch; [] if they are unknown."""
+    counts = sorted({round(count) for count in samples})
+    if not counts:
         return []
-    some = f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
-    return [f"An epoch has {some} samples."]
+    count_text = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return [f"An epoch has {count_text} samples."]
 
 
-def _seeds(rows: pd.DataFrame) -> str:
-    least, most = int(rows["seeds"].min()), int(rows["seeds"].max())
-    if most == 1:
+def _describe_seeds(rows: pd.DataFrame) -> str:
+    """Return the sentence on the number of seeds."""
+    min_seeds = int(rows["seeds"].min())
+    max_seeds = int(rows["seeds"].max())
+    if max_seeds == 1:
         return "One seed, so no interval over seeds."
-    some = f"{most}" if least == most else f"{least} to {most}"
-    return f"Mean and 95 % interval of {some} seeds."
+    count_text = f"{max_seeds}" if min_seeds == max_seeds else f"{min_seeds} to {max_seeds}"
+    return f"Mean and 95 % interval of {count_text} seeds."
 
 
-def _close(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
-    """For each line, of those drawn after it, the share of its points at which they meet."""
-    wide = rows.pivot_table("y", "x", "look", sort=False)
-    names, values = list(map(str, wide)), wide.to_numpy(float)
-    there = ~np.isnan(values)
+def _touching_shares(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
+    """Return for each line the share of its points at which each later line touches it."""
+    # (points, lines) values; NaN where a line has no point
+    values_by_line = rows.pivot_table("y", "x", "look", sort=False)
+    names = list(map(str, values_by_line))
+    values = values_by_line.to_numpy(float)
+    is_present = ~np.isnan(values)
     low, high = (np.nanmin(values), np.nanmax(values)) if y.low is None else (y.low, y.high or 0.0)
     if y.log:
         values = np.log(np.where(values > 0, values, np.nan))
         low, high = math.log(low), math.log(high)
 
-    def share(one: int, two: int) -> float:
-        near = np.abs(values[:, one] - values[:, two]) <= NEAR * (high - low)
-        return float(near.sum()) / max(1, int((there[:, one] | there[:, two]).sum()))
+    def share(first: int, second: int) -> float:
+        is_touching = np.abs(values[:, first] - values[:, second]) <= TOUCHING_SHARE * (high - low)
+        num_points = int((is_present[:, first] | is_present[:, second]).sum())
+        return float(is_touching.sum()) / max(1, num_points)
 
     return {
-        name: {names[two]: share(one, two) for two in range(one + 1, len(names))}
-        for one, name in enumerate(names)
+        name: {names[second]: share(first, second) for second in range(first + 1, len(names))}
+        for first, name in enumerate(names)
     }
 
 
-def _on_each_other(rows: pd.DataFrame, close: dict[str, dict[str, float]]) -> list[str]:
-    """Which curves cannot be told apart, and how far they are; which meet for the most part."""
-    said, left = [], list(close)
-    while left:
-        first, *others = left
-        group = [first, *(name for name in others if close[first][name] == 1)]
-        left = [name for name in left if name not in group]
+def _describe_overlaps(rows: pd.DataFrame, touching: dict[str, dict[str, float]]) -> list[str]:
+    """Return the sentence on curves that cannot be told apart, with their distance, and on curves
+    that mostly touch.
+    """
+    phrases = []
+    remaining = list(touching)
+    while remaining:
+        first, *later_lines = remaining
+        group = [first, *(name for name in later_lines if touching[first][name] == 1)]
+        remaining = [name for name in remaining if name not in group]
         if len(group) > 1:
-            at = rows[rows["look"].isin(group)].groupby("x")["y"]
-            apart_by = float((1 - at.min() / at.max()).fillna(0.0).max())
-            much = f"at most {math.ceil(1000 * apart_by - 1e-6) / 10:g}\u00a0% apart"
+            values_at_x = rows[rows["look"].isin(group)].groupby("x")["y"]
+            max_distance = float((1 - values_at_x.min() / values_at_x.max()).fillna(0.0).max())
+            distance_text = f"at most {math.ceil(1000 * max_distance - 1e-6) / 10:g}\u00a0% apart"
             names = f"{', '.join(group[:-1])} and {group[-1]}"
-            said.append(f"{names} ({much if apart_by else 'equal'})")
-        if half := [name for name in left if close[first][name] >= MOSTLY]:
-            share = f"{100 * close[first][half[0]]:.0f}\u00a0%"
-            said.append(f"{first} and {half[0]} (at {share} of the points)")
-    return [f"On each other: {'; '.join(said)}."] if said else []
+            phrases.append(f"{names} ({distance_text if max_distance else 'equal'})")
+        if mostly_touching := [
+            name for name in remaining if touching[first][name] >= MOST_POINTS_SHARE
+        ]:
+            share = f"{100 * touching[first][mostly_touching[0]]:.0f}\u00a0%"
+            phrases.append(f"{first} and {mostly_touching[0]} (at {share} of the points)")
+    return [f"On each other: {'; '.join(phrases)}."] if phrases else []
 
 
-def _across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
-    """The axis from left to right: ranks, else that of most numbers, else the first one; or ''."""
+def _choose_across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
+    """Return the axis from left to right: ranks, else that with the most numbers, else the first
+    one; '' without axes.
+    """
     numbers = [axis["name"] for axis in axes if axis["numbers"]]
     if "world_size" in numbers:
         return "world_size"
@@ -173,11 +212,14 @@ def _across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
     )
 
 
-def _lines(table: pd.DataFrame, axes: Sequence[Swept], across: str) -> dict[str, pd.DataFrame]:
+def _rows_by_line(
+    table: pd.DataFrame, axes: Sequence[Swept], across: str
+) -> dict[str, pd.DataFrame]:
+    """Return the rows of each line of the figure, by the name of the line."""
     names = [axis["name"] for axis in axes if axis["name"] != across]
     groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
     return {
-        _common(rows, across) or ", ".join(map(_text, names, values)) or " ": rows
+        _common_name(rows, across) or ", ".join(map(_axis_text, names, values)) or " ": rows
         for values, rows in groups
     }
 
@@ -192,8 +234,10 @@ def name_without(run: str, across: str, value: Any) -> str:
     return " ".join(words)
 
 
-def _common(rows: pd.DataFrame, across: str) -> str:
-    """What the labels of a line share beside the axis from left to right; '' if they differ."""
+def _common_name(rows: pd.DataFrame, across: str) -> str:
+    """Return the words that the labels of a line share beside the axis from left to right; '' if
+    they differ.
+    """
     values = rows[across] if across else rows["label"]
     texts = {
         name_without(label, across, value)
@@ -202,23 +246,27 @@ def _common(rows: pd.DataFrame, across: str) -> str:
     return texts.pop() if len(texts) == 1 else ""
 
 
-def _text(name: str, value: Any) -> str:
+def _axis_text(name: str, value: Any) -> str:
+    """Return the name and the value of an axis, for the name of a line."""
     is_number = isinstance(value, int | float | np.number)
     words = name.rsplit(".", 1)[-1].replace("_", " ")
     return f"{words} {value:g}" if is_number else f"{words} {value}"
 
 
-def _placed(
-    rows: pd.DataFrame, name: str, across: str, values: Sequence[Any], numbers: bool
+def _positioned_rows(
+    rows: pd.DataFrame, name: str, across: str, values: Sequence[Any], is_number: bool
 ) -> pd.DataFrame:
-    x = rows[across] if numbers else rows[across].map(values.index) if across else 0.0
+    """Return the rows of a line with their positions, look and hover text."""
+    x = rows[across] if is_number else rows[across].map(values.index) if across else 0.0
     tips = [
-        f"{label}: {number(mean)}" for label, mean in zip(rows["label"], rows["mean"], strict=True)
+        f"{label}: {format_seconds(mean)}"
+        for label, mean in zip(rows["label"], rows["mean"], strict=True)
     ]
     return rows.assign(x=x, y=rows["mean"], look=name, tip=tips).sort_values("x", kind="stable")
 
 
-def _ideal(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
+def _ideal_lines(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
+    """Draw a dotted line from the first point of each line: half the time at twice the value."""
     first = rows.groupby("look", sort=False)[["x", "y"]].transform("first")
     ends = rows.assign(y=first["y"] * first["x"] / rows["x"])
     thin = {"label": "", "marker": "", "dash": ":", "width": 0.8}
@@ -229,31 +277,35 @@ def _ideal(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
     return [*lines, key("ideal")]
 
 
-def _upwards(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
+def _value_axis(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
+    """Return the axis of the measure, logarithmic over a wide range."""
     top = float(np.nanmax(rows[["high", HIGH, "mean"]].to_numpy(float)))
     bottom = float(np.nanmin(rows[["low", LOW, "mean"]].to_numpy(float)))
-    least = float(rows["mean"].min())
+    min_mean = float(rows["mean"].min())
     if ideal:
         ends = rows.groupby("look")[["x", "mean"]].agg(["first", "last"])
-        last = ends["mean", "first"] * ends["x", "first"] / ends["x", "last"]
-        low = min(0.8 * bottom if bottom > 0 else 1.25 * top, 0.8 * float(last.min()))
+        ideal_ends = ends["mean", "first"] * ends["x", "first"] / ends["x", "last"]
+        low = min(0.8 * bottom if bottom > 0 else 1.25 * top, 0.8 * float(ideal_ends.min()))
         return log_axis(title, low, 1.25 * top)
-    if least > 0 and top / least >= MIN_LOG_RATIO:
+    if min_mean > 0 and top / min_mean >= MIN_LOG_RATIO:
         # an interval that reaches 0 has no end on the axis
-        return log_axis(title, (0.7 * bottom) if bottom > 0 else 0.5 * least, 1.3 * top)
-    if least < NARROW * top or top <= 0:
+        return log_axis(title, (0.7 * bottom) if bottom > 0 else 0.5 * min_mean, 1.3 * top)
+    if min_mean < NARROW_RATIO * top or top <= 0:
         return Axis(title, low=0.0, high=1.08 * top if top > 0 else 1.0)
     return Axis(title)
 
 
-def _below(axis: Swept | None, values: Sequence[Any]) -> Axis:
+def _across_axis(axis: Swept | None, values: Sequence[Any]) -> Axis:
+    """Return the axis from left to right, with names of values where these are no numbers."""
     if axis is None:
         return Axis(ticks={})
     title = {"world_size": "GPUs"}.get(axis["name"], axis["key"])
     if not axis["numbers"]:
-        names = {float(place): str(value) for place, value in enumerate(values)}
+        names = {float(index): str(value) for index, value in enumerate(values)}
         return Axis(title, ticks=names, turned=20)
-    least, most = min(values), max(values)
+    min_value, max_value = min(values), max(values)
     # ranks are doubled, not added
-    log = least > 0 and most / least >= (1.01 if axis["name"] == "world_size" else MIN_LOG_RATIO)
-    return Axis(title, log, ticks=spaced_ticks(values, log))
+    is_log = min_value > 0 and max_value / min_value >= (
+        1.01 if axis["name"] == "world_size" else MIN_LOG_RATIO
+    )
+    return Axis(title, is_log, ticks=spaced_ticks(values, is_log))

@@ -1,4 +1,4 @@
-"""A sweep on a terminal: warm epochs, all measures, and the verdict."""
+"""The texts of a sweep on a terminal: warm epochs, all measures, and the verdict."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from simshuffle.studies.simulation import text, verdict
 from simshuffle.studies.simulation.causes import causes_of_sweep
 from simshuffle.studies.simulation.contest import (
     inputs_of_sweep,
-    named_runs,
     scales_of,
+    table_by_run,
     warm_epochs,
 )
 from simshuffle.studies.simulation.tables import (
     WHOLE_EPOCH,
+    describe_mean,
     half_of_window,
     mean_epochs,
     measure_name,
-    over_seeds,
-    summary,
+    summarise_seeds,
 )
-from simshuffle.studies.simulation.warm import is_of_dlio, warm_table_of_sweep
+from simshuffle.studies.simulation.warm import is_dlio_workload, warm_table_of_sweep
 from simshuffle.study.study import Result
 
-MOST_ROWS = 60  # rows of the table of measures; the file has all
+MAX_ROWS = 60  # rows of the table of measures; the file has all
 
 
 def last_summary(result: Result) -> pd.DataFrame:
@@ -40,86 +40,95 @@ def last_summary(result: Result) -> pd.DataFrame:
 
 def summary_of_measure(result: Result) -> pd.DataFrame:
     """Return the summary, with the measure of the figure if that is one over another."""
-    known, measure = result.derived["summary"], result.meta["measure"]
-    name, _, per = measure.partition("/")
-    if not per:
-        return known
-    table, keys = result.tables["sweep"], ["label", *(axis["name"] for axis in result.meta["axes"])]
-    alone = table[list(dict.fromkeys([*keys, "epoch", "seed"]))]
-    share = summary(alone.assign(**{measure: table[name] / table[per]}), keys)
-    return pd.concat([known, share], ignore_index=True)
+    stored_summary = result.derived["summary"]
+    measure = result.meta["measure"]
+    dividend, _, divisor = measure.partition("/")
+    if not divisor:
+        return stored_summary
+    table = result.tables["sweep"]
+    keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
+    identified_rows = table[list(dict.fromkeys([*keys, "epoch", "seed"]))]
+    ratio = {measure: table[dividend] / table[divisor]}
+    ratio_summary = summarise_seeds(identified_rows.assign(**ratio), keys)
+    return pd.concat([stored_summary, ratio_summary], ignore_index=True)
 
 
 def sweep_parts(result: Result) -> Iterable[str | Table]:
     """Yield the table of warm epochs, and the runs that were lost."""
-    table, rows, seeds = _named_epochs(result)
+    table, rows, seeds = _warm_epochs_by_run(result)
     if rows is None:
         yield _measures_table(result)
     else:
         means = table.groupby(["run", "epoch"], sort=False).mean(numeric_only=True).reset_index()
-        more = means.columns.difference(rows.columns).tolist()
-        labelled = rows.merge(means[["run", "epoch", *more]], on=["run", "epoch"])
-        name, _, per = result.meta["measure"].partition("/")
-        values = labelled.set_index("run")[name]
-        if per:
-            values = values / labelled.set_index("run")[per]
+        extra_columns = means.columns.difference(rows.columns).tolist()
+        labelled = rows.merge(means[["run", "epoch", *extra_columns]], on=["run", "epoch"])
+        dividend, _, divisor = result.meta["measure"].partition("/")
+        values = labelled.set_index("run")[dividend]
+        if divisor:
+            values = values / labelled.set_index("run")[divisor]
         is_epoch = result.meta["measure"] == WHOLE_EPOCH
         measure = None if is_epoch else (measure_name(result.meta["measure"]), values)
-        found = result.meta.get("intervals")
-        yield warm_table_of_sweep(labelled, seeds, found, measure, is_of_dlio(result))
-    for name, why in result.meta["lost"].items():
-        yield f"Not simulated: {name}: {why}"
+        interval_meta = result.meta.get("intervals")
+        yield warm_table_of_sweep(labelled, seeds, interval_meta, measure, is_dlio_workload(result))
+    for name, reason in result.meta["lost"].items():
+        yield f"Not simulated: {name}: {reason}"
 
 
 def sweep_details(result: Result) -> Iterable[str | Table]:
     """Yield the table of measures, and the intervals."""
     yield _measures_table(result)
-    if len(result.derived["summary"]["label"].unique()) > MOST_ROWS:
+    if len(result.derived["summary"]["label"].unique()) > MAX_ROWS:
         yield "summary.csv has all rows."
     if (seeds := int(result.derived["summary"]["seeds"].max())) > 1:
-        yield text.about_interval(over_seeds(seeds))
-    if (found := result.meta.get("intervals")) is not None:
-        yield from intervals.details(found)
+        yield text.describe_interval(describe_mean(seeds))
+    if (interval_meta := result.meta.get("intervals")) is not None:
+        yield from intervals.details(interval_meta)
 
 
 def _measures_table(result: Result) -> Table:
-    """The last epoch of every combination, mean over seeds."""
-    last, measure = last_summary(result), result.meta["measure"]
+    """Return the table of the last epoch of every combination, mean over seeds."""
+    last_rows = last_summary(result)
+    measure = result.meta["measure"]
     keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
-    wide = last.pivot(index=keys, columns="measure", values=["mean", "low", "high", "seeds"])
-    order = last[keys].drop_duplicates()
-    wide = wide.loc[pd.MultiIndex.from_frame(order) if len(keys) > 1 else order["label"]]
-    shown = ["epoch_s", "samples_per_s", "exchange_exposed_s"]
+    # a row for each combination, a column for each of four statistics of each measure
+    statistics = ["mean", "low", "high", "seeds"]
+    wide = last_rows.pivot(index=keys, columns="measure", values=statistics)
+    combinations = last_rows[keys].drop_duplicates()
+    is_multi = len(keys) > 1
+    wide = wide.loc[pd.MultiIndex.from_frame(combinations) if is_multi else combinations["label"]]
+    measures = ["epoch_s", "samples_per_s", "exchange_exposed_s"]
     table = new_table("Last epoch, mean over seeds", ["run"], ["seeds", "epoch (s)", "samples/s"])
     table.add_column("exchange shown (s)", justify="right")
-    if measure not in shown:
-        shown.append(measure)
+    if measure not in measures:
+        measures.append(measure)
         table.add_column(measure_name(measure), justify="right")
-    for key, row in wide.head(MOST_ROWS).iterrows():
+    for key, row in wide.head(MAX_ROWS).iterrows():
         label = key[0] if isinstance(key, tuple) else key
-        halves = [(row["high", measure] - row["low", measure]) / 2 for measure in shown]
-        means = [row["mean", measure] for measure in shown]
-        cells = map(text.spread, means, halves)
+        halves = [(row["high", measure] - row["low", measure]) / 2 for measure in measures]
+        means = [row["mean", measure] for measure in measures]
+        cells = map(text.format_with_half, means, halves)
         table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
     return table
 
 
 def sweep_verdict(result: Result) -> Iterable[str]:
     """Return the verdict; no line where labels of the user's own do not tell runs apart."""
-    table, rows, seeds = _named_epochs(result)
+    table, rows, seeds = _warm_epochs_by_run(result)
     if rows is None:
         return []
     scales = scales_of(rows, inputs_of_sweep(result))
-    found = result.meta.get("intervals")
-    return verdict.verdict_of_sweep(scales, causes_of_sweep(table, rows), seeds, found)
+    interval_meta = result.meta.get("intervals")
+    return verdict.verdict_of_sweep(scales, causes_of_sweep(table, rows), seeds, interval_meta)
 
 
-def _named_epochs(result: Result) -> tuple[pd.DataFrame, pd.DataFrame | None, int]:
-    """The table with names of runs; the warm epoch of each, None where names do not tell runs
-    apart; and how many seeds each has."""
-    table = named_runs(result)
+def _warm_epochs_by_run(result: Result) -> tuple[pd.DataFrame, pd.DataFrame | None, int]:
+    """Return the table by run, the warm epoch of each run, and the number of seeds of each.
+
+    The warm epochs are None where names do not tell runs apart.
+    """
+    table = table_by_run(result)
     if table.duplicated(["run", "epoch", "seed"]).any():
         return table, None, 1
-    epochs, half, seeds = mean_epochs(table)
-    of_epoch = half["epoch_s"] if seeds > 1 else half_of_window(epochs)
-    return table, warm_epochs(epochs, of_epoch), seeds
+    epochs, half_intervals, seeds = mean_epochs(table)
+    epoch_half = half_intervals["epoch_s"] if seeds > 1 else half_of_window(epochs)
+    return table, warm_epochs(epochs, epoch_half), seeds

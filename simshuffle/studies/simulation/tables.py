@@ -1,4 +1,4 @@
-"""The tables of a simulation; how many seeds it may have, and means and intervals over them."""
+"""The tables of a simulation, its measures and seeds, and means and intervals over seeds."""
 
 from __future__ import annotations
 
@@ -45,19 +45,21 @@ STORED = {
 _SEED = count("of all that is drawn")
 
 
-def _seeded(schema: Schema) -> Schema:
-    (run, of_run), *others = schema.columns.items()
+def _insert_seed_column(schema: Schema) -> Schema:
+    """Return a schema with the column ``seed`` after the run."""
+    (run, run_column), *further_columns = schema.columns.items()
+    columns = {run: run_column, "seed": _SEED, **dict(further_columns)}
     key = (run, "seed", *schema.key[1:]) if schema.key else ()
-    return replace(schema, columns={run: of_run, "seed": _SEED, **dict(others)}, key=key)
+    return replace(schema, columns=columns, key=key)
 
 
-STORED_OVER_SEEDS = {name: _seeded(schema) for name, schema in STORED.items()}
+STORED_OVER_SEEDS = {name: _insert_seed_column(schema) for name, schema in STORED.items()}
 
 
 def label_column(label: str, waiting: bool = False) -> str:
-    """The column of a label: 'GE+WU' becomes 'ge_wu_s', and waiting for it 'wait_ge_wu_s'."""
-    plain = f"{label.lower().replace('/', '').replace('+', '_')}_s"
-    return f"wait_{plain}" if waiting else plain
+    """Return the column of a label: 'ge_wu_s' for 'GE+WU', 'wait_ge_wu_s' for waiting for it."""
+    column = f"{label.lower().replace('/', '').replace('+', '_')}_s"
+    return f"wait_{column}" if waiting else column
 
 
 class SweptAxis(TypedDict):
@@ -69,28 +71,32 @@ class SweptAxis(TypedDict):
 
 
 def axis_columns(axes: Sequence[SweptAxis]) -> dict[str, Column]:
-    """The columns that stand first in the tables of a sweep: label and axes."""
-    about = {
+    """Return the columns that stand first in the tables of a sweep: label and axes."""
+    column_of_axis = {
         axis["name"]: (real if axis["numbers"] else text)(f"value of {axis['key']}")
         for axis in axes
     }
-    return {"label": text("name of the run, the same for all seeds"), **about}
+    return {"label": text("name of the run, the same for all seeds"), **column_of_axis}
 
 
 _MEASURES = {
     **{name: column for name, column in EPOCH_COLUMNS.items() if name != "run"},
     **{
-        label_column(of): amount(f"s of a rank's own {of}, mean over ranks; 0 where it has none")
-        for of in LABELS
+        label_column(label): amount(
+            f"s of a rank's own {label}, mean over ranks; 0 where it has none"
+        )
+        for label in LABELS
     },
     **{
-        label_column(of, waiting=True): amount(f"s of waiting for ranks in {of}, mean over ranks")
-        for of in LABELS
+        label_column(label, waiting=True): amount(
+            f"s of waiting for ranks in {label}, mean over ranks"
+        )
+        for label in LABELS
     },
 }
 SWEEP = Schema({"seed": _SEED, **_MEASURES}, ".parquet")
-AS_PLANNED = ("world_size", "exchange_fraction", "epoch", "iterations", "iterations_simulated")
-NOT_MEASURED = ("seed", "strategy", *AS_PLANNED)
+PLANNED_COLUMNS = ("world_size", "exchange_fraction", "epoch", "iterations", "iterations_simulated")
+COLUMNS_WITHOUT_MEASURE = ("seed", "strategy", *PLANNED_COLUMNS)
 SUMMARY = Schema(
     {
         "epoch": count("from 1; the first is cold", low=1),
@@ -111,89 +117,118 @@ SUMMARY_OVER_SEEDS = Schema(
 
 
 WHOLE_EPOCH = "epoch_s"
-PER = {"iterations": "iteration", "world_size": "GPU"}
+DIVISORS = {"iterations": "iteration", "world_size": "GPU"}
 """Columns that a measure may be divided by, and what each counts."""
 
 
-def measure_problems(measure: str, where: str = "--measure") -> list[Problem]:
-    """What is wrong with a measure that stands ``where``; nothing if there is such a one."""
-    name, slash, per = measure.partition("/")
-    known = [column for column in SWEEP.columns if column not in {*NOT_MEASURED, *PER}]
+def find_measure_problems(measure: str, path: str = "--measure") -> list[Problem]:
+    """Return the problems of a measure that stands at ``path``; [] if there is such a measure."""
+    name, slash, divisor = measure.partition("/")
+    measures = [
+        column for column in SWEEP.columns if column not in {*COLUMNS_WITHOUT_MEASURE, *DIVISORS}
+    ]
     problems = []
-    if name not in known:
-        rule, remedy = "must begin with a measure of sweep.parquet", suggest_nearest(name, known)
-        problems.append(Problem(where, rule, repr(name), remedy))
-    if slash and per not in PER:
+    if name not in measures:
+        rule, remedy = "must begin with a measure of sweep.parquet", suggest_nearest(name, measures)
+        problems.append(Problem(path, rule, repr(name), remedy))
+    if slash and divisor not in DIVISORS:
         rule = "may be divided only by a number of something"
-        problems.append(Problem(where, rule, repr(per), f"Use {', '.join(PER)}."))
+        problems.append(Problem(path, rule, repr(divisor), f"Use {', '.join(DIVISORS)}."))
     return problems
 
 
 def measure_name(measure: str) -> str:
-    """'allreduce_exposed_s/iterations' becomes 'allreduce exposed per iteration (s)'."""
-    name, _, per = measure.partition("/")
+    """Return the name of a measure: 'allreduce exposed per iteration (s)' for
+    'allreduce_exposed_s/iterations'.
+    """
+    name, _, divisor = measure.partition("/")
     if name == WHOLE_EPOCH:
-        return f"time per {PER.get(per, 'epoch')} (s)"
+        return f"time per {DIVISORS.get(divisor, 'epoch')} (s)"
     unit = unit_of(name)
     words = name.removesuffix("_per_s").removesuffix("_s").replace("_", " ")
-    whole = f"{words} per {PER[per]}" if per else words
-    return f"{whole} ({unit})" if unit else whole
+    words_with_divisor = f"{words} per {DIVISORS[divisor]}" if divisor else words
+    return f"{words_with_divisor} ({unit})" if unit else words_with_divisor
 
 
-def check_seeds(seeds: int, runs: int, swept: bool) -> None:
-    """See that each of ``runs`` can have so many seeds; an InputError if that is no whole number
-    from 1 on, the seed is ``swept`` too, or it makes too many runs."""
+def check_seeds(seeds: int, num_runs: int, is_seed_swept: bool) -> None:
+    """Check that each run can have so many seeds.
+
+    Args:
+        seeds: seeds of each run.
+        num_runs: number of runs.
+        is_seed_swept: true if the seed is swept, too.
+
+    Raises:
+        InputError: the seeds are no whole number from 1 on, the seed is swept too, or there
+            are too many runs.
+    """
     source = "command line"
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         refuse("--seeds", "must be a whole number from 1 on", repr(seeds)[:60], "Try 5.", source)
-    if swept and seeds > 1:
+    if is_seed_swept and seeds > 1:
         refuse("--seeds", "is not needed where seed is swept", str(seeds), "Drop one.", source)
-    if seeds > 1 and seeds * runs > MOST_COMBINATIONS:
+    if seeds > 1 and seeds * num_runs > MOST_COMBINATIONS:
         rule = f"must make at most {MOST_COMBINATIONS} runs"
-        most = max(1, MOST_COMBINATIONS // runs)
-        given = f"{seeds} for each of {runs}"[:60]
-        refuse("--seeds", rule, given, f"Give at most {most}.", source)
+        max_seeds = max(1, MOST_COMBINATIONS // num_runs)
+        requested = f"{seeds} for each of {num_runs}"[:60]
+        refuse("--seeds", rule, requested, f"Give at most {max_seeds}.", source)
 
 
 LEVEL = 0.95  # of the intervals
 
 
-def summary(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Mean and 95 % interval of every measure over the seeds: a row for each combination of
-    ``keys`` (label and axes of a sweep), epoch and measure. mean ± t s / √n, with the sample's
-    standard deviation s over n seeds and the 97.5th percentile t of Student's distribution of n − 1
-    degrees of freedom (Student, 'The probable error of a mean', Biometrika 6, 1908). The seeds are
-    taken as independent draws from a normal distribution."""
+def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the mean and 95 % interval of every measure over the seeds.
+
+    A row is a combination of ``keys`` (label and axes of a sweep), epoch and measure. The
+    interval is mean ± t s / √n, with the sample's standard deviation s over n seeds and the
+    97.5th percentile t of Student's distribution of n − 1 degrees of freedom (Student, 'The
+    probable error of a mean', Biometrika 6, 1908). The seeds are taken as independent draws
+    from a normal distribution.
+    """
     keys = [*keys, "epoch"]
-    measures = [name for name in table.columns if name not in {*keys, *NOT_MEASURED}]
+    measures = [name for name in table.columns if name not in {*keys, *COLUMNS_WITHOUT_MEASURE}]
     groups = table.groupby(keys, sort=False, dropna=False, observed=True)[measures]
-    mean, spread, seeds = groups.mean(), groups.std(ddof=1), groups.size().to_numpy()
+    mean = groups.mean()
+    seeds = groups.size().to_numpy()
+
+    # (groups,) t / √n
     with np.errstate(invalid="ignore", divide="ignore"):
-        reach = np.where(
+        student_factor = np.where(
             seeds > 1, special.stdtrit(seeds - 1, 0.5 + LEVEL / 2) / np.sqrt(seeds), np.nan
         )
-    half = spread.to_numpy() * reach[:, None]
+    # (groups, measures) centre and half of each interval: mean ± t s / √n
+    half_intervals = groups.std(ddof=1).to_numpy() * student_factor[:, None]
     centre = mean.to_numpy()
-    index = mean.index.to_frame(index=False)
-    count = len(measures)
-    rows = index.loc[np.repeat(np.arange(len(index)), count)].reset_index(drop=True)
-    rows["measure"] = np.tile(np.array(measures, object), len(index))
-    rows["seeds"] = np.repeat(seeds, count)
+
+    # a row for each group and measure, the measures of a group one after another
+    groups_table = mean.index.to_frame(index=False)
+    num_measures = len(measures)
+    group_of_row = np.repeat(np.arange(len(groups_table)), num_measures)
+    rows = groups_table.loc[group_of_row].reset_index(drop=True)
+    rows["measure"] = np.tile(np.array(measures, object), len(groups_table))
+    rows["seeds"] = np.repeat(seeds, num_measures)
     rows["mean"] = centre.ravel()
-    rows["low"] = (centre - half).ravel()
-    rows["high"] = (centre + half).ravel()
+    rows["low"] = (centre - half_intervals).ravel()
+    rows["high"] = (centre + half_intervals).ravel()
     return rows[[*keys[:-1], *SUMMARY.columns]]
 
 
-def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``epochs``, and beside them their seconds of own work and of waiting by label, a
-    column each; 0 where an epoch has none. Both are of `simshuffle.report.report`."""
+def measures_of_epochs(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of ``epochs`` with a column for the seconds of own work and of waiting under
+    each label.
+
+    The seconds are 0 where an epoch has none. ``epochs`` and ``breakdown`` are of
+    `simshuffle.report.report`.
+    """
     keys = report.keys_of(epochs)
     parts = report.by_cause(breakdown)[[*keys, "label", "waiting", "seconds"]]
-    found = {row[:-1]: row[-1] for row in parts.itertuples(index=False, name=None)}
+    seconds_by_row = {row[:-1]: row[-1] for row in parts.itertuples(index=False, name=None)}
     rows = list(epochs[keys].itertuples(index=False, name=None))
     seconds = {
-        label_column(label, waiting): [found.get((*row, label, waiting), 0.0) for row in rows]
+        label_column(label, waiting): [
+            seconds_by_row.get((*row, label, waiting), 0.0) for row in rows
+        ]
         for waiting in (False, True)
         for label in LABELS
     }
@@ -206,91 +241,101 @@ def last_epochs(epochs: pd.DataFrame) -> pd.DataFrame:
     return rows.drop_duplicates("run", keep="last")
 
 
-def lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Samples, iterations and samples/s of every epoch, means over seeds; ``keys`` tell rows
-    apart."""
+def epoch_lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return samples, iterations and samples/s of every epoch, means over seeds; ``keys`` tell
+    rows apart.
+    """
     table = epochs.assign(run=epochs["run"].astype(str), samples=samples_of(epochs))
     return table.groupby(keys, sort=False)[["samples", "iterations", "samples_per_s"]].mean()
 
 
 def samples_of(epochs: pd.DataFrame) -> pd.Series[float]:
-    """(rows of ``epochs``,) how many samples each of them has."""
+    """Return (rows,) the number of samples of each of ``epochs``."""
     return (epochs["samples_per_s"] * epochs["epoch_s"]).round()
 
 
-def over_seeds(seeds: int) -> str:
-    """What an interval is of, in words."""
+def describe_mean(seeds: int) -> str:
+    """Return the phrase on what an interval over seeds is of."""
     return f"the mean over {seeds} seeds"
 
 
 @dataclass(frozen=True)
 class Means:
-    """What tables and figures show of runs: means over seeds. Of one seed, what that gives."""
+    """Means over seeds of runs, for tables and figures; with one seed, its own values."""
 
-    # epochs, breakdown: as `simshuffle.report.report` makes them, without seed
-    epochs: pd.DataFrame
-    breakdown: pd.DataFrame
-    # half the 95 % interval of each measure of ``epochs``, by run and epoch; None of one seed
-    half: pd.DataFrame | None = None
-    seeds: int = 1  # how many there are
+    epochs: pd.DataFrame  # columns `EPOCH_COLUMNS`
+    breakdown: pd.DataFrame  # columns `BREAKDOWN_COLUMNS`
+    # half the 95 % interval of each measure of ``epochs``, by run and epoch; None with one seed
+    half_intervals: pd.DataFrame | None = None
+    seeds: int = 1  # number of seeds
     # ends of the 90 % interval of the last epoch (s), by run; of inputs, model and chance
     ends: Ends = field(default_factory=dict)
 
     @property
     def epoch_half(self) -> pd.Series[float] | None:
-        """Half the 95 % interval of an epoch (s), by run and epoch: over the seeds, or of one seed
-        what was left out of the epoch; None if all was simulated."""
-        if self.half is not None:
-            return self.half["epoch_s"]
+        """Return half the 95 % interval of an epoch (s), by run and epoch.
+
+        It is over the seeds, or with one seed for the iterations that were not simulated; None
+        if all were simulated.
+        """
+        if self.half_intervals is not None:
+            return self.half_intervals["epoch_s"]
         return half_of_window(self.epochs)
 
     def whole_epochs(self) -> pd.DataFrame:
         """Return the epochs with the columns seconds, and half their interval, 0 without one."""
-        places = pd.MultiIndex.from_frame(self.epochs[["run", "epoch"]].astype({"run": str}))
-        half = 0.0 if self.epoch_half is None else self.epoch_half.loc[places].to_numpy()
-        return self.epochs.assign(seconds=self.epochs["epoch_s"], half=half)
+        run_epochs = pd.MultiIndex.from_frame(self.epochs[["run", "epoch"]].astype({"run": str}))
+        half_s = 0.0 if self.epoch_half is None else self.epoch_half.loc[run_epochs].to_numpy()
+        return self.epochs.assign(seconds=self.epochs["epoch_s"], half=half_s)
 
     @property
-    def about(self) -> str:
-        """What that is the interval of."""
-        return (
-            over_seeds(self.seeds) if self.seeds > 1 else "the epoch, from its simulated iterations"
-        )
+    def interval_subject(self) -> str:
+        """Return the phrase on what `epoch_half` is the interval of."""
+        if self.seeds > 1:
+            return describe_mean(self.seeds)
+        return "the epoch, from its simulated iterations"
 
 
 def half_of_window(epochs: pd.DataFrame) -> pd.Series[float] | None:
     """Return half the interval of each epoch (s) of which a part was simulated, by run and epoch;
     None if all was simulated."""
-    half = epochs["epoch_high_s"] - epochs["epoch_s"]
-    if not half.any():
+    half_intervals = epochs["epoch_high_s"] - epochs["epoch_s"]
+    if not half_intervals.any():
         return None
     runs = epochs["run"].astype(str)
-    return pd.Series(half.to_numpy(), pd.MultiIndex.from_arrays([runs, epochs["epoch"]]))
+    return pd.Series(half_intervals.to_numpy(), pd.MultiIndex.from_arrays([runs, epochs["epoch"]]))
 
 
-def means(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
-    """Means over seeds of what `simshuffle.report.report` makes, which may have the seed."""
+def means_over_seeds(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
+    """Return the means over seeds of epochs and their breakdown, which may have one seed."""
     if "seed" not in epochs:
         return Means(epochs, breakdown)
     keys = ["run", "epoch"]
-    epochs, breakdown = (of.assign(run=of["run"].astype(str)) for of in (epochs, breakdown))
+    epochs, breakdown = (
+        table.assign(run=table["run"].astype(str)) for table in (epochs, breakdown)
+    )
     # a label that a seed does not have counts as 0 s there
     labels = breakdown[["label", "cause"]].drop_duplicates().merge(epochs[[*keys, "seed"]], "cross")
-    whole = labels.merge(breakdown, "left").fillna({"seconds": 0.0})
-    parts = summary(whole, ["run", "label", "cause"]).rename(columns={"mean": "seconds"})
+    filled_rows = labels.merge(breakdown, "left").fillna({"seconds": 0.0})
+    parts = summarise_seeds(filled_rows, ["run", "label", "cause"])
+    parts = parts.rename(columns={"mean": "seconds"})
     parts = parts[(parts["seconds"] > 0) | (parts["cause"] == "")]
-    of_epochs, half, seeds = mean_epochs(epochs)
     parts = parts[[*keys, "label", "cause", "seconds"]].reset_index(drop=True)
-    return Means(of_epochs, parts, half, seeds)
+    epoch_means, half_intervals, seeds = mean_epochs(epochs)
+    return Means(epoch_means, parts, half_intervals, seeds)
 
 
 def mean_epochs(epochs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Means over seeds of the columns `EPOCH_COLUMNS`; half the 95 % interval of each measure, by
-    run and epoch; and how many seeds there are."""
-    keys, columns = ["run", "epoch"], list(EPOCH_COLUMNS)
-    found = summary(epochs[[*columns, "seed"]], ["run"])
-    found["half"] = found["high"] - found["mean"]
-    wide = found.pivot(index=keys, columns="measure", values=["mean", "half"])
-    first = epochs.drop_duplicates(keys)[columns].set_index(keys)
-    first = first.assign(**{str(name): wide["mean"][name] for name in wide["mean"]})
-    return first.reset_index()[columns], pd.DataFrame(wide["half"]), int(found["seeds"].max())
+    """Return the means over seeds of the columns `EPOCH_COLUMNS`, half their 95 % intervals, and
+    the number of seeds.
+
+    The intervals are of each measure, by run and epoch.
+    """
+    keys = ["run", "epoch"]
+    columns = list(EPOCH_COLUMNS)
+    summary = summarise_seeds(epochs[[*columns, "seed"]], ["run"])
+    summary["half"] = summary["high"] - summary["mean"]
+    wide = summary.pivot(index=keys, columns="measure", values=["mean", "half"])
+    means = epochs.drop_duplicates(keys)[columns].set_index(keys)
+    means = means.assign(**{str(name): wide["mean"][name] for name in wide["mean"]})
+    return means.reset_index()[columns], pd.DataFrame(wide["half"]), int(summary["seeds"].max())

@@ -1,4 +1,4 @@
-"""The result on a terminal: two tables, and the sentences beside them."""
+"""The texts of a simulation on a terminal: two tables, and the sentences beside them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from simshuffle.report.kept_phases import KeptRanks
 from simshuffle.report.names import name_subset
 from simshuffle.report.slow_cables import describe_slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.mishaps import lines as lines_of
+from simshuffle.studies.simulation.mishaps import list_notes as lines_of
 from simshuffle.studies.simulation.tables import STORED, Means
 from simshuffle.study.study import Result, Tables
 
-MOST_CAUTIONS = 4
-"""Cautions that a terminal shows without -v."""
-READING = 0.2
-"""Share of an epoch that waiting for I/O takes where it is said how well it is known."""
+MAX_CAUTIONS = 4
+"""Largest number of cautions that a terminal shows without -v."""
+NOTABLE_READING = 0.2
+"""Share of an epoch of waiting for I/O from which on a note says how well it is known."""
 SOURCES = ("nbytes_pfs", "nbytes_ssd", "nbytes_memory", "nbytes_peer")
-BEHIND = {"EXCHANGE": "exchange", "GE+WU": "allreduce"}
-"""What may be hidden behind other work, by its label."""
-WORK = {
+HIDDEN_COLUMNS = {"EXCHANGE": "exchange", "GE+WU": "allreduce"}
+"""Name of the work that may be hidden behind other work, by its label."""
+SUMMARY_PARTS = {
     "own work": [
         *((False, label) for label in report.ALL_LABELS if label != "EXCHANGE"),
         (True, report.SLOWING),
@@ -33,229 +33,317 @@ WORK = {
     "exchange": [(False, "EXCHANGE")],
     "waiting": [(True, label) for label in report.ALL_LABELS if label != report.SLOWING],
 }
-"""What an epoch adds up to, as whether it is waiting, and the label."""
+"""Parts of an epoch by heading: pairs of waiting (true or false) and label, which add up to it."""
 
 
-def bytes_tables(of: Means) -> list[Table]:
-    """Bytes by source, and what an object store is asked, if one is."""
-    over = f", mean over {of.seeds} seeds" if of.seeds > 1 else ""
-    shown = of.epochs.assign(epoch=of.epochs["epoch"].map(_epoch))
-    if of.half is not None:
-        half = of.half["samples_per_s"]
-        rates = zip(*(of.epochs[name] for name in ("run", "epoch", "samples_per_s")), strict=True)
-        shown["samples_per_s"] = [spread(rate, half[str(run), epoch]) for run, epoch, rate in rates]
+def bytes_tables(run_means: Means) -> list[Table]:
+    """Return the tables of bytes by source, and of the requests to an object store, if there is
+    one.
+    """
+    seeds_text = f", mean over {run_means.seeds} seeds" if run_means.seeds > 1 else ""
+    displayed_epochs = run_means.epochs.assign(epoch=run_means.epochs["epoch"].map(_epoch_text))
+    if run_means.half_intervals is not None:
+        half_rates = run_means.half_intervals["samples_per_s"]
+        rates = run_means.epochs[["run", "epoch", "samples_per_s"]]
+        displayed_epochs["samples_per_s"] = [
+            format_with_half(rate, half_rates[str(run), epoch])
+            for run, epoch, rate in rates.itertuples(index=False, name=None)
+        ]
     listing = STORED["epochs"].listing
-    title = f"Throughput, accelerator utilisation (AU), and bytes read by source{over}"
-    read = [name for name in SOURCES if of.epochs[name].any()]
-    columns = ("run", "epoch", "samples_per_s", "accelerator_utilisation", *read)
-    found = [listing(shown, title, columns)]
-    if of.epochs[["nbytes_object_store", "object_store_usd"]].any(axis=None):
+    title = f"Throughput, accelerator utilisation (AU), and bytes read by source{seeds_text}"
+    source_columns = [name for name in SOURCES if run_means.epochs[name].any()]
+    columns = ("run", "epoch", "samples_per_s", "accelerator_utilisation", *source_columns)
+    tables = [listing(displayed_epochs, title, columns)]
+    if run_means.epochs[["nbytes_object_store", "object_store_usd"]].any(axis=None):
         title = "What the object store is asked in an epoch; dollars with those of staging before"
-        asked = ("read_requests_object_store", "nbytes_object_store", "object_store_usd")
-        found.append(listing(shown, f"{title} it{over}", ("run", "epoch", *asked)))
-    return found
+        request_columns = ("read_requests_object_store", "nbytes_object_store", "object_store_usd")
+        tables.append(
+            listing(displayed_epochs, f"{title} it{seeds_text}", ("run", "epoch", *request_columns))
+        )
+    return tables
 
 
-def _epoch(number: int) -> str:
-    return "1 cold" if number == 1 else str(number)
+def _epoch_text(epoch: int) -> str:
+    """Return the text of an epoch in a table; the first one is cold."""
+    return "1 cold" if epoch == 1 else str(epoch)
 
 
-def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
-    """Seconds of every epoch: by label, booked as ``labels`` says, which fits 100 columns of one
-    seed; of None in sums alone, which fit a page."""
-    over = f"ranks and {of.seeds} seeds" if of.seeds > 1 else "ranks"
-    parts = report.arrange_labels(of.breakdown, labels or "cause")
-    seconds = _seconds(parts)
-    kinds = {(waits, label) for *_, waits, label in seconds}
-    columns: Mapping[str, Sequence[tuple[bool, str]]] = WORK
-    behind: list[str] = []
-    if labels is None:
+def seconds_table(run_means: Means, booking: report.Booking | None = None) -> Table:
+    """Return the table of the seconds of every epoch.
+
+    Args:
+        run_means: means over seeds.
+        booking: the booking of waiting, for a column for each label, which fits 100 columns
+            of one seed; None for sums alone, which fit a page.
+    """
+    averaged_over = f"ranks and {run_means.seeds} seeds" if run_means.seeds > 1 else "ranks"
+    arranged_breakdown = report.arrange_labels(run_means.breakdown, booking or "cause")
+    seconds = _seconds_by_part(arranged_breakdown)
+    kinds = {(is_waiting, label) for *_, is_waiting, label in seconds}
+    columns: Mapping[str, Sequence[tuple[bool, str]]] = SUMMARY_PARTS
+    hidden_names: list[str] = []
+    if booking is None:
         slowed = " (slowed by allreduce)" * ((True, report.SLOWING) in kinds)
-        about = f": own work{slowed}, exchange, and waiting for other ranks"
+        title_end = f": own work{slowed}, exchange, and waiting for other ranks"
     else:
-        about = ": own work, and waiting for ranks that do it"
-        if labels == "paper":
-            about = ", waiting booked as in the authors' timers"
-        both = [(waits, label) for waits in (False, True) for label in report.ALL_LABELS]
-        heads = ["\n".join(report.part_name(of, waits).rsplit(" ", 1)) for waits, of in both]
-        columns = {head: [kind] for head, kind in zip(heads, both, strict=True)}
-        behind = list(BEHIND.values())
-    keys = list(zip(of.epochs["run"].astype(str), of.epochs["epoch"].tolist(), strict=True))
+        title_end = ": own work, and waiting for ranks that do it"
+        if booking == "paper":
+            title_end = ", waiting booked as in the authors' timers"
+        all_kinds = [
+            (is_waiting, label) for is_waiting in (False, True) for label in report.ALL_LABELS
+        ]
+        headings = [
+            "\n".join(report.part_name(label, is_waiting).rsplit(" ", 1))
+            for is_waiting, label in all_kinds
+        ]
+        columns = {head: [kind] for head, kind in zip(headings, all_kinds, strict=True)}
+        hidden_names = list(HIDDEN_COLUMNS.values())
+
+    # (run, epoch) of the rows, and the seconds of each column in them
+    runs = run_means.epochs["run"].astype(str)
+    keys = list(zip(runs, run_means.epochs["epoch"].tolist(), strict=True))
     values: dict[str, Sequence[float]] = {
-        head: [sum(seconds.get((*key, *kind), 0.0) for kind in own) for key in keys]
-        for head, own in columns.items()
+        head: [sum(seconds.get((*key, *kind), 0.0) for kind in kinds_of_column) for key in keys]
+        for head, kinds_of_column in columns.items()
     }
     values |= {
-        f"{name}\nhidden": report.hidden_seconds(of.epochs, name).tolist() for name in behind
+        f"{name}\nhidden": report.hidden_seconds(run_means.epochs, name).tolist()
+        for name in hidden_names
     }
     totals = []
-    for key, whole in zip(keys, of.epochs["epoch_s"].tolist(), strict=True):
-        reach = None if of.epoch_half is None else float(of.epoch_half[key])
-        exact = reach is None or (reach == 0 and of.seeds == 1)
-        totals.append(number(whole) if exact else spread(whole, reach or 0.0))
-    title = f"Seconds per epoch, mean over {over}{about}"
-    lead = {"run": [run for run, _ in keys], "epoch": [_epoch(epoch) for _, epoch in keys]}
-    return _table(title, {**lead, "total": totals}, values)
+    for key, epoch_s in zip(keys, run_means.epochs["epoch_s"].tolist(), strict=True):
+        half_interval = None if run_means.epoch_half is None else float(run_means.epoch_half[key])
+        if half_interval is None or (half_interval == 0 and run_means.seeds == 1):
+            totals.append(format_seconds(epoch_s))
+        else:
+            totals.append(format_with_half(epoch_s, half_interval))
+    title = f"Seconds per epoch, mean over {averaged_over}{title_end}"
+    leading_columns = {
+        "run": [run for run, _ in keys],
+        "epoch": [_epoch_text(epoch) for _, epoch in keys],
+    }
+    return _build_table(title, {**leading_columns, "total": totals}, values)
 
 
-def labels_table(of: Means) -> Table:
-    """Seconds of every epoch by label and cause, a row for each label."""
-    seconds = _seconds(report.by_cause(of.breakdown))
+def labels_table(run_means: Means) -> Table:
+    """Return the seconds of every epoch by label and cause, a row for each label."""
+    seconds = _seconds_by_part(report.by_cause(run_means.breakdown))
     title = "The same by label: own work, waiting for ranks that do it, and what is hidden"
     rows = []
-    for row in of.epochs.to_dict("records"):
+    for row in run_means.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
         for label in report.ALL_LABELS:
-            own, caused = (seconds.get((run, epoch, waits, label), 0.0) for waits in (False, True))
-            split = (0.0, caused) if label == report.SLOWING else (caused, 0.0)
-            hidden = report.hidden_seconds(row, BEHIND[label]) if label in BEHIND else 0.0
-            if any(values := (own, *split, hidden)):
-                rows.append((run, label, _epoch(epoch), *values))
-    lead, heads = ("run", "label", "epoch"), ("own work", "waiting", "slowed by it", "hidden")
-    columns: Any = dict(zip((*lead, *heads), zip(*rows, strict=True), strict=True))
-    return _table(title, {name: columns.pop(name) for name in lead}, columns)
+            own_work, waiting = (
+                seconds.get((run, epoch, is_waiting, label), 0.0) for is_waiting in (False, True)
+            )
+            waiting_and_slowed = (0.0, waiting) if label == report.SLOWING else (waiting, 0.0)
+            hidden = 0.0
+            if label in HIDDEN_COLUMNS:
+                hidden = report.hidden_seconds(row, HIDDEN_COLUMNS[label])
+            if any(values := (own_work, *waiting_and_slowed, hidden)):
+                rows.append((run, label, _epoch_text(epoch), *values))
+    leading_names = ("run", "label", "epoch")
+    headings = ("own work", "waiting", "slowed by it", "hidden")
+    columns: Any = dict(zip((*leading_names, *headings), zip(*rows, strict=True), strict=True))
+    return _build_table(title, {name: columns.pop(name) for name in leading_names}, columns)
 
 
-def _table(
-    title: str, lead: Mapping[str, Sequence[str]], values: Mapping[str, Sequence[float]]
+def _build_table(
+    title: str,
+    leading_columns: Mapping[str, Sequence[str]],
+    seconds_by_heading: Mapping[str, Sequence[float]],
 ) -> Table:
-    """Texts up to the epoch, which say what a row is; and seconds, where there are any."""
-    shown = {**lead, **{head: [*map(number, of)] for head, of in values.items() if any(of)}}
-    names = [*lead][: [*lead].index("epoch")]
-    numbers = [head for head in shown if head not in names]
-    return new_table(title, names, numbers, zip(*shown.values(), strict=True))
+    """Build a table with texts up to the epoch, which tell rows apart, and the columns of seconds
+    that are not all 0.
+    """
+    displayed_columns = dict(leading_columns)
+    for heading, seconds in seconds_by_heading.items():
+        if any(seconds):
+            displayed_columns[heading] = [*map(format_seconds, seconds)]
+    names = [*leading_columns][: [*leading_columns].index("epoch")]
+    numbers = [head for head in displayed_columns if head not in names]
+    return new_table(title, names, numbers, zip(*displayed_columns.values(), strict=True))
 
 
-def _seconds(parts: pd.DataFrame) -> dict[Any, float]:
-    """Of the breakdown as it is shown, by run, epoch, whether it is waiting, and label."""
+def _seconds_by_part(parts: pd.DataFrame) -> dict[Any, float]:
+    """Return the seconds of an arranged breakdown by run, epoch, waiting (true or false), and
+    label.
+    """
     table = parts.astype({"run": str}).set_index(["run", "epoch", "waiting", "label"])
     seconds: dict[Any, float] = table["seconds"].to_dict()
     return seconds
 
 
-def spread(mean: float, half: float) -> str:
-    """A mean and half its interval, with as many digits; the mean alone where there is none."""
+def format_with_half(mean: float, half_interval: float) -> str:
+    """Format a mean and half its interval with as many digits; the mean alone where there is no
+    interval.
+    """
     digits = 0 if abs(mean) >= 1000 else 3
     text = f"{mean:,.{digits}f}"
-    return text if pd.isna(half) else f"{text} ± {half:,.{digits}f}"
+    return text if pd.isna(half_interval) else f"{text} ± {half_interval:,.{digits}f}"
 
 
-def about_interval(about: str) -> str:
-    """What stands below a table with intervals; ``about`` is what they are of."""
-    return f"± is half the 95 % interval, by Student's t, of {about}."
+def describe_interval(subject: str) -> str:
+    """Return the line below a table with intervals of ``subject``."""
+    return f"± is half the 95 % interval, by Student's t, of {subject}."
 
 
-def number(seconds: float) -> str:
-    """Seconds with at least three digits, and no more than 1 ms where there are that many."""
-    return "-" if seconds == 0 else f"{seconds:,.{decimals(seconds)}f}"
+def format_seconds(seconds: float) -> str:
+    """Format seconds with at least three digits, and no more than 1 ms where there are that many;
+    '-' for 0.
+    """
+    return "-" if seconds == 0 else f"{seconds:,.{count_decimals(seconds)}f}"
 
 
-def decimals(seconds: float) -> int:
+def count_decimals(seconds: float) -> int:
     """Return the decimals of seconds with four digits, at most three."""
     return max(0, min(3, 4 - len(f"{seconds:.0f}")))
 
 
-def notes(result: Result, *, extrapolated: bool = True) -> list[str]:
-    """Storage, staging, routing and, if wanted, what is extrapolated: a line a run at least."""
+def list_notes(result: Result, *, extrapolated: bool = True) -> list[str]:
+    """Return the lines on storage, staging, routing and extrapolated values, one or more for each
+    run.
+
+    Args:
+        result: the result.
+        extrapolated: false to leave out the values that were extrapolated.
+    """
     lines = []
     for run, meta in result.meta["runs"].items():
-        held, seconds = meta["storage_per_host_nbytes"], meta["staging_s"]
-        where = "in memory" if meta["staged_to"] == "memory" else "on its SSD"
-        storage = f"a host holds {readable(held, Dimension.NBYTES)} {where}"
+        stored_nbytes = meta["storage_per_host_nbytes"]
+        seconds = meta["staging_s"]
+        tier_text = "in memory" if meta["staged_to"] == "memory" else "on its SSD"
+        storage = f"a host holds {readable(stored_nbytes, Dimension.NBYTES)} {tier_text}"
         if seconds:
-            took = readable(seconds, Dimension.SECONDS, 3)
-            storage += f", copied there in {took}"
+            duration = readable(seconds, Dimension.SECONDS, 3)
+            storage += f", copied there in {duration}"
         routing = f", routing {meta['routing']}" if "routing" in meta else ""
         lines += [
-            f"{run}: {storage if held else 'hosts hold no samples'}{routing}.",
+            f"{run}: {storage if stored_nbytes else 'hosts hold no samples'}{routing}.",
             *(f"  {line}" for line in lines_of(meta)),
-            *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
-            *(f"  {describe_slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
-            *(f"  extrapolated: {each}." for each in extrapolated * meta.get("extrapolated", [])),
+            *(f"  {sentence}" for sentence in _describe_groups(meta.get("in_groups"))),
+            *(
+                f"  {describe_slow_cables_in_use(slow_cables)}."
+                for slow_cables in [meta.get("slow_cables")]
+                if slow_cables
+            ),
+            *(f"  extrapolated: {value}." for value in extrapolated * meta.get("extrapolated", [])),
         ]
-    return [*lines, *windows(result.tables["sources"]), *_undivided(result.tables)]
+    return [
+        *lines,
+        *describe_windows(result.tables["sources"]),
+        *_describe_unknown_division(result.tables),
+    ]
 
 
-def cautions(result: Result) -> list[str]:
-    """What makes numbers differ or doubtful: slow cables and values used outside their range, each
-    once with its runs, the first `MOST_CAUTIONS`."""
+def list_cautions(result: Result) -> list[str]:
+    """Return the lines on what makes numbers differ or doubtful, each once with its runs.
+
+    They are slow cables, and values that are used outside their range; the first `MAX_CAUTIONS`
+    are returned.
+    """
     runs: dict[str, list[str]] = {}
     for run, meta in result.meta["runs"].items():
-        slow = [describe_slow_cables_in_use(about) for about in [meta.get("slow_cables")] if about]
-        beyond = [f"Extrapolated: {each}" for each in meta.get("extrapolated", [])]
-        for said in [*slow, *beyond]:
-            runs.setdefault(said, []).append(run)
-    where = {said: name_subset(own, [*result.meta["runs"]]) for said, own in runs.items()}
-    lines = [f"{f'{names}: ' if names else ''}{said}." for said, names in where.items()]
-    more = len(lines) - MOST_CAUTIONS
-    return [*lines[:MOST_CAUTIONS], *[f"{more} more cautions with -v."] * (more > 0)]
+        slow_phrases = [
+            describe_slow_cables_in_use(slow_cables)
+            for slow_cables in [meta.get("slow_cables")]
+            if slow_cables
+        ]
+        extrapolated = [f"Extrapolated: {value}" for value in meta.get("extrapolated", [])]
+        for caution in [*slow_phrases, *extrapolated]:
+            runs.setdefault(caution, []).append(run)
+    names_by_caution = {
+        caution: name_subset(cautioned_runs, [*result.meta["runs"]])
+        for caution, cautioned_runs in runs.items()
+    }
+    lines = [
+        f"{f'{names}: ' if names else ''}{caution}." for caution, names in names_by_caution.items()
+    ]
+    num_hidden = len(lines) - MAX_CAUTIONS
+    return [*lines[:MAX_CAUTIONS], *[f"{num_hidden} more cautions with -v."] * (num_hidden > 0)]
 
 
-def _undivided(tables: Tables) -> Iterator[str]:
-    """Runs of which a part was simulated while ranks wait for storage: their beginning says little
-    of whose reading the others wait for later."""
+def _describe_unknown_division(tables: Tables) -> Iterator[str]:
+    """Yield a line on each partly simulated run whose ranks wait for storage.
+
+    The beginning of such a run says little of whose reading the others wait for later.
+    """
     epochs, parts = tables["epochs"], report.by_cause(tables["breakdown"])
-    waits = parts[parts["waiting"] & (parts["label"] == "I/O")]
+    reading_waits = parts[parts["waiting"] & (parts["label"] == "I/O")]
     keys = report.keys_of(epochs)
-    rows = epochs.astype({"run": str}).merge(waits.astype({"run": str}), on=keys)
-    part = rows["iterations_simulated"] < rows["iterations"]
-    for run in rows.loc[part & (rows["seconds"] > READING * rows["epoch_s"]), "run"].unique():
+    rows = epochs.astype({"run": str}).merge(reading_waits.astype({"run": str}), on=keys)
+    is_partial = rows["iterations_simulated"] < rows["iterations"]
+    is_notable = rows["seconds"] > NOTABLE_READING * rows["epoch_s"]
+    for run in rows.loc[is_partial & is_notable, "run"].unique():
         yield (
             f"{run}: I/O and waiting for it are known together; how they divide is that of the part"
             " that was simulated."
         )
 
 
-def _in_groups(about: Mapping[str, Any] | None) -> Iterator[str]:
-    """What a rank that divides its steps with others does in FW+BW beside computing."""
-    if about is None:
+def _describe_groups(group: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the sentence on what a rank that divides its steps with others does in FW+BW beside
+    computing.
+    """
+    if group is None:
         return
-    if about["ranks"] == 1:
-        yield f"{about['strategy']}: all ranks take each step together."
+    if group["ranks"] == 1:
+        yield f"{group['strategy']}: all ranks take each step together."
         return
     seconds = ", ".join(
-        f"{number(about[name])} s {does}"
-        for name, does in (
+        f"{format_seconds(group[name])} s {purpose}"
+        for name, purpose in (
             ("sent_s", "of sending within the group"),
             ("bubble_s", "idle in the pipeline's bubble"),
             ("wait_s", "of waiting for its batch"),
         )
-        if about[name]
+        if group[name]
     )
     yield (
-        f"{about['strategy']}, {about['ranks']} ranks a group: FW+BW of the last epoch contains"
+        f"{group['strategy']}, {group['ranks']} ranks a group: FW+BW of the last epoch contains"
         f" {seconds}."
     )
 
 
-def windows(sources: pd.DataFrame) -> list[str]:
-    """How many iterations were simulated where a time tolerance was given: a line a run."""
+def describe_windows(sources: pd.DataFrame) -> list[str]:
+    """Return the lines on how many iterations were simulated under a time tolerance, one or more
+    for each run.
+    """
     lines = []
-    given = (sources["steady_last"] > 0) | (sources["whole_because"] != "")
-    for name, table in sources[given].groupby("run", observed=True, sort=False):
-        run, left_out = str(name), table[table["steady_last"] > 0]
-        if len(left_out):
-            counts = left_out["iterations_simulated"]
-            low, high, whole = counts.min(), counts.max(), left_out["iterations"].max()
-            some = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    has_tolerance = (sources["steady_last"] > 0) | (sources["whole_because"] != "")
+    for name, table in sources[has_tolerance].groupby("run", observed=True, sort=False):
+        run, windowed = str(name), table[table["steady_last"] > 0]
+        if len(windowed):
+            min_simulated = windowed["iterations_simulated"].min()
+            max_simulated = windowed["iterations_simulated"].max()
+            num_iterations = windowed["iterations"].max()
+            count_text = f"{min_simulated:,}"
+            if min_simulated != max_simulated:
+                count_text += f" to {max_simulated:,}"
             lines.append(
-                f"{run}: {some} of {whole:,} iterations of an epoch were simulated; their mean"
-                " stands for the others."
+                f"{run}: {count_text} of {num_iterations:,} iterations of an epoch were simulated;"
+                " their mean stands for the others."
             )
         for reason, epochs in table.groupby("whole_because", observed=True, sort=False):
-            if why := str(reason):
-                *most, last = (str(epoch) for epoch in sorted(set(epochs["epoch"])))
-                which = f"epochs {', '.join(most)} and {last}" if most else f"epoch {last}"
-                lines.append(f"{run}: all iterations of {which} were simulated, because {why}.")
+            if reason_text := str(reason):
+                *first_epochs, last = (str(epoch) for epoch in sorted(set(epochs["epoch"])))
+                epochs_text = f"epoch {last}"
+                if first_epochs:
+                    epochs_text = f"epochs {', '.join(first_epochs)} and {last}"
+                lines.append(
+                    f"{run}: all iterations of {epochs_text} were simulated, because {reason_text}."
+                )
     return lines
 
 
-def about_timeline(kept: KeptRanks) -> list[str]:
-    """Of which ranks the timeline is, and how to get the others; nothing where it is of all."""
-    if kept == "full":
+def describe_timeline(timeline: KeptRanks) -> list[str]:
+    """Return the line on the ranks of the timeline, and on how to get the others; [] where it has
+    all.
+    """
+    if timeline == "full":
         return []
-    what = "has a sample of the ranks only" if kept == "ranks" else "is empty"
+    content = "has a sample of the ranks only" if timeline == "ranks" else "is empty"
     return [
-        f"timeline.parquet {what}; --timeline full keeps every rank. iterations.parquet has the"
+        f"timeline.parquet {content}; --timeline full keeps every rank. iterations.parquet has the"
         " means of all ranks."
     ]

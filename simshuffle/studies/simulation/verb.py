@@ -1,4 +1,4 @@
-"""What ``simshuffle run`` and ``simshuffle sweep`` are asked."""
+"""The options of ``simshuffle run`` and ``simshuffle sweep``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The verdict on runs, from their tables: who ties and who loses at every scale, why, what that
-rests on, and what to do next."""
+"""The verdict on runs, from their tables: which tie and lose at every scale, why, what the verdict
+rests on, and what to do next.
+"""
 
 from __future__ import annotations
 
@@ -12,106 +13,114 @@ from simshuffle.report import intervals
 from simshuffle.studies.simulation import contest, mishaps
 from simshuffle.studies.simulation.causes import Causes, causes_of_run
 from simshuffle.studies.simulation.contest import Scale, scales_of, warm_epochs
-from simshuffle.studies.simulation.ranking import answers, join
-from simshuffle.studies.simulation.tables import means
+from simshuffle.studies.simulation.ranking import join_words, rank_runs
+from simshuffle.studies.simulation.tables import means_over_seeds
 from simshuffle.study.study import Result
 
-NEXT = {
+UNANSWERED = {
     "--seeds 3": "chance",
     "--interval": "errors of inputs and laws",
     "simshuffle accuracy": "accuracy",
 }
-"""What tells what a verdict leaves out."""
+"""Question that a verdict leaves out, by the option or verb that answers it."""
 
 
 def verdict(result: Result) -> list[str]:
-    """Return the verdict on a result of ``run``: a line for each scale; what still changes; why;
-    what to measure or ask next; what it rests on."""
-    shown = means(result.tables["epochs"], result.tables["breakdown"])
-    rows = warm_epochs(shown.epochs, shown.epoch_half)
+    """Return the sentences of the verdict on a result of ``run``.
+
+    They are a sentence for each scale, what still changes, why, what to measure or ask next, and
+    what the verdict rests on.
+    """
+    run_means = means_over_seeds(result.tables["epochs"], result.tables["breakdown"])
+    rows = warm_epochs(run_means.epochs, run_means.epoch_half)
     if rows.empty:
         return []
     scales = scales_of(rows, contest.inputs_of_run(result))
-    causes = causes_of_run(result, rows, shown.breakdown)
-    found = result.meta.get("intervals")
+    causes = causes_of_run(result, rows, run_means.breakdown)
+    interval_meta = result.meta.get("intervals")
     return [
-        *answers(scales, causes, found),
+        *rank_runs(scales, causes, interval_meta),
         *filter(None, [result.meta.get("not_steady")]),
-        *mishaps.sentences(result),
-        *hidden_fraction(result.meta.get("hidden", {})),
-        *causes.why(scales),
-        *next_steps(rows, shown.seeds, found),
-        rests_on(rows, shown.seeds),
+        *mishaps.list_sentences(result),
+        *describe_hidden_fraction(result.meta.get("hidden", {})),
+        *causes.explain_time(scales),
+        *suggest_next_steps(rows, run_means.seeds, interval_meta),
+        describe_basis(rows, run_means.seeds),
     ]
 
 
 def verdict_of_sweep(
-    scales: Sequence[Scale], causes: Causes, seeds: int, found: Mapping[str, Any] | None
+    scales: Sequence[Scale], causes: Causes, seeds: int, interval_meta: Mapping[str, Any] | None
 ) -> list[str]:
-    """Return the verdict on a result of ``sweep``, as `verdict`.
+    """Return the sentences of the verdict on a result of ``sweep``.
 
     Args:
-        scales: what is compared.
-        causes: of the time of each run.
-        seeds: that each run has.
-        found: its intervals, if it has any.
+        scales: the runs that are compared, by scale.
+        causes: the causes of the time of each run.
+        seeds: seeds of each run.
+        interval_meta: intervals of the result, if it has any.
     """
     rows = pd.concat([scale.rows for scale in scales])
     return [
-        *answers(scales, causes, found),
-        *causes.why(scales),
-        *next_steps(rows, seeds, found),
-        rests_on(rows, seeds),
+        *rank_runs(scales, causes, interval_meta),
+        *causes.explain_time(scales),
+        *suggest_next_steps(rows, seeds, interval_meta),
+        describe_basis(rows, seeds),
     ]
 
 
-def hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def describe_hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line on the largest exchanged fraction that stays hidden, by closed forms.
 
     Args:
         hidden: ``fraction`` and ``schedule`` by number of ranks, as ``meta.json`` has them.
     """
-    ranks = sorted(hidden, key=int)
-    if not any(hidden[each]["fraction"] for each in ranks):
+    world_sizes = sorted(hidden, key=int)
+    if not any(hidden[world_size]["fraction"] for world_size in world_sizes):
         return
-    fractions = [f"{hidden[each]['fraction']:.2g}" for each in ranks]
+    fractions = [f"{hidden[world_size]['fraction']:.2g}" for world_size in world_sizes]
     if len(set(fractions)) == 1:
-        ends = dict.fromkeys((ranks[0], ranks[-1]))
-        where = f"{fractions[0]} on {' to '.join(f'{int(each):,}' for each in ends)}"
+        end_sizes = dict.fromkeys((world_sizes[0], world_sizes[-1]))
+        size_range = " to ".join(f"{int(world_size):,}" for world_size in end_sizes)
+        fraction_text = f"{fractions[0]} on {size_range}"
     else:
-        each_of = zip(fractions, ranks, strict=True)
-        where = join([f"{fraction} on {int(each):,}" for fraction, each in each_of])
-    schedule = hidden[ranks[-1]]["schedule"]
+        pairs = zip(fractions, world_sizes, strict=True)
+        fraction_text = join_words(
+            [f"{fraction} on {int(world_size):,}" for fraction, world_size in pairs]
+        )
+    schedule = hidden[world_sizes[-1]]["schedule"]
     yield (
-        f"Q up to {where} ranks stays hidden (at most 1 % longer, {schedule}), by closed forms;"
-        " simshuffle study hiding simulates it."
+        f"Q up to {fraction_text} ranks stays hidden (at most 1 % longer, {schedule}), by closed"
+        " forms; simshuffle study hiding simulates it."
     )
 
 
-def rests_on(rows: pd.DataFrame, seeds: int) -> str:
-    """What the numbers rest on, in one line.
+def describe_basis(rows: pd.DataFrame, seeds: int) -> str:
+    """Return the sentence on what the numbers rest on.
 
     Args:
         rows: of `simshuffle.studies.simulation.contest.warm_epochs`.
-        seeds: of each run.
+        seeds: seeds of each run.
     """
-    last = int(rows["epoch"].max())
-    parts = [f"epoch {last} of {last}" if last > 1 else "one epoch"]
+    last_epoch = int(rows["epoch"].max())
+    parts = [f"epoch {last_epoch} of {last_epoch}" if last_epoch > 1 else "one epoch"]
     parts.append("one seed" if seeds == 1 else f"{seeds} seeds")
     if (rows["iterations_simulated"] < rows["iterations"]).any():
         parts.append("a part of the iterations")
-    return f"Rests on {join(parts)}."
+    return f"Rests on {join_words(parts)}."
 
 
-def next_steps(rows: pd.DataFrame, seeds: int, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """What to measure, or to ask, next: a line."""
-    if found is not None:
-        yield from intervals.measure_next(found)
+def suggest_next_steps(
+    rows: pd.DataFrame, seeds: int, interval_meta: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """Yield a line on what to measure, or to ask, next."""
+    if interval_meta is not None:
+        yield from intervals.measure_next(interval_meta)
         return
-    left_out = {
+    is_unanswered = {
         "--seeds 3": seeds == 1,
         "--interval": True,
         "simshuffle accuracy": bool((rows["exchange_fraction"] < 1).any()),
     }
-    parts = [f"{NEXT[name]} ({name})" for name, is_left_out in left_out.items() if is_left_out]
-    yield f"Not in it: {join(parts)}."
+    parts = [f"{UNANSWERED[name]} ({name})" for name, is_open in is_unanswered.items() if is_open]
+    yield f"Not in it: {join_words(parts)}."

@@ -14,10 +14,10 @@ from simshuffle.report.console import new_table
 from simshuffle.report.names import without_schedule
 from simshuffle.studies.simulation.contest import Row
 from simshuffle.studies.simulation.tables import Means, label_column
-from simshuffle.studies.simulation.text import decimals
+from simshuffle.studies.simulation.text import count_decimals
 from simshuffle.study.study import Result
 
-MOST_ROWS = 24
+MAX_ROWS = 24
 """Runs of the table: with the verdict of a few scales below it, it fits a screen of 40 lines."""
 AU = "AU"
 """Column of accelerator utilisation, which a scenario of DLIO has in this table."""
@@ -26,28 +26,30 @@ WAITING, FIRST = "waiting", "first"
 
 
 def warm_table(
-    of: Means,
+    run_means: Means,
     rows: pd.DataFrame,
-    found: Mapping[str, Any] | None,
-    labels: report.Booking = "cause",
+    interval_meta: Mapping[str, Any] | None,
+    booking: report.Booking = "cause",
     *,
-    most_rows: float = MOST_ROWS,
-    of_dlio: bool = False,
+    max_rows: float = MAX_ROWS,
+    is_dlio: bool = False,
 ) -> Table:
     """Return the table of warm epochs of a result of ``run``.
 
     Args:
-        of: means over seeds.
+        run_means: means over seeds.
         rows: the warm epoch of each run, of `simshuffle.studies.simulation.contest.warm_epochs`.
-        found: intervals of the result, if it has any.
-        labels: how waiting is booked.
-        most_rows: runs of the table; of more the fastest and the slowest are chosen.
-        of_dlio: whether the scenario was a workload of DLIO, see `is_of_dlio`.
+        interval_meta: intervals of the result, if it has any.
+        booking: how waiting is booked.
+        max_rows: runs of the table; of more the fastest and the slowest are chosen.
+        is_dlio: true if the scenario was a workload of DLIO, by `is_dlio_workload`.
     """
-    shown = _chosen(rows, most_rows)
-    seconds = _seconds_by_column(of, shown, labels)
-    table = _table(shown, len(rows), seconds, of.seeds, found, of_dlio=of_dlio)
-    if labels == "paper":
+    displayed_rows = _choose_rows(rows, max_rows)
+    seconds = _seconds_by_column(run_means, displayed_rows, booking)
+    table = _build_table(
+        displayed_rows, len(rows), seconds, run_means.seeds, interval_meta, is_dlio=is_dlio
+    )
+    if booking == "paper":
         table.title = f"{table.title}, waiting booked as in the authors' timers"
     return table
 
@@ -55,111 +57,137 @@ def warm_table(
 def warm_table_of_sweep(
     rows: pd.DataFrame,
     seeds: int,
-    found: Mapping[str, Any] | None,
+    interval_meta: Mapping[str, Any] | None,
     measure: tuple[str, pd.Series[float]] | None = None,
-    of_dlio: bool = False,
+    is_dlio: bool = False,
 ) -> Table:
     """Return the table of warm epochs of a result of ``sweep``.
 
     Args:
         rows: of `warm_epochs`, with a column of seconds for each label and for waiting for it.
-        seeds: that each run has.
-        found: intervals of the result, if it has any.
-        measure: heading and values by run of what the figure shows, if that is not the epoch.
+        seeds: seeds of each run.
+        interval_meta: intervals of the result, if it has any.
+        measure: heading and values by run of the measure of the figure, if it is not the epoch.
+        is_dlio: true if the scenario was a workload of DLIO, by `is_dlio_workload`.
     """
-    shown = _chosen(rows)
-    seconds = {label: shown[label_column(label)].tolist() for label in report.LABELS}
-    waits = [label_column(label, waiting=True) for label in report.LABELS]
-    waits.remove(slowed := label_column(report.SLOWING, waiting=True))
-    both = shown[label_column(report.SLOWING)] + shown[slowed]
-    seconds |= {report.SLOWING: both.tolist(), WAITING: shown[waits].sum(axis=1).tolist()}
+    displayed_rows = _choose_rows(rows)
+    seconds = {label: displayed_rows[label_column(label)].tolist() for label in report.LABELS}
+    waiting_columns = [label_column(label, waiting=True) for label in report.LABELS]
+    waiting_columns.remove(slowed_column := label_column(report.SLOWING, waiting=True))
+    slowed_seconds = displayed_rows[label_column(report.SLOWING)] + displayed_rows[slowed_column]
+    seconds |= {
+        report.SLOWING: slowed_seconds.tolist(),
+        WAITING: displayed_rows[waiting_columns].sum(axis=1).tolist(),
+    }
     if measure is not None:
         heading, values = measure
-        seconds[heading] = [float(values[run]) for run in shown["run"]]
-    return _table(shown, len(rows), seconds, seeds, found, of_dlio=of_dlio)
+        seconds[heading] = [float(values[run]) for run in displayed_rows["run"]]
+    return _build_table(displayed_rows, len(rows), seconds, seeds, interval_meta, is_dlio=is_dlio)
 
 
-def is_of_dlio(result: Result) -> bool:
-    """Return whether the scenario of a result was a workload of DLIO."""
+def is_dlio_workload(result: Result) -> bool:
+    """Return true if the scenario of a result was a workload of DLIO."""
     return report.DLIO_PAUSES in result.documents["scenario.yaml"]
 
 
-def _table(
-    shown: pd.DataFrame,
-    count: int,
+def _build_table(
+    displayed_rows: pd.DataFrame,
+    num_runs: int,
     seconds: Mapping[str, Sequence[float]],
     seeds: int,
-    found: Mapping[str, Any] | None,
+    interval_meta: Mapping[str, Any] | None,
     *,
-    of_dlio: bool,
+    is_dlio: bool,
 ) -> Table:
-    """The runs ``shown`` of ``count``, with the columns of ``seconds`` that are not empty."""
-    columns = {"epoch": [epoch_with_half(row) for row in shown.to_dict("records")]}
-    if found is not None:
-        columns["90 %"] = [intervals.range_of(found, str(run)) for run in shown["run"]]
-    if of_dlio:
-        columns[AU] = [f"{share:.1%}" for share in shown["accelerator_utilisation"]]
+    """Build the table of the displayed runs with the columns of ``seconds`` that are not empty.
+
+    Args:
+        displayed_rows: the warm epochs that have a row.
+        num_runs: runs of the result.
+        seconds: seconds of each row, by column.
+        seeds: seeds of each run.
+        interval_meta: intervals of the result, if it has any.
+        is_dlio: true for a column of accelerator utilisation.
+    """
+    columns = {"epoch": [format_epoch(row) for row in displayed_rows.to_dict("records")]}
+    if interval_meta is not None:
+        columns["90 %"] = [
+            intervals.range_of(interval_meta, str(run)) for run in displayed_rows["run"]
+        ]
+    if is_dlio:
+        columns[AU] = [f"{share:.1%}" for share in displayed_rows["accelerator_utilisation"]]
     for name, values in seconds.items():
         if any(values):
-            columns[name] = [three_digits(value) for value in values]
+            columns[name] = [format_three_digits(value) for value in values]
     title = "Seconds of the last epoch" + (f", mean over {seeds} seeds" if seeds > 1 else "")
-    if of_dlio:
+    if is_dlio:
         title += "; AU: accelerator utilisation"
     if FIRST in columns:
         title += "; first: staging and the cold epoch"
-    if len(shown) < count:
-        title += f" ({len(shown)} of {count} runs; -v has all)"
-    names = without_schedule(shown["run"].tolist())
+    if len(displayed_rows) < num_runs:
+        title += f" ({len(displayed_rows)} of {num_runs} runs; -v has all)"
+    names = without_schedule(displayed_rows["run"].tolist())
     rows = zip(names, *columns.values(), strict=True)
     table = new_table(title, ["run"], list(columns), rows)
     table.show_edge = False  # no empty lines around it
     return table
 
 
-def _chosen(rows: pd.DataFrame, most_rows: float = MOST_ROWS) -> pd.DataFrame:
-    """All runs, or the fastest ones of each number of ranks, and of these the slowest."""
-    if len(rows) <= most_rows:
+def _choose_rows(rows: pd.DataFrame, max_rows: float = MAX_ROWS) -> pd.DataFrame:
+    """Return all runs, or of each number of ranks the fastest ones and the slowest."""
+    if len(rows) <= max_rows:
         return rows
     by_time = rows.sort_values("epoch_s", kind="stable")
     groups = by_time.groupby("world_size", sort=True)
-    each = max(2, MOST_ROWS // groups.ngroups)
-    chosen = [index for _, own in groups for index in [*own.index[: each - 1], own.index[-1]]]
-    return rows.loc[sorted(set(chosen))].tail(MOST_ROWS)
+    rows_a_group = max(2, MAX_ROWS // groups.ngroups)
+    indices: list[int] = []
+    for _, group in groups:
+        indices += [*group.index[: rows_a_group - 1], group.index[-1]]
+    return rows.loc[sorted(set(indices))].tail(MAX_ROWS)
 
 
 def _seconds_by_column(
-    of: Means, rows: pd.DataFrame, labels: report.Booking
+    run_means: Means, rows: pd.DataFrame, booking: report.Booking
 ) -> dict[str, list[float]]:
-    """(rows,) seconds of each column: own work by label, all waiting for other ranks, and what
-    comes before the second epoch. What gradients in flight add to the backward pass is theirs."""
-    parts = report.arrange_labels(of.breakdown.astype({"run": str}), labels)
+    """Return (rows,) the seconds of each column.
+
+    The columns are own work by label, all waiting for other ranks, and what comes before the
+    second epoch. What gradients in flight add to the backward pass counts as theirs.
+    """
+    breakdown = report.arrange_labels(run_means.breakdown.astype({"run": str}), booking)
     keys = ["run", "epoch", "waiting", "label"]
-    known: Mapping[Any, float] = parts.set_index(keys)["seconds"].to_dict()
-    epochs = of.epochs.astype({"run": str}).set_index(["run", "epoch"])
-    before: Mapping[Any, float] = (epochs["staging_s"] + epochs["epoch_s"]).to_dict()
+    seconds_of_part: Mapping[Any, float] = breakdown.set_index(keys)["seconds"].to_dict()
+    epochs = run_means.epochs.astype({"run": str}).set_index(["run", "epoch"])
+    cold_seconds: Mapping[Any, float] = (epochs["staging_s"] + epochs["epoch_s"]).to_dict()
 
     columns: dict[str, list[float]] = {}
     for run, epoch in rows[["run", "epoch"]].itertuples(index=False, name=None):
-        own = {label: known.get((run, epoch, False, label), 0.0) for label in report.ALL_LABELS}
-        waits = {label: known.get((run, epoch, True, label), 0.0) for label in report.ALL_LABELS}
-        own[report.SLOWING] += waits.pop(report.SLOWING)
-        own[WAITING] = sum(waits.values())
-        own[FIRST] = before[run, 1] if epoch > 1 else 0.0
-        for name, value in own.items():
+        seconds_of_run = {
+            label: seconds_of_part.get((run, epoch, False, label), 0.0)
+            for label in report.ALL_LABELS
+        }
+        waiting_seconds = {
+            label: seconds_of_part.get((run, epoch, True, label), 0.0)
+            for label in report.ALL_LABELS
+        }
+        seconds_of_run[report.SLOWING] += waiting_seconds.pop(report.SLOWING)
+        seconds_of_run[WAITING] = sum(waiting_seconds.values())
+        seconds_of_run[FIRST] = cold_seconds[run, 1] if epoch > 1 else 0.0
+        for name, value in seconds_of_run.items():
             columns.setdefault(name, []).append(value)
     return columns
 
 
-def epoch_with_half(row: Row) -> str:
-    """Seconds of an epoch with four digits, and half its interval, if it has one."""
+def format_epoch(row: Row) -> str:
+    """Format the seconds of an epoch with four digits, and half its interval, if it has one."""
     seconds = float(row["epoch_s"])
-    digits = decimals(seconds)
+    digits = count_decimals(seconds)
     text = f"{seconds:,.{digits}f}"
     return f"{text} ± {row['half']:,.{digits}f}" if row["half"] else text
 
 
-def three_digits(seconds: float) -> str:
-    """Seconds with three digits, and no more than 1 ms; '-' for less than half of that."""
+def format_three_digits(seconds: float) -> str:
+    """Format seconds with three digits, and no more than 1 ms; '-' for less than half of that."""
     if seconds < 5e-4:
         return "-"
     return f"{seconds:,.{max(0, min(3, 2 - math.floor(math.log10(seconds))))}f}"

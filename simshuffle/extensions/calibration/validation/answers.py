@@ -24,8 +24,8 @@ from simshuffle.report import report
 from simshuffle.spec.library import read_value
 from simshuffle.spec.rng import stream
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.studies.alltoall import algorithms, law_of
-from simshuffle.studies.collective import bench_of
+from simshuffle.studies.alltoall import alltoalls_of_scenario, parse_algorithms
+from simshuffle.studies.collective import bench_of_scenario
 
 QUANTITIES = ("steady epoch", "first epoch", "staging", "throughput", "run time")
 PARTS = (
@@ -211,7 +211,7 @@ def measure_allreduce(scenario: str, values: Mapping[str, str], quantity: str) -
     scenario_values = dict(values)
     nbytes = take_number(scenario_values, "nbytes=16 MiB", parse_nbytes)
     resolved = load_with_values(scenario, scenario_values)
-    seconds = bench_of(resolved).seconds(nbytes)
+    seconds = bench_of_scenario(resolved).seconds(nbytes)
     if quantity == "time":
         return seconds
     ranks = resolved.world_size
@@ -234,8 +234,10 @@ def measure_alltoall(scenario: str, values: Mapping[str, str], quantity: str) ->
     check_quantity(quantity, ALLTOALL)
     scenario_values = dict(values)
     nbytes = take_number(scenario_values, "nbytes=16 B", parse_nbytes)
-    (algorithm,) = algorithms(scenario_values.pop("algorithm", ""))
-    return law_of(load_with_values(scenario, scenario_values)).seconds(algorithm, nbytes)
+    (algorithm,) = parse_algorithms(scenario_values.pop("algorithm", ""))
+    return alltoalls_of_scenario(load_with_values(scenario, scenario_values)).seconds(
+        algorithm, nbytes
+    )
 
 
 # -------------------------------------------------------------------------------------------- reads

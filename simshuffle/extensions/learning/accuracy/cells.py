@@ -15,7 +15,7 @@ from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NetworkCell
-from simshuffle.studies.collective import bench_of
+from simshuffle.studies.collective import bench_of_scenario
 from simshuffle.studies.training.running_statistics import (
     EffectiveSamples,
     estimate_effective_samples,
@@ -139,10 +139,10 @@ class StatisticsSumCell(NetworkCell):
         of every layer by itself, forward and backward, among the ranks of a host or of the job.
         """
         scenario = from_dict(self.document, self.label)
-        job_bench = bench_of(scenario)
+        job_bench = bench_of_scenario(scenario)
         host_scenario = scenario.model_copy(update={"world_size": ranks_of_host(scenario)})
         values = {"buffers": job_bench.seconds(2.0 * STATISTIC_NBYTES * sum(self.channels))}
-        for name, bench in (("host", bench_of(host_scenario)), ("all", job_bench)):
+        for name, bench in (("host", bench_of_scenario(host_scenario)), ("all", job_bench)):
             seconds_by_channels = {
                 count: bench.seconds(2.0 * STATISTIC_NBYTES * count) for count in set(self.channels)
             }

@@ -1,1 +1,1 @@
-"""Where the time of a long training goes while hosts fail."""
+"""Account for the time of a long training while hosts fail."""

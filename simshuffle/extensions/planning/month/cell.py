@@ -1,11 +1,13 @@
-"""The months of a run: failures drawn, followed, and counted for every period of checkpoints."""
+"""The months of a run: its failures are drawn, its course is followed, and each period of
+checkpoints is evaluated.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,66 +41,86 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 
-GRID = np.geomspace(1 / 16, 16, 49)
-"""Periods that are tried, over Daly's: each 12 % above the one before."""
-MOST_FAULTS = 3e6
+PERIOD_GRID = np.geomspace(1 / 16, 16, 49)
+"""(49,) periods of the grid, over Daly's: each 12 % above the one before."""
+MAX_FAULTS = 3e6
 """Faults of all seeds together: each takes 20 us."""
-LOST_FOR_EVER = 50.0
+MAX_SLOWDOWN = 50.0
 """A training that takes so many times as long as it would without failures never ends."""
 
 
 @dataclass(frozen=True)
 class MonthCell(PlainCell):
-    """The months of a run."""
+    """Cell that draws and follows the months of a run."""
 
-    document: Mapping[str, Any]  # its scenario as plain values
-    epoch: Mapping[str, Any]  # what `simshuffle.extensions.planning.month.epoch.EpochCell` found
-    label: str
-    days: float | None  # of each month
-    epochs: int | None  # that are trained in each, where there are no days
+    document: Mapping[str, Any]  # scenario as plain values
+    epoch: Mapping[str, Any]  # outcome of `simshuffle.extensions.planning.month.epoch.EpochCell`
+    label: str  # name of the run, for people
+    days: float | None  # days of each month; None if epochs count
+    epochs: int | None  # epochs that are trained in each month; None if days count
     period: float | None  # s of training between checkpoints; the scenario's if None
-    seeds: int
+    seeds: int  # number of months that are drawn
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
-        asked = [self.days, self.epochs, self.period, self.seeds]
-        return [identity_of(self.document), dict(self.epoch), *asked]
+        """Return what decides the outcome: scenario, epoch, length, period and seeds."""
+        length = [self.days, self.epochs, self.period, self.seeds]
+        return [identity_of(self.document), dict(self.epoch), *length]
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: rows of every table, and the numbers that the months rest on."""
+        """Draw and follow the months, and return the rows of every table and the inputs of the
+        months.
+        """
         scenario = from_dict(self.document, self.label)
         month = Month(scenario, self.epoch, self.period)
-        work = None if self.epochs is None else month.work(self.epochs)
-        length = work if self.days is None else self.days * DAY
-        assert length is not None, "one of both is given"  # noqa: S101
-        courses = month.courses(self.seeds, length, tell)
-        periods = month.tried(courses)
-        if work is not None:
-            courses = [month.until(seed, of, work) for seed, of in enumerate(courses)]
+        work_seconds = None if self.epochs is None else month.training_seconds(self.epochs)
+        course_seconds = work_seconds if self.days is None else self.days * DAY
+        assert course_seconds is not None, "one of both is given"  # noqa: S101
+        courses = month.draw_courses(self.seeds, course_seconds, tell)
+        periods = month.compare_periods(courses)
+        if work_seconds is not None:
+            courses = [
+                month.extend_course(seed, course, work_seconds)
+                for seed, course in enumerate(courses)
+            ]
         saves = month.saves(month.period)
-        days = [month.row(seed, of, saves) for seed, of in enumerate(courses)]
-        causes = _by_cause(courses, saves)
+        days = [month.seed_row(seed, course, saves) for seed, course in enumerate(courses)]
+        causes = _interruptions_by_cause(courses, saves)
         return Outcome(
             {"days": days, "periods": periods, "causes": causes, "inputs": month.inputs()}
         )
 
 
+class PeriodGoodput(NamedTuple):
+    """A period of checkpoints and the goodput that it gives in the drawn months."""
+
+    name: str  # one of `simshuffle.extensions.planning.month.tables.WHICH`
+    period: float  # s of training between two checkpoints
+    goodputs: Floats  # (seeds,) share of the time that is useful
+
+
 class Month:
-    """What the months of a scenario rest on. ``epoch`` is of `EpochCell`; ``period`` is of training
-    between two checkpoints (s), the scenario's if None."""
+    """The model of a scenario whose months are drawn: its epochs, failures, saves and restarts."""
 
     def __init__(
         self, scenario: Scenario, epoch: Mapping[str, Any], period: float | None = None
     ) -> None:
-        self._scenario, self._epoch = scenario, epoch
+        """Read the failures, the checkpoints and the recovery of a scenario.
+
+        Args:
+            scenario: the scenario, with a checkpoint.
+            epoch: the outcome of `EpochCell`.
+            period: s of training between two checkpoints; the scenario's if None.
+        """
+        self._scenario = scenario
+        self._epoch = epoch
         self._recovery = recovery = scenario.recovery or Recovery()
         self._failures = failures = scenario.failures
         checkpoint = scenario.workload.checkpoint
         assert checkpoint is not None, "the request has seen it"  # noqa: S101
-        each = float(epoch["steady_s"]) / int(epoch["iterations"])
-        own = checkpoint.period or (checkpoint.every or 1) * each
-        self.period = period or own
+        iteration_seconds = float(epoch["steady_s"]) / int(epoch["iterations"])
+        scenario_period = checkpoint.period or (checkpoint.every or 1) * iteration_seconds
+        self.period = period or scenario_period
         self.restarts = RestartPolicy(
             scenario.hosts,
             recovery.spares,
@@ -111,166 +133,235 @@ class Month:
         )
 
     @property
-    def between(self) -> float:
-        """s between two faults of the hosts of the job; infinite where none fails."""
+    def seconds_between_faults(self) -> float:
+        """Return the mean time (s) between two faults of the hosts of the job; infinite where none
+        fails.
+        """
         if self._failures is None:
             return math.inf
         return DAY / max(self._failures.expected_faults(self.restarts.hosts, DAY), 1e-300)
 
-    def work(self, epochs: int) -> float:
-        """s of training of so many epochs."""
-        of = self._epoch
-        return float(of["staging_s"] + of["first_s"] + (epochs - 1) * of["steady_s"])
+    def training_seconds(self, epochs: int) -> float:
+        """Return the s of training that ``epochs`` epochs take."""
+        epoch = self._epoch
+        return float(epoch["staging_s"] + epoch["first_s"] + (epochs - 1) * epoch["steady_s"])
 
-    def trained(self, useful: float) -> float:
-        """Epochs that ``useful`` s of training are."""
-        first = float(self._epoch["staging_s"] + self._epoch["first_s"])
-        if useful < first:
-            return useful / first
-        return 1.0 + (useful - first) / float(self._epoch["steady_s"])
+    def count_epochs(self, useful_seconds: float) -> float:
+        """Return the number of epochs that ``useful_seconds`` s of training are."""
+        first_seconds = float(self._epoch["staging_s"] + self._epoch["first_s"])
+        if useful_seconds < first_seconds:
+            return useful_seconds / first_seconds
+        return 1.0 + (useful_seconds - first_seconds) / float(self._epoch["steady_s"])
 
     def saves(self, period: float) -> Saves:
-        """What saving takes with a period of training (s) between two saves."""
-        plain = self._scenario.workload
-        checkpoint = plain.checkpoint.model_copy(update={"period": period, "every": None})  # type: ignore[union-attr]
-        workload = plain.model_copy(update={"checkpoint": checkpoint})
+        """Return the stall and delay of saves with ``period`` s of training between two."""
+        scenario_workload = self._scenario.workload
+        saved = scenario_workload.checkpoint
+        assert saved is not None, "the request has seen it"  # noqa: S101
+        checkpoint = saved.model_copy(update={"period": period, "every": None})
+        workload = scenario_workload.model_copy(update={"checkpoint": checkpoint})
         scenario = self._scenario.model_copy(update={"workload": workload})
-        usable = save_seconds(scenario) + drain_seconds(scenario)
-        return Saves(period, stall_seconds(scenario), usable)
+        usable_seconds = save_seconds(scenario) + drain_seconds(scenario)
+        return Saves(period, stall_seconds(scenario), usable_seconds)
 
-    def courses(self, seeds: int, length: float, tell: Tell) -> list[JobCourse]:
-        """A course of ``length`` s for each seed."""
+    def draw_courses(self, seeds: int, course_seconds: float, tell: Tell) -> list[JobCourse]:
+        """Draw a course of ``course_seconds`` s for each seed.
+
+        Raises:
+            InputError: the months would have more than `MAX_FAULTS` faults.
+        """
         if self._failures is not None:
             hosts = self.restarts.hosts + self.restarts.spares
-            expected = seeds * self._failures.expected_faults(hosts, length)
-            if expected > MOST_FAULTS:
-                rule = f"must have at most {MOST_FAULTS:g} faults in all months"
+            expected_faults = seeds * self._failures.expected_faults(hosts, course_seconds)
+            if expected_faults > MAX_FAULTS:
+                rule = f"must have at most {MAX_FAULTS:g} faults in all months"
                 remedy = "Use fewer seeds or days, or a longer failures.mean_between."
-                refuse("failures", rule, f"{expected:.3g}", remedy, self._scenario.name)
-        found = []
+                refuse("failures", rule, f"{expected_faults:.3g}", remedy, self._scenario.name)
+        courses = []
         for seed in range(seeds):
-            found.append(self._course(seed, length))
+            courses.append(self._draw_course(seed, course_seconds))
             tell((seed + 1) / (seeds + 1))
-        return found
+        return courses
 
-    def _course(self, seed: int, length: float) -> JobCourse:
+    def _draw_course(self, seed: int, course_seconds: float) -> JobCourse:
+        """Draw the faults of a seed and follow the job for ``course_seconds`` s."""
         hosts = self.restarts.hosts + self.restarts.spares
         rng = stream(self._scenario.seed + seed, "failures")
-        none = np.zeros(0)
-        faults = Faults(none.astype(int), none, none, none.astype(int), ())
+        no_times = np.zeros(0)
+        faults = Faults(no_times.astype(int), no_times, no_times, no_times.astype(int), ())
         if self._failures is not None:
-            faults = self._failures.draw(rng, hosts, length)
-        return follow_job(faults, self.restarts, length)
+            faults = self._failures.draw(rng, hosts, course_seconds)
+        return follow_job(faults, self.restarts, course_seconds)
 
-    def until(self, seed: int, of: JobCourse, work: float) -> JobCourse:
-        """The course of a seed until ``work`` s of training are done; ``of`` is one that may be too
-        short."""
+    def extend_course(self, seed: int, course: JobCourse, work_seconds: float) -> JobCourse:
+        """Return the course of a seed up to the end of ``work_seconds`` s of useful training.
+
+        Args:
+            seed: index of the seed.
+            course: a course of that seed; if it is too short, it is drawn anew at twice the length.
+            work_seconds: s of useful training.
+
+        Raises:
+            ScenarioError: the course would last more than `MAX_SLOWDOWN` times the work.
+        """
         saves = self.saves(self.period)
-        while math.isinf(end := completion_time(of, saves, work)):
-            if of.length > LOST_FOR_EVER * work:
-                rule = f"must end within {LOST_FOR_EVER:g} times its length without failures"
-                useful = time_by_category(of, saves)[:, TRAINING].sum() / of.length
-                found = f"{100 * useful:.2g} % useful"
+        while math.isinf(end_seconds := completion_time(course, saves, work_seconds)):
+            if course.length > MAX_SLOWDOWN * work_seconds:
+                rule = f"must end within {MAX_SLOWDOWN:g} times its length without failures"
+                useful_share = time_by_category(course, saves)[:, TRAINING].sum() / course.length
+                useful_text = f"{100 * useful_share:.2g} % useful"
                 remedy = "Use a shorter --period, more spares, or fewer failures."
-                problem = Problem("--epochs", rule, found, remedy)
+                problem = Problem("--epochs", rule, useful_text, remedy)
                 raise ScenarioError(problem, self._scenario.name)
-            of = self._course(seed, 2 * of.length)
-        return truncate_course(of, end)
+            course = self._draw_course(seed, 2 * course.length)
+        return truncate_course(course, end_seconds)
 
-    def row(self, seed: int, of: JobCourse, saves: Saves) -> dict[str, Any]:
-        """What became of the days of a seed."""
-        seconds = time_by_category(of, saves).sum(axis=0)
+    def seed_row(self, seed: int, course: JobCourse, saves: Saves) -> dict[str, Any]:
+        """Return the row of table ``days`` for a seed: the days of each category, and goodput."""
+        seconds = time_by_category(course, saves).sum(axis=0)
         days = dict(zip((f"{name}_days" for name in CATEGORIES), seconds / DAY, strict=True))
-        useful = float(seconds[TRAINING])
+        useful_seconds = float(seconds[TRAINING])
         return {
             "seed": self._scenario.seed + seed,
-            "days": of.length / DAY,
+            "days": course.length / DAY,
             **{name: float(value) for name, value in days.items()},
-            "goodput": useful / of.length,
-            "interruptions": int(np.count_nonzero(of.cause >= 0)),
-            "epochs": self.trained(useful),
+            "goodput": useful_seconds / course.length,
+            "interruptions": int(np.count_nonzero(course.cause >= 0)),
+            "epochs": self.count_epochs(useful_seconds),
         }
 
-    def tried(self, courses: Sequence[JobCourse]) -> list[dict[str, Any]]:
-        """Every period that is tried in the same months, by its length; Daly's, Young's, the one in
-        use, and the best of these three and of the fit to the others (`best_period`) among them."""
-        stall, between = self.saves(1e3 * self.period).stall_s, self.between
-        known = {"used": self.period}
-        if math.isfinite(between) and stall > 0:
-            known |= {"daly": daly(stall, between), "young": young(stall, between)}
-        around = known.get("daly", self.period) * GRID
-        goodput = [self._goodput(courses, period) for period in around]
-        found = [("grid", *each) for each in zip(around, goodput, strict=True)]
-        named = [(name, of, self._goodput(courses, of)) for name, of in known.items()]
-        found += named
-        if "daly" in known:
-            fitted = best_period(around.tolist(), [float(of.mean()) for of in goodput])
-            candidates = [("best", fitted, self._goodput(courses, fitted)), *named]
-            found.append(("best", *max(candidates, key=lambda of: float(of[2].mean()))[1:]))
-        rows = [self._tried(*each) for each in found]
+    def compare_periods(self, courses: Sequence[JobCourse]) -> list[dict[str, Any]]:
+        """Evaluate every period in the drawn months, and return the rows of table ``periods``.
+
+        The periods are a grid around Daly's, the one in use, Daly's and Young's. ``best`` is
+        the best of the last three and of the fit to the grid (`best_period`).
+        """
+        stall_seconds = self.saves(1e3 * self.period).stall_s
+        fault_seconds = self.seconds_between_faults
+        named_periods = {"used": self.period}
+        if math.isfinite(fault_seconds) and stall_seconds > 0:
+            named_periods |= {
+                "daly": daly(stall_seconds, fault_seconds),
+                "young": young(stall_seconds, fault_seconds),
+            }
+
+        # periods with the goodput of each seed, (seeds,)
+        grid = [
+            PeriodGoodput("grid", period, self._seed_goodputs(courses, period))
+            for period in named_periods.get("daly", self.period) * PERIOD_GRID
+        ]
+        named = [
+            PeriodGoodput(name, period, self._seed_goodputs(courses, period))
+            for name, period in named_periods.items()
+        ]
+        evaluated = [*grid, *named]
+
+        if "daly" in named_periods:
+            fitted = best_period(
+                [float(candidate.period) for candidate in grid],
+                [float(candidate.goodputs.mean()) for candidate in grid],
+            )
+            fit = PeriodGoodput("best", fitted, self._seed_goodputs(courses, fitted))
+            best = max([fit, *named], key=lambda candidate: float(candidate.goodputs.mean()))
+            evaluated.append(best._replace(name="best"))
+        rows = [self._period_row(candidate) for candidate in evaluated]
         return sorted(rows, key=lambda row: (row["period_s"], row["which"]))
 
-    def _goodput(self, courses: Sequence[JobCourse], period: float) -> Floats:
+    def _seed_goodputs(self, courses: Sequence[JobCourse], period: float) -> Floats:
+        """Return (seeds,) the goodput of each course with ``period`` s of training between
+        checkpoints.
+        """
         saves = self.saves(period)
         return np.array(
-            [time_by_category(of, saves)[:, TRAINING].sum() / of.length for of in courses]
+            [
+                time_by_category(course, saves)[:, TRAINING].sum() / course.length
+                for course in courses
+            ]
         )
 
-    def _tried(self, which: str, period: float, goodput: Floats) -> dict[str, Any]:
-        low, high = np.quantile(goodput, (0.05, 0.95)).tolist()
-        saves, of = self.saves(period), self.restarts
-        down = of.detect_s + of.restart_s + of.restore_s
-        exact = period / (period + saves.stall_s)
-        if math.isfinite(self.between):
-            exact = share(period, saves.stall_s, down, self.between)
-        row = {"which": which, "period_s": float(period), "goodput": float(goodput.mean())}
-        return {**row, "low": low, "high": high, "formula": exact}
+    def _period_row(self, candidate: PeriodGoodput) -> dict[str, Any]:
+        """Return the row of table ``periods`` for a period of checkpoints, with Daly's formula
+        beside it.
+        """
+        period = candidate.period
+        goodputs = candidate.goodputs
+        low, high = np.quantile(goodputs, (0.05, 0.95)).tolist()
+        saves = self.saves(period)
+        restarts = self.restarts
+        down_seconds = restarts.detect_s + restarts.restart_s + restarts.restore_s
+        formula_goodput = period / (period + saves.stall_s)
+        if math.isfinite(self.seconds_between_faults):
+            formula_goodput = share(
+                period, saves.stall_s, down_seconds, self.seconds_between_faults
+            )
+        return {
+            "which": candidate.name,
+            "period_s": float(period),
+            "goodput": float(goodputs.mean()),
+            "low": low,
+            "high": high,
+            "formula": formula_goodput,
+        }
 
     def inputs(self) -> dict[str, Any]:
-        """The numbers that the months rest on, in s."""
-        of, saves = self.restarts, self.saves(self.period)
+        """Return the numbers that the months rest on, in s: the row of table ``inputs``."""
+        restarts = self.restarts
+        saves = self.saves(self.period)
+        between_s = self.seconds_between_faults
         return {
-            "hosts": of.hosts,
-            "spares": of.spares,
-            "policy": of.policy,
-            "between_s": self.between if math.isfinite(self.between) else None,
+            "hosts": restarts.hosts,
+            "spares": restarts.spares,
+            "policy": restarts.policy,
+            "between_s": between_s if math.isfinite(between_s) else None,
             "period_s": self.period,
             "save_s": saves.usable_s,
             "stall_s": saves.stall_s,
-            "detect_s": of.detect_s,
-            "restart_s": of.restart_s,
-            "restore_s": of.restore_s,
-            "reread_s": of.reread_s,
+            "detect_s": restarts.detect_s,
+            "restart_s": restarts.restart_s,
+            "restore_s": restarts.restore_s,
+            "reread_s": restarts.reread_s,
             "first_s": self._epoch["staging_s"] + self._epoch["first_s"],
             "steady_s": self._epoch["steady_s"],
-            **self._data(),
+            **self._loader_inputs(),
             "reads_share": self._epoch["reads_s"] / self._epoch["steady_s"],
             "simulated": self._epoch["epochs"],
         }
 
-    def _data(self) -> dict[str, Any]:
-        """What an interruption does to the epoch, where a loader's law says it."""
-        found = mean_interruption(self._scenario)
-        law = self._recovery.resume
-        if found is None or law is None:
+    def _loader_inputs(self) -> dict[str, Any]:
+        """Return the loader and the shares of an epoch that an interruption repeats, loses and
+        refuses.
+
+        They are empty where no law of a loader says them.
+        """
+        interruption = mean_interruption(self._scenario)
+        resume_law = self._recovery.resume
+        if interruption is None or resume_law is None:
             return {"loader": "", **dict.fromkeys(("repeated", "lost", "refused"))}
-        return {"loader": law.short_name, **asdict(found)}
+        return {"loader": resume_law.short_name, **asdict(interruption)}
 
 
-def _by_cause(courses: Sequence[JobCourse], saves: Saves) -> list[dict[str, Any]]:
-    """Interruptions of a month by their cause, and the days that each cause costs: training that is
-    lost, and all until training goes on."""
-    count: dict[str, int] = {}
-    cost: dict[str, float] = {}
-    for of in courses:
-        seconds = time_by_category(of, saves)[:, LOST:].sum(axis=1)
-        for number, value in zip(of.cause.tolist(), seconds.tolist(), strict=True):
-            if number >= 0:
-                name = of.causes[number]
-                count[name] = count.get(name, 0) + 1
-                cost[name] = cost.get(name, 0.0) + value
-    months = len(courses)
+def _interruptions_by_cause(courses: Sequence[JobCourse], saves: Saves) -> list[dict[str, Any]]:
+    """Return the mean interruptions of a month by their cause, and the days that each cause costs.
+
+    The days are lost training, and all time until training goes on.
+    """
+    interruptions_by_cause: dict[str, int] = {}
+    seconds_by_cause: dict[str, float] = {}
+    for course in courses:
+        seconds = time_by_category(course, saves)[:, LOST:].sum(axis=1)
+        for cause_index, lost_seconds in zip(course.cause.tolist(), seconds.tolist(), strict=True):
+            if cause_index >= 0:
+                name = course.causes[cause_index]
+                interruptions_by_cause[name] = interruptions_by_cause.get(name, 0) + 1
+                seconds_by_cause[name] = seconds_by_cause.get(name, 0.0) + lost_seconds
+    num_months = len(courses)
     return [
-        {"cause": name, "interruptions": times / months, "days": cost[name] / DAY / months}
-        for name, times in sorted(count.items(), key=lambda item: -cost[item[0]])
+        {
+            "cause": name,
+            "interruptions": num_interruptions / num_months,
+            "days": seconds_by_cause[name] / DAY / num_months,
+        }
+        for name, num_interruptions in sorted(
+            interruptions_by_cause.items(), key=lambda item: -seconds_by_cause[item[0]]
+        )
     ]

@@ -14,35 +14,38 @@ from simshuffle.job.sim.simulate import simulate_epochs
 from simshuffle.report import report
 from simshuffle.study.cell import Outcome, Tell
 
-MOST_EPOCHS = 8
+MAX_EPOCHS = 8
 """Epochs that are simulated until two agree."""
-ALIKE = 0.01
+EPOCH_TOLERANCE = 0.01
 """Two epochs agree if their lengths differ by at most this share, or ``time_tolerance``."""
-READS = ("io", "decode")
+READ_PHASES = ("io", "decode")
 """Phases in which a rank waits for its samples."""
-LEFT_OUT = ("name", "description", "failures", "recovery", "sweep")
+IGNORED_KEYS = ("name", "description", "failures", "recovery", "sweep")
 """Keys of a scenario that an epoch without failures does not know."""
 
 
 def epoch_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The scenario whose epochs are simulated: without failures and checkpoints, whose time is
-    added later."""
-    plain = {key: value for key, value in document.items() if key not in LEFT_OUT}
-    plain["workload"] = {k: v for k, v in document["workload"].items() if k != "checkpoint"}
-    return plain | {"name": "epochs", "epochs": MOST_EPOCHS}
+    """Return the scenario whose epochs are simulated: without failures and checkpoints, whose time
+    is added later.
+    """
+    epoch_values = {key: value for key, value in document.items() if key not in IGNORED_KEYS}
+    epoch_values["workload"] = {
+        key: value for key, value in document["workload"].items() if key != "checkpoint"
+    }
+    return epoch_values | {"name": "epochs", "epochs": MAX_EPOCHS}
 
 
 @dataclass(frozen=True)
 class EpochCell(NetworkCell):
-    """The first epoch of a run, and the one that repeats."""
+    """Cell that simulates the epochs of a run until they repeat."""
 
     document: Mapping[str, Any]  # as `epoch_document` makes it
     label: str  # of the run, for people
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
-        return [by_content(dict(self.document)), ALIKE]
+        """Return what decides the outcome: the contents of the scenario, and the tolerance."""
+        return [by_content(dict(self.document)), EPOCH_TOLERANCE]
 
     @property
     def _run(self) -> RunCell:
@@ -50,35 +53,50 @@ class EpochCell(NetworkCell):
 
     @property
     def cost(self) -> float:
-        """As for `Cell`: three epochs are usual."""
-        return self._run.cost * 3 / MOST_EPOCHS
+        """Return the seconds of one core of three epochs, as most runs repeat by then."""
+        return self._run.cost * 3 / MAX_EPOCHS
 
     @property
     def memory(self) -> float:
-        """As for `Cell`."""
+        """Return the memory of the run (bytes)."""
         return self._run.memory
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: seconds of the first epoch and its staging, of the one that repeats, and
-        of the latter's waiting for samples."""
+        """Simulate epochs until two agree, and return their lengths.
+
+        The outcome has the s of the first epoch and of its staging, the s of the epoch that repeats
+        and of its waiting for samples, and the number of its iterations and of simulated epochs.
+
+        Raises:
+            SimshuffleError: `MAX_EPOCHS` epochs do not repeat.
+        """
         scenario = from_dict(self.document, self.label)
-        alike = max(ALIKE, scenario.time_tolerance)
-        first = staging = before = 0.0
-        for number, timeline in enumerate(simulate_epochs(scenario, ""), 1):
+        tolerance = max(EPOCH_TOLERANCE, scenario.time_tolerance)
+        first_length = staging_seconds = previous_length = 0.0
+        for epoch, timeline in enumerate(simulate_epochs(scenario, ""), 1):
             seconds = report.phase_seconds(timeline)
             row = report.epochs(timeline, seconds).iloc[0]
             length = float(row["epoch_s"])
-            tell(min(number / 4, 1.0))
-            if number == 1:
-                first, staging = length, float(row["staging_s"])
+            tell(min(epoch / 4, 1.0))
+            if epoch == 1:
+                first_length, staging_seconds = length, float(row["staging_s"])
             # the first is cold, so the second and the third are the first two that may agree
-            elif number > 2 and abs(length - before) <= alike * length:
-                reads = sum(float(seconds[of].iloc[0]) for of in READS if of in seconds)
-                values = {"first_s": first, "staging_s": staging, "steady_s": length}
-                more = {"reads_s": reads, "iterations": int(row["iterations"]), "epochs": number}
-                return Outcome(values | more)
-            before = length
+            elif epoch > 2 and abs(length - previous_length) <= tolerance * length:
+                reads = sum(
+                    float(seconds[phase].iloc[0]) for phase in READ_PHASES if phase in seconds
+                )
+                return Outcome(
+                    {
+                        "first_s": first_length,
+                        "staging_s": staging_seconds,
+                        "steady_s": length,
+                        "reads_s": reads,
+                        "iterations": int(row["iterations"]),
+                        "epochs": epoch,
+                    }
+                )
+            previous_length = length
         raise SimshuffleError(
-            f"{self.label}: {MOST_EPOCHS} epochs do not repeat: the last two differ by more than"
-            f" {100 * alike:g} %. Set time_tolerance to what may differ."
+            f"{self.label}: {MAX_EPOCHS} epochs do not repeat: the last two differ by more than"
+            f" {100 * tolerance:g} %. Set time_tolerance to what may differ."
         )

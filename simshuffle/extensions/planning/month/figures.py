@@ -1,5 +1,6 @@
-"""The figure of a month, from tables alone: goodput over the period of checkpoints, and what the
-days are spent on beside training."""
+"""The figure of a month, from tables alone: goodput by period of checkpoints, and the days beside
+training.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +34,21 @@ MINUTE = 60.0
 
 
 def month_chart(tables: Tables) -> Chart:
-    """From the tables ``periods`` and ``parts``: a line and its periods for each run, and a bar of
-    shares."""
+    """Draw the goodput of each run by its period, and a bar of its shares, from tables ``periods``
+    and ``parts``.
+    """
     runs = list(dict.fromkeys(tables["parts"]["run"]))
-    several = len(runs) > 1
+    has_many_runs = len(runs) > 1
     looks = {
-        f"of {run}": Look(run if several else "", BRIGHT[n % len(BRIGHT)])
-        for n, run in enumerate(runs)
+        f"of {run}": Look(run if has_many_runs else "", BRIGHT[index % len(BRIGHT)])
+        for index, run in enumerate(runs)
     }
     points = {
         name: Look(label, "#000000", marker=marker, size=3.2)
         for name, (marker, label) in MARKERS.items()
     }
     shares = {name: Look(name, colour) for name, colour in PART_COLOURS.items()}
-    panels = [_over_periods(tables["periods"]), _of_days(tables["parts"], runs)]
+    panels = [_goodput_panel(tables["periods"]), _days_panel(tables["parts"], runs)]
     caption = (
         "Goodput over the training between two checkpoints, the band 90 % of the seeds; and what"
         " the days are spent on beside training."
@@ -54,17 +56,18 @@ def month_chart(tables: Tables) -> Chart:
     return Chart(panels, 2.3 + 0.28 * len(runs), looks | points | shares, caption)
 
 
-def _over_periods(periods: pd.DataFrame) -> Panel:
+def _goodput_panel(periods: pd.DataFrame) -> Panel:
+    """Draw the goodput of each run by its period of checkpoints, with the marked periods."""
     rows = periods.assign(x=periods["period_s"] / MINUTE, look="of " + periods["run"])
     rows = rows.assign(y=100 * rows["goodput"], low=100 * rows["low"], high=100 * rows["high"])
-    line = rows.sort_values(["run", "x"], kind="stable")
-    marked = rows[rows["which"].isin([*MARKERS])]
-    marked = marked.assign(look=marked["which"])
+    sorted_rows = rows.sort_values(["run", "x"], kind="stable")
+    marked_rows = rows[rows["which"].isin([*MARKERS])]
+    marked_rows = marked_rows.assign(look=marked_rows["which"])
     marks = [
-        Mark("line", line),
-        Mark("line", line, y="low", look=Look("", "#BBBBBB", width=0.5)),
-        Mark("line", line, y="high", look=Look("", "#BBBBBB", width=0.5)),
-        Mark("point", marked),
+        Mark("line", sorted_rows),
+        Mark("line", sorted_rows, y="low", look=Look("", "#BBBBBB", width=0.5)),
+        Mark("line", sorted_rows, y="high", look=Look("", "#BBBBBB", width=0.5)),
+        Mark("point", marked_rows),
     ]
     if rows["run"].nunique() > 1:  # bands would hide one another
         marks = [marks[0], marks[3]]
@@ -73,7 +76,8 @@ def _over_periods(periods: pd.DataFrame) -> Panel:
     return Panel(marks, x, Axis("goodput (%)", high=100.0), weight=2.0)
 
 
-def _of_days(parts: pd.DataFrame, runs: list[str]) -> Panel:
+def _days_panel(parts: pd.DataFrame, runs: list[str]) -> Panel:
+    """Draw a bar for each run: the shares of all days that are no training."""
     rows = parts[(parts["share"] > 0) & (parts["part"] != MEANINGS["training"])]
     rows = rows.assign(percent=100 * rows["share"], look=rows["part"])
     rows = stack_rows(rows.assign(y=rows["run"].map(runs.index)), "run", "percent", ("x", "x2"))

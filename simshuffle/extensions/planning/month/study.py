@@ -14,8 +14,15 @@ from simshuffle.errors import Problem, ScenarioError, refuse
 from simshuffle.extensions.planning.month.cell import MonthCell
 from simshuffle.extensions.planning.month.epoch import EpochCell, epoch_document
 from simshuffle.extensions.planning.month.figures import month_chart
-from simshuffle.extensions.planning.month.tables import CAUSES, DAYS, INPUTS, PARTS, PERIODS, parts
-from simshuffle.extensions.planning.month.text import details, parts_shown, verdict
+from simshuffle.extensions.planning.month.tables import (
+    CAUSES,
+    DAYS,
+    INPUTS,
+    PARTS,
+    PERIODS,
+    days_by_category,
+)
+from simshuffle.extensions.planning.month.text import list_details, list_parts, verdict
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.scenario.reading import by_content
 from simshuffle.job.scenario.scenario import Scenario, load_scenario, serialise_scenarios
@@ -33,138 +40,150 @@ from simshuffle.study.study import (
 )
 
 DEFAULT_DAYS = 30.0
-MOST_RUNS = 1000
+MAX_RUNS = 1000
 """Runs of a sweep."""
-KEPT = ("pfs", "object_store")
+DURABLE_STORES = ("pfs", "object_store")
 """Where a checkpoint outlives the host that wrote it."""
 TABLES = {"days": DAYS, "periods": PERIODS, "causes": CAUSES, "inputs": INPUTS}
 
 
 @dataclass(frozen=True)
-class Length:
-    """How long the training is, how often it saves, and how many months are drawn."""
+class MonthLength:
+    """Length of the training, period of its checkpoints, and number of drawn months."""
 
-    days: float | None = None
-    epochs: int | None = None
-    period: float | None = None  # s
-    seeds: int = 20
+    days: float | None = None  # days of the training; None if epochs count
+    epochs: int | None = None  # epochs of the training; None if days count
+    period: float | None = None  # s of training between checkpoints; the scenario's if None
+    seeds: int = 20  # number of months that are drawn
 
 
 @dataclass(frozen=True)
-class Months:
-    """What is followed."""
+class MonthRequest:
+    """The request of ``simshuffle month``: the scenarios of its runs, and their length."""
 
     documents: Mapping[str, Mapping[str, Any]]  # scenarios as plain values, by the name of the run
-    length: Length
+    length: MonthLength
 
     def epochs_of(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """For each run the name of the cell with its epochs, which runs may share, and that
-        scenario."""
-        known: dict[str, str] = {}
-        out: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        """Return for each run the name of its epoch cell and the scenario of that cell.
+
+        Runs with equal epochs share a cell, named after the first of them.
+        """
+        run_by_content: dict[str, str] = {}
+        epoch_of_run: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for run, document in self.documents.items():
             epoch = epoch_document(document)
-            name = known.setdefault(json.dumps(by_content(epoch), sort_keys=True), run)
-            out[run] = (name, epoch)
-        return out
+            name = run_by_content.setdefault(json.dumps(by_content(epoch), sort_keys=True), run)
+            epoch_of_run[run] = (name, epoch)
+        return epoch_of_run
 
 
 def request(
-    scenario: Scenario, length: Length, over: Mapping[str, Sequence[Any]]
-) -> Request[Months]:
-    """What is asked of every run of the scenario's sweep, to which ``over`` adds.
+    scenario: Scenario, length: MonthLength, over: Mapping[str, Sequence[Any]]
+) -> Request[MonthRequest]:
+    """Return the request for every run of the scenario's sweep, to which ``over`` adds axes.
 
     Raises:
-        InputError: both days and epochs are given, or a run has no checkpoints, or none that
-            outlive a host; or a value is not valid.
+        InputError: both days and epochs are given, or a value is not valid.
+        ScenarioError: a run has no checkpoints, or none that outlive a host.
     """
     if length.days is not None and length.epochs is not None:
         remedy = "Give one of them."
         refuse("--epochs", "must not be given beside --days", "both", remedy, COMMAND_LINE)
     if length.days is None and length.epochs is None:
-        length = Length(DEFAULT_DAYS, None, length.period, length.seeds)
+        length = MonthLength(DEFAULT_DAYS, None, length.period, length.seeds)
     if length.period is not None and length.period < 1.0:
         rule = "must be at least 1 s"
         refuse("--period", rule, f"{length.period:g} s", "Give more.", COMMAND_LINE)
     axes = {**scenario.sweep, **{key: list(values) for key, values in over.items()}}
     swept = scenario.model_copy(update={"sweep": axes})
     runs = swept.runs()
-    if len(runs) > MOST_RUNS:
-        rule = f"must be at most {MOST_RUNS} runs"
+    if len(runs) > MAX_RUNS:
+        rule = f"must be at most {MAX_RUNS} runs"
         refuse("sweep", rule, str(len(runs)), "Sweep fewer values.", scenario.name)
-    for single in runs.values():
-        check_saved(single)
-        check_size(single)
-    documents = {name: single.to_dict() for name, single in runs.items()}
+    for run_scenario in runs.values():
+        check_checkpoint(run_scenario)
+        check_size(run_scenario)
+    documents = {name: run_scenario.to_dict() for name, run_scenario in runs.items()}
     document, files = serialise_scenarios([swept])
-    months = Months(documents, length)
-    return Request(scenario.name, months, {"scenario.yaml": document}, asdict(length), files)
+    month_request = MonthRequest(documents, length)
+    return Request(scenario.name, month_request, {"scenario.yaml": document}, asdict(length), files)
 
 
-def check_saved(scenario: Scenario) -> None:
-    """Refuse a scenario that saves nothing, or only where a failure takes it along."""
+def check_checkpoint(scenario: Scenario) -> None:
+    """Check that a scenario saves checkpoints, and where they outlive a failure.
+
+    Raises:
+        ScenarioError: there are none, or a failed host takes them along.
+    """
     path, checkpoint = "workload.checkpoint", scenario.workload.checkpoint
     if checkpoint is None:
         remedy = f"Add it, as {path}: {{period: 30 min, mode: synchronous, layout: sharded}}."
         problem = Problem(path, "is required: what is not saved is lost", "", remedy)
         raise ScenarioError(problem, scenario.name)
-    if scenario.failures is not None and checkpoint.kept_in not in KEPT:
+    if scenario.failures is not None and checkpoint.kept_in not in DURABLE_STORES:
         rule = "must end where it outlives the host that wrote it"
         remedy = f"Set {path}.drain: pfs."
         raise ScenarioError(Problem(path, rule, checkpoint.describe(), remedy), scenario.name)
 
 
-def repeat(folder: Path, meta: Meta) -> Request[Months]:
-    """The request of a result, from its folder."""
-    length = Length(meta["days"], meta["epochs"], meta["period"], meta["seeds"])
+def repeat(folder: Path, meta: Meta) -> Request[MonthRequest]:
+    """Return the request of a stored result, from its folder."""
+    length = MonthLength(meta["days"], meta["epochs"], meta["period"], meta["seeds"])
     return request(load_scenario(folder / "scenario.yaml"), length, {})
 
 
-def _epochs(months: Months, outcomes: Outcomes) -> Mapping[str, Cell]:
-    return {f"epochs of {name}": EpochCell(of, name) for name, of in months.epochs_of().values()}
-
-
-def _months(months: Months, outcomes: Outcomes) -> Mapping[str, Cell]:
-    names, of = months.epochs_of(), months.length
+def _epoch_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str, Cell]:
+    """Return the cells of the first stage: the epochs of each run; equal ones share a cell."""
     return {
-        run: MonthCell(
-            document,
-            outcomes[f"epochs of {names[run][0]}"].values,
-            run,
-            of.days,
-            of.epochs,
-            of.period,
-            of.seeds,
-        )
-        for run, document in months.documents.items()
+        f"epochs of {name}": EpochCell(document, name)
+        for name, document in month_request.epochs_of().values()
     }
 
 
-def _collect(months: Months, outcomes: Outcomes) -> Tables:
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-    for run in months.documents:
+def _month_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str, Cell]:
+    """Return the cells of the second stage: the months of each run."""
+    epoch_of_run = month_request.epochs_of()
+    length = month_request.length
+    return {
+        run: MonthCell(
+            document,
+            outcomes[f"epochs of {epoch_of_run[run][0]}"].values,
+            run,
+            length.days,
+            length.epochs,
+            length.period,
+            length.seeds,
+        )
+        for run, document in month_request.documents.items()
+    }
+
+
+def _collect(month_request: MonthRequest, outcomes: Outcomes) -> Tables:
+    rows_by_table: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+    for run in month_request.documents:
         values = outcomes[run].values
         for name in TABLES:
             rows = values[name] if isinstance(values[name], list) else [values[name]]
-            found[name] += [{"run": run, **row} for row in rows]
-    return {name: schema.framed(found[name]) for name, schema in TABLES.items()}
+            rows_by_table[name] += [{"run": run, **row} for row in rows]
+    return {name: schema.framed(rows_by_table[name]) for name, schema in TABLES.items()}
 
 
-def _parts(result: Result) -> pd.DataFrame:
-    return parts(result.tables["days"])
+def _derive_parts(result: Result) -> pd.DataFrame:
+    return days_by_category(result.tables["days"])
 
 
-STUDY: Study[Months] = Study(
+STUDY: Study[MonthRequest] = Study(
     kind="month",
     verb="month",
-    stages=(_epochs, _months),
+    stages=(_epoch_cells, _month_cells),
     collect=_collect,
     stored=TABLES,
     documents=("scenario.yaml",),
-    derived={"parts": Derived(PARTS, _parts)},
+    derived={"parts": Derived(PARTS, _derive_parts)},
     figures=lambda result: {"month": month_chart({**result.tables, **result.derived})},
     one_figure=True,
     verdict=verdict,
-    **documents_with_details(parts_shown, details),
+    **documents_with_details(list_parts, list_details),
     again=f"{__name__}:repeat",
 )

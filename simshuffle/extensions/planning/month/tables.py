@@ -9,13 +9,13 @@ from simshuffle.job.reliability.goodput import CATEGORIES
 from simshuffle.job.reliability.hosts import PHASES
 from simshuffle.study.schema import Schema, amount, count, share, text
 
-LONG = 120.0  # s from which on a time is told in minutes, and so on
+MIN_SECONDS_IN_MINUTES = 120.0  # s from which on a time is told in minutes, and so on
 
 
-def in_words(seconds: float) -> str:
-    """A time for people: '42 s', '12 min', '5.2 h', '3.1 d'."""
+def format_duration(seconds: float) -> str:
+    """Format a time for people: '42 s', '12 min', '5.2 h', '3.1 d'."""
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= max(LONG, 2 * size):
+        if seconds >= max(MIN_SECONDS_IN_MINUTES, 2 * size):
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"
 
@@ -88,17 +88,25 @@ INPUTS = Schema(
             "s between two failures of the job's hosts; empty where none fails",
             empty=True,
             head="between failures",
-            look=in_words,
+            look=format_duration,
         ),
-        "period_s": amount("s of training between two checkpoints", head="period", look=in_words),
+        "period_s": amount(
+            "s of training between two checkpoints", head="period", look=format_duration
+        ),
         "save_s": amount(
-            "s from the begin of a save until no failure can undo it", head="save", look=in_words
+            "s from the begin of a save until no failure can undo it",
+            head="save",
+            look=format_duration,
         ),
-        "stall_s": amount("s that training stands at each save", head="stall", look=in_words),
+        "stall_s": amount(
+            "s that training stands at each save", head="stall", look=format_duration
+        ),
         "detect_s": amount("s until a failure is noticed"),
         "restart_s": amount("s to start all processes"),
-        "restore_s": amount("s to read the last checkpoint", head="restore", look=in_words),
-        "reread_s": amount("s for a new host to read its shard", head="shard again", look=in_words),
+        "restore_s": amount("s to read the last checkpoint", head="restore", look=format_duration),
+        "reread_s": amount(
+            "s for a new host to read its shard", head="shard again", look=format_duration
+        ),
         "loader": text("the law by which the loader resumes (`recovery.resume`); empty without"),
         "repeated": share(
             "of the data set that comes again after an interruption, mean; empty without",
@@ -109,7 +117,7 @@ INPUTS = Schema(
             "of the moments at which the loader does not go on; empty without", empty=True
         ),
         "first_s": amount("s of the first epoch and the staging before it"),
-        "steady_s": amount("s of the epoch that repeats", head="epoch", look=in_words),
+        "steady_s": amount("s of the epoch that repeats", head="epoch", look=format_duration),
         "reads_share": share(
             "of the epoch that repeats, waiting for samples", head="waits for samples", look=".1%"
         ),
@@ -131,15 +139,15 @@ PARTS = Schema(
 assert set(MEANINGS) == set(CATEGORIES) and set(PHASES) < set(CATEGORIES)  # noqa: S101
 
 
-def parts(days: pd.DataFrame) -> pd.DataFrame:
-    """What the days of every run are spent on, over its seeds: columns `PARTS`."""
+def days_by_category(days: pd.DataFrame) -> pd.DataFrame:
+    """Return the days that each run spends on each category, over its seeds: columns `PARTS`."""
     rows = []
-    for run, own in days.groupby("run", sort=False):
+    for run, run_days in days.groupby("run", sort=False):
         for name, meaning in MEANINGS.items():
-            values = own[f"{name}_days"]
+            values = run_days[f"{name}_days"]
             low, high = np.quantile(values, (0.05, 0.95)).tolist()
             mean = float(values.mean())
-            share_of = mean / float(own["days"].mean())
+            share_of = mean / float(run_days["days"].mean())
             row = {"run": run, "part": meaning, "days": mean, "share": share_of}
             rows.append({**row, "low": low, "high": high})
     return PARTS.framed(rows)

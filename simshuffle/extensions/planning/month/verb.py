@@ -1,4 +1,6 @@
-"""What ``simshuffle month`` is asked: which scenario, how long, how often it saves."""
+"""The options of ``simshuffle month``: scenario, length of the training, and period of
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from simshuffle.study.study import Request, Study
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
+    """Parse the value of ``--period``, such as '10min', in s."""
     from simshuffle.errors import InputError, Problem  # noqa: PLC0415 - when asked
     from simshuffle.spec.units import Dimension, UnitError, parse_quantity  # noqa: PLC0415
     from simshuffle.study.options import COMMAND_LINE  # noqa: PLC0415
@@ -44,7 +47,7 @@ class MonthOptions(CellOptions):
         Option(
             "TIME",
             "Training between two checkpoints, such as 10min. Default: the scenario's.",
-            read=_seconds,
+            read=_parse_seconds,
         ),
     ] = None
     seeds: Annotated[int, Option("N", "Months that are drawn.", low=1, high=10_000)] = 20
@@ -53,12 +56,14 @@ class MonthOptions(CellOptions):
 
 
 def request(options: MonthOptions) -> tuple[Study[Any], Request[Any]]:
-    """The steady epoch of each run, then its months."""
+    """Return the study and the request that simulate the steady epoch of each run, then its
+    months.
+    """
     from simshuffle.extensions.planning.month import study  # noqa: PLC0415
     from simshuffle.job.scenario.options import scenario_of  # noqa: PLC0415 - what computes
 
     scenario = scenario_of(options.scenario, options.set)
-    length = study.Length(options.days, options.epochs, options.period, options.seeds)
+    length = study.MonthLength(options.days, options.epochs, options.period, options.seeds)
     return study.STUDY, study.request(scenario, length, options.over)
 
 

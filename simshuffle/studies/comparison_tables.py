@@ -1,0 +1,201 @@
+"""Tables of two results, row beside row, and their differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.report import intervals, side_by_side
+from simshuffle.study.matching import (
+    RequestsByRun,
+    describe_pairs,
+    match_runs,
+    pair_names,
+)
+from simshuffle.study.study import Result
+
+ROUNDING = 1e-11
+"""Share of the largest value of a run by which two values may differ by rounding: sums of a million
+numbers of 53 bits."""
+RATES = "rates"
+"""The table of samples, iterations and samples/s; shown where the first two differ."""
+HALF = "half"
+"""Column of a table of `Result.compared` with half the 95 % interval of each row's value."""
+
+
+def compare_tables(
+    a: Result, b: Result, pairs: Mapping[str, str], notes: list[str]
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of both results, row beside row; rows without a counterpart are added to
+    ``notes``.
+    """
+    tables_b = b.compared()
+    tables = {}
+    for name, table_a in a.compared().items():
+        if name not in tables_b:
+            continue
+        table_b = tables_b[name]
+        if table_a.index.names != table_b.index.names:
+            rows = " and ".join(
+                ", ".join(map(str, table.index.names)) for table in (table_a, table_b)
+            )
+            notes.append(f"{name} is not compared: its rows are told apart by {rows}.")
+            continue
+        table_b, rename_notes = _rename_runs(table_a, table_b, pairs)
+        notes += rename_notes
+        tables[name] = _join_values(name, table_a, table_b, notes)
+    if not _note_other_lengths(tables, notes):
+        tables.pop(RATES, None)
+    return tables
+
+
+def compare_intervals(
+    a: Mapping[str, Any], b: Mapping[str, Any], pairs: Mapping[str, str], notes: list[str]
+) -> pd.DataFrame | None:
+    """Return the epochs of both results with their intervals; None, and a note, where one has no
+    intervals.
+    """
+    letters = [letter for letter, meta in (("A", a), ("B", b)) if "intervals" not in meta]
+    if letters:
+        notes.append(f"{' and '.join(letters)}: {intervals.NO_INTERVALS_TO_COMPARE}.")
+        return None
+    frame_a, frame_b = (intervals.frame(meta["intervals"]) for meta in (a, b))
+    return intervals.intervals_side_by_side(frame_a, _rename_runs(frame_a, frame_b, pairs)[0])
+
+
+def _note_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> bool:
+    """Return true, and add a note, if epochs that are compared have other samples or iterations."""
+    rates = tables.get(RATES)
+    if rates is None or rates.empty:
+        return False
+    wide = rates.pivot(
+        index=[column for column in rates if column not in {"measure", "a", "b", "difference"}],
+        columns="measure",
+        values=["a", "b"],
+    )
+    for count in ("samples", "iterations"):
+        differing = wide[wide["a", count] != wide["b", count]]
+        if len(differing):
+            row_key = differing.index[0]
+            row_key = row_key if isinstance(row_key, tuple) else (row_key,)
+            row = differing.iloc[0]
+            place_text = ", epoch ".join(map(str, row_key[:2]))
+            lengths = [
+                f"{row[letter, 'samples']:,.0f} in {row[letter, 'iterations']:,.0f}"
+                for letter in "ab"
+            ]
+            rule = (
+                "seconds of an epoch do not tell which is faster; samples/s does"
+                if count == "samples"
+                else "they have the same samples"
+            )
+            note = (
+                f"Epochs differ in length, samples in iterations: A {lengths[0]}, B {lengths[1]}"
+                f" ({place_text}); {rule}."
+            )
+            notes.insert(0, note)
+            return True
+    return False
+
+
+def _rename_runs(
+    table_a: pd.DataFrame, table_b: pd.DataFrame, run_pairs: Mapping[str, str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the table of B with the names of A in its first key column, and notes.
+
+    Args:
+        table_a: the table of A.
+        table_b: the table of B.
+        run_pairs: runs of B by those of A matched with them.
+    """
+    column = table_a.index.names[0]
+    names_a, names_b = (
+        list(dict.fromkeys(table.index.get_level_values(0))) for table in (table_a, table_b)
+    )
+    if not all(isinstance(name, str) for name in [*names_a, *names_b]):
+        return table_b, []
+    notes: list[str] = []
+    if column != "run":
+        pairs, notes = pair_names(names_a, names_b, f"{column} column")
+    elif set(names_a) & run_pairs.keys():
+        pairs = dict(run_pairs)
+    else:  # labels of a sweep, which are no names of scenarios
+        requests_a: RequestsByRun = {name: {} for name in names_a}
+        requests_b: RequestsByRun = {name: {} for name in names_b}
+        pairs = match_runs(requests_a, requests_b)
+        notes = describe_pairs(requests_a, requests_b, pairs)
+    # a run of B that is not compared must not pass for one of A with its name
+    name_in_a = {name: f"{name} of B" for name in names_b} | {
+        name_of_b: name_a for name_a, name_of_b in pairs.items()
+    }
+    if table_b.index.nlevels > 1:
+        return table_b.rename(index=name_in_a, level=0), notes
+    return table_b.rename(name_in_a), notes
+
+
+def _fill_absent_rows(
+    table_a: pd.DataFrame, table_b: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return both tables with each other's rows, where the first keys of a row are in both.
+
+    A table says in ``attrs['absent']`` which value a row has that is not there; a table without
+    it is returned as it is.
+    """
+    if "absent" not in table_a.attrs:
+        return table_a, table_b
+    rows = table_a.index.union(table_b.index, sort=False)
+    keys_of_sides = [{key[:-1] for key in table.index} for table in (table_a, table_b)]
+    rows = rows[[key[:-1] in keys_of_sides[0] & keys_of_sides[1] for key in rows]]
+    absent_value = table_a.attrs["absent"]
+    filled = [table.reindex(rows.union(table.index, sort=False)) for table in (table_a, table_b)]
+    return filled[0].fillna(absent_value), filled[1].fillna(absent_value)
+
+
+def _join_values(
+    name: str, table_a: pd.DataFrame, table_b: pd.DataFrame, notes: list[str]
+) -> pd.DataFrame:
+    """Return the values of both tables by row and column, and the difference of B in % of A."""
+    table_a, table_b = _fill_absent_rows(table_a, table_b)
+    for letter, extra_rows in (
+        ("A", table_a.index.difference(table_b.index)),
+        ("B", table_b.index.difference(table_a.index)),
+    ):
+        if len(extra_rows):
+            notes.append(f"{name}: {len(extra_rows)} rows that only {letter} has are left out.")
+    common_rows = table_a.index[table_a.index.isin(table_b.index)]
+    common_a = table_a.loc[common_rows]
+    common_b = table_b.loc[common_rows]
+    columns = [column for column in table_a if column in table_b and column != HALF]
+    sides = {"a_half": common_a, "b_half": common_b}
+    half_columns = {
+        half_name: rows[HALF]
+        for half_name, rows in sides.items()
+        if HALF in rows and rows[HALF].gt(0).any()
+    }
+    pieces = [
+        pd.DataFrame(
+            {"measure": column, "a": common_a[column], "b": common_b[column], **half_columns}
+        )
+        for column in columns
+    ]
+    if not pieces:
+        return pd.DataFrame(columns=[*table_a.index.names, "a", "b", "difference"])
+    values = pd.concat(pieces).reset_index().dropna(subset=["a", "b"], how="all")
+    if len(columns) == 1:
+        values = values.drop(columns="measure")
+    percent = 100 * (values["b"] - values["a"]) / values["a"].abs()
+    percent = percent.where(values["a"] != values["b"], 0.0)
+    percent = percent.mask(_is_rounding_error(values), 0.0)
+    percent = percent.where(percent.abs() < float("inf"))
+    return values.assign(difference=percent).reset_index(drop=True)
+
+
+def _is_rounding_error(values: pd.DataFrame) -> pd.Series[bool]:
+    """Return (rows,) true where two values differ by no more than `ROUNDING` of the largest one
+    beside them.
+    """
+    largest = side_by_side.largest_beside(values)
+    difference = (values["b"] - values["a"]).abs()
+    return (difference > 0) & (difference <= ROUNDING * largest)

@@ -1,0 +1,52 @@
+"""The axes of a sweep: their columns, and checks of names and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.spec.overrides import (
+    combination_name,
+)
+from simshuffle.study.options import COMMAND_LINE
+
+
+def is_number(value: object) -> bool:
+    """Return true for an int or a float, but not for a bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def axis_names(keys: Sequence[str]) -> dict[str, str]:
+    """Return the column of each key: its last part, or the whole key where two share that part."""
+    last_parts = [key.rsplit(".", 1)[-1] for key in keys]
+    return {
+        key: name if last_parts.count(name) == 1 else key
+        for key, name in zip(keys, last_parts, strict=True)
+    }
+
+
+def check_names(axes: Mapping[str, Sequence[Any]]) -> None:
+    """Check that different values have different names, so that each row can be told from the
+    others.
+    """
+    problems = []
+    for key, values in axes.items():
+        value_by_name: dict[str, Any] = {}
+        for position, value in enumerate(values, 1):
+            name = combination_name({key: value})
+            if value_by_name.setdefault(name, value) != value:
+                rule = f"value {position} has the name of another one, '{name}'"
+                remedy = "Write records as text, such as importance_pair:exchange_fraction=0.1."
+                problems.append(Problem(key, rule, str(value), remedy))
+    if problems:
+        raise InputError(problems, "sweep")
+
+
+def check_label(label: str, columns: set[str]) -> None:
+    """Check that a label names only columns of the sweep in its braces."""
+    try:
+        label.format(**dict.fromkeys(columns, 0))
+    except (KeyError, ValueError, IndexError, AttributeError):
+        rule = f"may name only {', '.join(sorted(columns))} in braces"
+        refuse("--label", rule, repr(label), "For example 'M={world_size}'.", COMMAND_LINE)
