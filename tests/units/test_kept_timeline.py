@@ -96,11 +96,11 @@ def test_means_by_iteration_add_up_to_the_seconds_of_the_epoch(timeline):
 def test_without_a_word_all_ranks_are_kept_as_long_as_they_are_few(monkeypatch):
     single = scenario()
     rows = 8 * 16 * 2 * single.workload.iterations(16)
-    monkeypatch.setattr(study, "MOST_ROWS", rows)
+    monkeypatch.setattr(study, "MAX_FULL_ROWS", rows)
     assert study.request(RunOptions(scenario=single))[1].values.timeline == "full"
     assert "timeline" not in study.request(RunOptions(scenario=single))[1].asked
     assert study.request(RunOptions(scenario=single, seeds=2))[1].asked["timeline"] == "ranks"
-    monkeypatch.setattr(study, "MOST_ROWS", rows - 1)
+    monkeypatch.setattr(study, "MAX_FULL_ROWS", rows - 1)
     assert study.request(RunOptions(scenario=single))[1].asked["timeline"] == "ranks"
     assert "timeline" not in study.request(RunOptions(scenario=single, timeline="full"))[1].asked
 

@@ -114,7 +114,7 @@ def ticks(monkeypatch):
     now = [0]
     monkeypatch.setattr(meters, "clock", lambda: now[0])
     monkeypatch.setattr(meters.time, "thread_time_ns", lambda: now[0] // 2)
-    monkeypatch.setattr(meters, "queued", lambda: now[0] // 10)
+    monkeypatch.setattr(meters, "core_wait_ns", lambda: now[0] // 10)
     monkeypatch.setattr(meters, "device_nbytes", lambda: now[0] * 512)
     return now
 

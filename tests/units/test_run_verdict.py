@@ -15,7 +15,7 @@ from simshuffle.studies.simulation.contest import SweptInput, read_quantity, sca
 from simshuffle.studies.simulation.ranking import describe_ratio, list_names, rank_runs
 from simshuffle.studies.simulation.study import STUDY
 from simshuffle.studies.simulation.tables import half_of_window
-from simshuffle.studies.simulation.text import _describe_undivided_reading
+from simshuffle.studies.simulation.text import _describe_unknown_division
 from simshuffle.studies.simulation.verdict import describe_basis, describe_hidden_fraction, verdict
 from simshuffle.study.study import Result
 
@@ -240,7 +240,7 @@ def test_reading_of_which_a_part_was_simulated_is_known_as_a_sum():
     said = "I/O and waiting for it are known together"
     for simulated, runs in ((10, []), (4, ["global-pfs @64"])):
         table = epochs(PFS, LOCAL, iterations_simulated=simulated)
-        found = _describe_undivided_reading(result(table, PARTS, LINKS).tables)
+        found = _describe_unknown_division(result(table, PARTS, LINKS).tables)
         assert [line.partition(":")[0] for line in found if said in line] == runs
 
 

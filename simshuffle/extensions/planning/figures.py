@@ -61,14 +61,9 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     title = "cost of the training" if priced else "host-hours of the training"
     names = [f"{row['strategy']}{' *' * row['chosen']}" for row in table.to_dict("records")]
     used_looks = set(pieces["look"])
+    cost_axis = Axis(title, low=0.0, high=AXIS_FACTOR * max_cost, max_ticks=5)
     return Chart(
-        [
-            Panel(
-                marks,
-                Axis(title, low=0.0, high=AXIS_FACTOR * max_cost, max_ticks=5),
-                in_rows(names),
-            )
-        ],
+        [Panel(marks, cost_axis, in_rows(names))],
         0.62 + 0.24 * len(table),
         {name: look for name, look in PIECES.items() if name in used_looks},
         "What each strategy costs, and of what; * is chosen.",
