@@ -39,7 +39,9 @@ def compare(results: Path) -> bool:
             agree.append(abs(seconds / row.seconds - 1) <= TOLERANCE)
             said = "the same" if agree[-1] else "DIFFERS"
             name = f"{folder}, {row.run}"
-            sys.stdout.write(f"{name:45} {row.seconds:8.5g} s {seconds:8.5g} s  {said}\n")
+            sys.stdout.write(
+                f"{name:45} {row.seconds:8.5g} s {seconds:8.5g} s  {said}\n"
+            )
     sys.stdout.write(f"{sum(agree)} of {len(agree)} as expected\n")
     return bool(agree) and all(agree)
 

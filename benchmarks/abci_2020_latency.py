@@ -39,7 +39,9 @@ def error(row: ValidationRow, latency: float, spread: float) -> float:
 
 def main() -> None:
     rows = [
-        row for row in read_rows(shipped_folder("validation")) if row.set == "abci_2020_latency"
+        row
+        for row in read_rows(shipped_folder("validation"))
+        if row.set == "abci_2020_latency"
     ]
     sums = {}
     for pair in itertools.product(LATENCIES, SPREADS):
@@ -49,7 +51,10 @@ def main() -> None:
             for row, e in errors.items()
         )
         shown = ", ".join(f"{100 * e:+.1f} %" for e in errors.values())
-        print(f"{1000 * pair[0]:.0f} ms, {pair[1]:.2f}: {shown}; {sums[pair]:.1f}", flush=True)
+        print(
+            f"{1000 * pair[0]:.0f} ms, {pair[1]:.2f}: {shown}; {sums[pair]:.1f}",
+            flush=True,
+        )
     best = min(sums, key=lambda pair: sums[pair])
     print(f"latency {1000 * best[0]:.0f} ms, latency_spread {best[1]:.2f}")
     for row in rows:

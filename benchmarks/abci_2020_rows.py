@@ -53,7 +53,15 @@ LARGE = 32
 # seconds of an epoch as projected by the ParaDL technical report
 # (github.com/TruongThaoNguyen/paraDL-analysis)
 PARADL = {
-    "resnet50": {2: 2014.8, 4: 1012.2, 8: 532.0, 16: 267.7, 32: 134.8, 64: 68.1, 128: 34.7},
+    "resnet50": {
+        2: 2014.8,
+        4: 1012.2,
+        8: 532.0,
+        16: 267.7,
+        32: 134.8,
+        64: 68.1,
+        128: 34.7,
+    },
     "vgg16": {2: 5549.2, 4: 2842.9, 8: 1796.9, 16: 916.6, 32: 463.8, 64: 234.2},
     "alexnet": {2: 397.3, 4: 200.2, 8: 108.8, 16: 54.9, 32: 27.6, 64: 13.9},
 }
@@ -100,7 +108,9 @@ ALONE = {"24 January": ("2020-01-24-20-00-00", "2020-01-24-21-00-00")}
 # epochs only of ResNet-50, which reads for twice as long as it computes.
 MINUTES = datetime(2020, 1, 21, 20, 20), datetime(2020, 1, 21, 20, 40)
 IN_THESE_MINUTES = {
-    **dict.fromkeys([("resnet50", 8), ("resnet50", 16), ("alexnet", 16), ("vgg16", 64)], "fit"),
+    **dict.fromkeys(
+        [("resnet50", 8), ("resnet50", 16), ("alexnet", 16), ("vgg16", 64)], "fit"
+    ),
     **dict.fromkeys([("vgg16", 128), ("vgg16", 256)], "predict"),
 }
 # fitted by benchmarks/abci_2020_latency.py, which sets the first two
@@ -157,19 +167,28 @@ def beside(model: str, gpus: int, evening: str) -> dict[str, str]:
     return {"kind": "concurrent", "values": values, "spread": RATE}
 
 
-def by_run(records: list[dict[str, str]]) -> dict[tuple[str, int, str], list[dict[str, str]]]:
+def by_run(
+    records: list[dict[str, str]],
+) -> dict[tuple[str, int, str], list[dict[str, str]]]:
     """Records by model, GPUs and local batch size, in the order of `NAMES` and of GPUs."""
     runs = defaultdict(list)
     for record in records:
-        runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(record)
-    return dict(sorted(runs.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1])))
+        runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(
+            record
+        )
+    return dict(
+        sorted(
+            runs.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1])
+        )
+    )
 
 
 def steady_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
     out = []
     later = [record for record in records if int(record["epoch"]) > 1]
     for (model, gpus, batch), run in by_run(later).items():
-        fixes, bound = FITTED.get((model, gpus)), (model, gpus) in BOUND_BY_FILES
+        fixes = FITTED.get((model, gpus))
+        bound = (model, gpus) in BOUND_BY_FILES
         evening = evening_of(min(run, key=iteration_s)["job_start"]) if bound else None
         # a job among others goes on without pause: as many iterations as there are on average
         wanted = (
@@ -188,7 +207,9 @@ def steady_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
         alone = {"values": run_of(model, gpus, batch), "spread": LOAD if bound else ""}
         out.append(
             row(
-                set="abci_2020_files" if bound or (model, gpus) in CACHED else "abci_2020",
+                set="abci_2020_files"
+                if bound or (model, gpus) in CACHED
+                else "abci_2020",
                 case=label(model, gpus),
                 quantity="steady epoch",
                 measured=f"{median(kept):.6g}",
@@ -242,11 +263,17 @@ def concurrent_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
         jobs = defaultdict(list)
         for record in records:
             if begins <= record["job_start"] <= ends:
-                jobs[record["model"], int(record["gpus"])].append(float(record["epoch_s"]))
+                jobs[record["model"], int(record["gpus"])].append(
+                    float(record["epoch_s"])
+                )
         for (model, gpus), epochs in sorted(jobs.items()):
             if len(epochs) < 2:
                 continue
-            counted = "others count as background" if evening in ALONE else "nobody else is counted"
+            counted = (
+                "others count as background"
+                if evening in ALONE
+                else "nobody else is counted"
+            )
             about = {
                 "case": f"{label(model, gpus)}, {evening}",
                 "use": "predict",
@@ -278,16 +305,21 @@ def concurrent_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
 def minutes_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
     """Epochs of `MINUTES`, mean of each run; of one with a later epoch there the first is left
     out."""
-    runs, ended = defaultdict(list), dict[tuple[str, str], datetime]()
+    runs = defaultdict(list)
+    ended = dict[tuple[str, str], datetime]()
     iterations = {}  # of the second epoch, which is predicted
     for record in records:
         job = record["job_start"], record["model"]
         if record["epoch"] == "2":
             iterations[record["model"], int(record["gpus"])] = int(record["iterations"])
-        begun = ended.setdefault(job, datetime.strptime(record["job_start"], TIME_FORMAT))
+        begun = ended.setdefault(
+            job, datetime.strptime(record["job_start"], TIME_FORMAT)
+        )
         ended[job] = begun + timedelta(seconds=float(record["epoch_s"]))
         if MINUTES[0] <= begun and ended[job] <= MINUTES[1]:
-            runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(record)
+            runs[
+                record["model"], int(record["gpus"]), record["local_batch_size"]
+            ].append(record)
     out = []
     for (model, gpus, batch), run in runs.items():
         use = IN_THESE_MINUTES.get((model, gpus))
@@ -319,7 +351,9 @@ def main() -> None:
     records = log()
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(steady_rows(records) + first_rows(records) + concurrent_rows(records))
+    writer.writerows(
+        steady_rows(records) + first_rows(records) + concurrent_rows(records)
+    )
     writer.writerows(minutes_rows(records))
 
 

@@ -75,7 +75,9 @@ class Column:
 
 def columns(model: str) -> list[Column]:
     """The columns of a model, those of a strategy together."""
-    rows = {(row.case, row.quantity): row for row in read_rows(shipped_folder("validation"))}
+    rows = {
+        (row.case, row.quantity): row for row in read_rows(shipped_folder("validation"))
+    }
     found = [
         _column(line, rows[line.case, line.quantity])
         for line in published()
@@ -90,7 +92,9 @@ def columns(model: str) -> list[Column]:
 def _column(line: Published, row: ValidationRow) -> Column:
     parts = iteration_parts(row.scenario, parse_assignments(row.values))
     whole = parts.quantity("iteration")
-    with_input = parts.quantity("iteration with input") if line.quantity == "epoch" else whole
+    with_input = (
+        parts.quantity("iteration with input") if line.quantity == "epoch" else whole
+    )
     iterations = 1.0 if line.part == "iteration" else parts.iterations
     assert line.measured is not None
     return Column(
@@ -114,7 +118,9 @@ def figure() -> Figure:
         places = (grid[0, :], grid[1, :], grid[2, 0], grid[2, 1])
         for (model, title), place in zip(PANELS.items(), places, strict=True):
             panel(columns(model), title, out.add_subplot(place))
-        handles = [Patch(facecolor=colour, label=name) for name, colour in COLOURS.items()]
+        handles = [
+            Patch(facecolor=colour, label=name) for name, colour in COLOURS.items()
+        ]
         legend_above(out, [*handles, Patch(facecolor=MEASURED, label="measured")])
         return out
 
@@ -129,7 +135,12 @@ def panel(shown: Sequence[Column], title: str, ax: Axes) -> Axes:
         foot = 0.0
         for name, colour in COLOURS.items():
             ax.bar(
-                middle - WIDTH / 2, each.parts[name], WIDTH, bottom=foot, facecolor=colour, **APART
+                middle - WIDTH / 2,
+                each.parts[name],
+                WIDTH,
+                bottom=foot,
+                facecolor=colour,
+                **APART,
             )
             foot += each.parts[name]
         ax.bar(middle + WIDTH / 2, each.measured, WIDTH, facecolor=MEASURED, **APART)
@@ -149,7 +160,9 @@ def panel(shown: Sequence[Column], title: str, ax: Axes) -> Axes:
     ax.set_xticks(middles, [str(each.gpus) for each in shown], fontsize=6, rotation=90)
     ax.tick_params(axis="x", length=0, pad=2)
     for strategy in dict.fromkeys(strategies):
-        own = [m for m, each in zip(middles, strategies, strict=True) if each == strategy]
+        own = [
+            m for m, each in zip(middles, strategies, strict=True) if each == strategy
+        ]
         ax.annotate(
             strategy,
             ((own[0] + own[-1]) / 2, 0),

@@ -29,7 +29,12 @@ PACE = {
 }
 ALGORITHMS: list[dict[str, Any]] = [
     {"kind": "ring", "rings": 2},
-    {"kind": "tree", "channels": 2, "intra_host_latency": "28 us", "inter_host_latency": "50 us"},
+    {
+        "kind": "tree",
+        "channels": 2,
+        "intra_host_latency": "28 us",
+        "inter_host_latency": "50 us",
+    },
     {"kind": "halving_doubling", "rails": 2},
     {"kind": "recursive_doubling", "rails": 2},
     {"kind": "torus", "rails": 2},
@@ -46,22 +51,32 @@ def main(world_size: int) -> None:
     rng = np.random.default_rng(1)
     resources = Resources(cluster, world_size, rng)
     table = resources.links
-    print("| algorithm | time ms | no contention ms | flows | edges | lay out ms | CPU ms |")
+    print(
+        "| algorithm | time ms | no contention ms | flows | edges | lay out ms | CPU ms |"
+    )
     print("|---|---:|---:|---:|---:|---:|---:|")
     for values in ALGORITHMS:
-        algorithm: Allreduce = TypeAdapter(Allreduce).validate_python({**PACE, **values})
+        algorithm: Allreduce = TypeAdapter(Allreduce).validate_python(
+            {**PACE, **values}
+        )
         begin = process_time()
         allreduces = Allreduces(algorithm, resources, rng)
-        batch, flows = allreduces.batch(NBYTES), allreduces.flows(NBYTES)
+        batch = allreduces.batch(NBYTES)
+        flows = allreduces.flows(NBYTES)
         laid_out = process_time() - begin
         if batch is None or flows is None:
             sys.exit("one rank reduces nothing: give 2 or more")
         network = shared_network(
-            Fluid(), Links(table.capacity, table.latency), table.cable, width=resources.width
+            Fluid(),
+            Links(table.capacity, table.latency),
+            table.cable,
+            width=resources.width,
         )
-        spent, took = [], 0.0
+        spent = []
+        took = 0.0
         for _ in range(7):  # the first two make room
-            begin, posted = process_time(), network.now
+            begin = process_time()
+            posted = network.now
             batch.tasks["group"] = group = network.open_group(len(batch))
             network.post(posted, batch)
             network.watch(group)
@@ -69,7 +84,9 @@ def main(world_size: int) -> None:
             network.close_group(group)
             spent.append(process_time() - begin)
             took = network.now - posted
-        name = " ".join(str(values[key]) for key in values if not key.endswith("latency"))
+        name = " ".join(
+            str(values[key]) for key in values if not key.endswith("latency")
+        )
         print(
             f"| {name} | {1e3 * took:.2f} | {1e3 * flows.seconds_uncontended:.2f} | {len(batch)}"
             f" | {len(batch.edge_from)} | {1e3 * laid_out:.1f} | {1e3 * min(spent[2:]):.1f} |"

@@ -39,7 +39,9 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     words = table["values"].str.extract(r"algorithm=(?P<look>\w+);nbytes=(?P<x>\d+) B")
     machine = table["case"].str.split(",").str[0]
     ratio = pd.to_numeric(table["predicted"]) / pd.to_numeric(table["measured"])
-    return table.assign(machine=machine, look=words["look"], x=words["x"].astype(float), y=ratio)
+    return table.assign(
+        machine=machine, look=words["look"], x=words["x"].astype(float), y=ratio
+    )
 
 
 def chart(rows: pd.DataFrame) -> Chart:
@@ -53,7 +55,8 @@ def chart(rows: pd.DataFrame) -> Chart:
             *(Mark("line", of[of["look"] == name]) for name in LOOKS),
         ]
         sizes = {size: short(size) for size in of["x"].unique().tolist()}
-        low, high = min(sizes) / 1.5, max(sizes) * 1.5
+        low = min(sizes) / 1.5
+        high = max(sizes) * 1.5
         x = Axis("bytes a pair" if number == 2 else "", True, low, high, sizes)
         y = Axis("predicted / measured", True, 0.45, 2.1, ticks(TICKS))
         panels.append(Panel(marks, x, y, title=str(machine)))
@@ -76,12 +79,16 @@ def orders(rows: pd.DataFrame) -> tuple[int, int]:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        table = pd.DataFrame(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["rows"])
+        table = pd.DataFrame(
+            json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["rows"]
+        )
     else:
         table = validate(only=["alltoall"]).table("validation")
     rows = rows_of(table)
     own = rows[rows["use"] == "predict"]
-    print(f"median error of {len(own)} predicted rows: {(own['y'] - 1).abs().median():.1%}")
+    print(
+        f"median error of {len(own)} predicted rows: {(own['y'] - 1).abs().median():.1%}"
+    )
     print("orders of algorithms: {1} of {0} right".format(*orders(rows)))
     stem = Path(__file__).parent.parent / "docs" / "figures" / "alltoall"
     canvas.save(paper.draw(chart(rows)), stem)[1].unlink()

@@ -51,12 +51,15 @@ def fitted(rows: pd.DataFrame, scenario: str) -> tuple[float, float]:
     _, latency = law.at_once
     each = (rows["median_s"].to_numpy() - latency) / (law.world_size - 1)
     sizes = np.column_stack([np.ones(len(rows)), rows["bytes_per_pair"].to_numpy()])
-    overhead, per_byte = np.linalg.lstsq(sizes / each[:, None], np.ones(len(rows)), rcond=None)[0]
+    overhead, per_byte = np.linalg.lstsq(
+        sizes / each[:, None], np.ones(len(rows)), rcond=None
+    )[0]
     return float(overhead), float(per_byte)
 
 
 def main(measured: Path) -> None:
-    table, out = pd.read_csv(measured), []
+    table = pd.read_csv(measured)
+    out = []
     names = {name: own for own, named in ALGORITHMS.items() for name in named}
     table = table.assign(own=table["algorithm"].map(names)).dropna(subset="own")
     for system, (title, scenario) in SYSTEMS.items():
@@ -64,7 +67,9 @@ def main(measured: Path) -> None:
         fit = (rows["own"] == FITTED) & (rows["bytes_per_pair"] <= UP_TO)
         overhead, per_byte = fitted(rows[fit], f"validation/{scenario}")
         _put(VALIDATION / f"{scenario}.yaml", overhead, per_byte)
-        print(f"{system}: overhead {overhead * 1e9:.0f} ns, copies {1e-9 / per_byte:.4g} GB/s")
+        print(
+            f"{system}: overhead {overhead * 1e9:.0f} ns, copies {1e-9 / per_byte:.4g} GB/s"
+        )
         for of, is_fit in zip(rows.to_dict("records"), fit, strict=True):
             size = f"{of['bytes_per_pair']:.0f} B"
             out.append(
@@ -81,7 +86,9 @@ def main(measured: Path) -> None:
                     "scenario": f"validation/{scenario}",
                     "values": f"algorithm={of['own']};nbytes={size}",
                     "spread": "",
-                    "reason": "message_passing.overhead and .copy_bandwidth" if is_fit else "",
+                    "reason": "message_passing.overhead and .copy_bandwidth"
+                    if is_fit
+                    else "",
                     "source": SOURCE.format(of["algorithm"], of["iterations"]),
                 }
             )

@@ -37,7 +37,9 @@ def differences(old: bytes, new: bytes, name: str) -> list[Difference]:
     if old == new:
         return []
     if name.endswith(".gz"):
-        return differences(gzip.decompress(old), gzip.decompress(new), name.removesuffix(".gz"))
+        return differences(
+            gzip.decompress(old), gzip.decompress(new), name.removesuffix(".gz")
+        )
     suffix = Path(name).suffix
     if suffix == ".stdout" and old[:1] + new[:1] in {b"{{", b"[["}:
         suffix = ".json"
@@ -52,7 +54,10 @@ def differences(old: bytes, new: bytes, name: str) -> list[Difference]:
     found = list(compare(old, new))
     if (
         not found
-        and len({without_fingerprints(content.decode("latin1")) for content in (old, new)}) > 1
+        and len(
+            {without_fingerprints(content.decode("latin1")) for content in (old, new)}
+        )
+        > 1
     ):
         found = [("(bytes)", "the same values in other bytes")]
     return found
@@ -64,8 +69,14 @@ def without_fingerprints(text: str) -> str:
 
 
 def _bytes(old: bytes, new: bytes) -> Iterator[Difference]:
-    first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
-    place = "one is the beginning of the other" if first is None else f"from byte {first} on"
+    first = next(
+        (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None
+    )
+    place = (
+        "one is the beginning of the other"
+        if first is None
+        else f"from byte {first} on"
+    )
     yield "", f"{len(old)} and {len(new)} bytes, {place}"
 
 
@@ -90,7 +101,8 @@ def _json(old: bytes, new: bytes) -> Iterator[Difference]:
             return
     before, after = leaves
     for key in dict.fromkeys([*before, *after]):
-        a, b = before.get(key, ABSENT), after.get(key, ABSENT)
+        a = before.get(key, ABSENT)
+        b = after.get(key, ABSENT)
         if type(a) is not type(b) or a != b:
             yield key, f"{_short(a)} -> {_short(b)}"
 
@@ -139,11 +151,16 @@ def _bits(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _npz(old: bytes, new: bytes) -> Iterator[Difference]:
-    arrays = [np.load(io.BytesIO(content), allow_pickle=False) for content in (old, new)]
+    arrays = [
+        np.load(io.BytesIO(content), allow_pickle=False) for content in (old, new)
+    ]
     yield from _columns(
         *(
             {
-                name: [f"{stored[name].dtype}{stored[name].shape}", stored[name].tobytes()]
+                name: [
+                    f"{stored[name].dtype}{stored[name].shape}",
+                    stored[name].tobytes(),
+                ]
                 for name in stored.files
             }
             for stored in arrays
@@ -151,14 +168,18 @@ def _npz(old: bytes, new: bytes) -> Iterator[Difference]:
     )
 
 
-def _columns(old: dict[str, list[Any]], new: dict[str, list[Any]]) -> Iterator[Difference]:
+def _columns(
+    old: dict[str, list[Any]], new: dict[str, list[Any]]
+) -> Iterator[Difference]:
     """Columns that are not in both, or not the same, and then an order that changed."""
     for name in dict.fromkeys([*old, *new]):
         if name not in old or name not in new:
             yield name, f"only in the {'new' if name in new else 'old'} file"
         elif change := _first_change(old[name], new[name]):
             yield name, change
-    shared = [[name for name in table if name in old and name in new] for table in (old, new)]
+    shared = [
+        [name for name in table if name in old and name in new] for table in (old, new)
+    ]
     if shared[0] != shared[1]:
         yield "(order of columns)", f"{', '.join(shared[0])} -> {', '.join(shared[1])}"
 

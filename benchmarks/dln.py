@@ -18,7 +18,12 @@ MACHINE = "small-fat-tree"
 
 def networks(ranks: int) -> dict[str, tuple[dict[str, Any], str]]:
     """Topology and algorithm by the heading of a column."""
-    tree = {"kind": "fat_tree", "ports": 36, "hosts": ranks, "link_bandwidth": "12.5 GB/s"}
+    tree = {
+        "kind": "fat_tree",
+        "ports": 36,
+        "hosts": ranks,
+        "link_bandwidth": "12.5 GB/s",
+    }
     tapered = {**tree, "taper": 3}
     loop = {
         "kind": "dln",
@@ -26,7 +31,8 @@ def networks(ranks: int) -> dict[str, tuple[dict[str, Any], str]]:
         "hosts_per_switch": 1,
         "link_bandwidth": "12.5 GB/s",
     }
-    halving, shuffled = "halving_doubling", "halving_doubling:order=shuffled"
+    halving = "halving_doubling"
+    shuffled = "halving_doubling:order=shuffled"
     return {
         "ring, tree": (tree, "ring"),
         "h-d, tree": (tree, halving),
@@ -41,7 +47,9 @@ def main(latency: str = "9.6 us", *given: str) -> None:
     """Print a table for every size: ms, and in brackets what the DLN saves of it."""
     rows: dict[str, list[str]] = {size: [] for size in SIZES}
     for ranks in map(int, given or map(str, RANKS)):
-        found = {name: seconds(ranks, *of, latency) for name, of in networks(ranks).items()}
+        found = {
+            name: seconds(ranks, *of, latency) for name, of in networks(ranks).items()
+        }
         for size in SIZES:
             dln = found["h-d, DLN"][size]
             cells = [
@@ -56,7 +64,9 @@ def main(latency: str = "9.6 us", *given: str) -> None:
         sys.stdout.write("|" + "---|" * 7 + "\n" + "\n".join(of_size) + "\n")
 
 
-def seconds(ranks: int, topology: dict[str, Any], kind: str, latency: str) -> dict[str, float]:
+def seconds(
+    ranks: int, topology: dict[str, Any], kind: str, latency: str
+) -> dict[str, float]:
     """Time (s) of an allreduce by size."""
     keys = {"inter_host_latency": latency}
     values = {"cluster.topology": topology}

@@ -76,9 +76,20 @@ class Script:
 
     def command(self, data: str, steps: int, remedy: bool) -> list[str]:
         """What runs it."""
-        ranks = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}"]
+        ranks = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={self.ranks}",
+        ]
         start = [sys.executable, *(ranks if self.ranks > 1 else [])]
-        options = ["--data", data, "--steps", str(steps), *(["--remedy"] if remedy else [])]
+        options = [
+            "--data",
+            data,
+            "--steps",
+            str(steps),
+            *(["--remedy"] if remedy else []),
+        ]
         return [*start, str(SCRIPTS / f"{self.script}.py"), *options]
 
     def seconds(self, data: str, steps: int, remedy: bool) -> float:
@@ -88,7 +99,9 @@ class Script:
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     """A command that must do what it should."""
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     if ran.returncode:
         raise RuntimeError(f"{' '.join(command)}: {ran.stdout}{ran.stderr}")
     return ran
@@ -125,14 +138,32 @@ class Outcome:
         return f"{right}{self.script:22}{self.cause:16}{self.found:16}{told}"
 
 
-HEADS = ("  script", "put in", "found first", "confidence", "predicted", "measured", "off by")
-HEAD = f"{HEADS[0]:24}{HEADS[1]:16}{HEADS[2]:16}" + "".join(f"{head:>11}" for head in HEADS[3:])
+HEADS = (
+    "  script",
+    "put in",
+    "found first",
+    "confidence",
+    "predicted",
+    "measured",
+    "off by",
+)
+HEAD = f"{HEADS[0]:24}{HEADS[1]:16}{HEADS[2]:16}" + "".join(
+    f"{head:>11}" for head in HEADS[3:]
+)
 
 
 def examined(script: Script, data: str, steps: int) -> tuple[dict[str, Any], float]:
     """What doctor says of a script, and s that a batch takes meanwhile, as the script says."""
     with TemporaryDirectory() as place:
-        doctor = ["-m", "simshuffle", "doctor", "--json", "--out", f"{place}/result", "--"]
+        doctor = [
+            "-m",
+            "simshuffle",
+            "doctor",
+            "--json",
+            "--out",
+            f"{place}/result",
+            "--",
+        ]
         command = [sys.executable, *doctor, *script.command(data, steps, remedy=False)]
         ran = run(command)
         return json.loads(ran.stdout)["diagnosis"], seconds_of(ran.stderr)
@@ -153,12 +184,17 @@ def outcome(script: Script, steps: int, pairs: int) -> Outcome:
     """Examine a script, then measure it with its remedy and without."""
     with script.placed() as data:
         diagnosis, recorded = examined(script, data, steps)
-        found = diagnosis["causes"][0] if diagnosis["causes"] else {"name": "", "confidence": None}
+        found = (
+            diagnosis["causes"][0]
+            if diagnosis["causes"]
+            else {"name": "", "confidence": None}
+        )
         names = (script.script, script.cause, found["name"], found["confidence"])
         if not script.cause:
             return Outcome(*names, None, None, None, None, None, recorded)
         both = [
-            [script.seconds(data, steps, remedy) for remedy in (False, True)] for _ in range(pairs)
+            [script.seconds(data, steps, remedy) for remedy in (False, True)]
+            for _ in range(pairs)
         ]
     plain, remedied = map(statistics.median, zip(*both, strict=True))
     gain = statistics.median(1 - after / before for before, after in both)
@@ -167,7 +203,9 @@ def outcome(script: Script, steps: int, pairs: int) -> Outcome:
     return Outcome(*names, share, gain, off, plain, remedied, recorded)
 
 
-def page(found: Sequence[Outcome], remedies: Mapping[str, str], steps: int, pairs: int) -> str:
+def page(
+    found: Sequence[Outcome], remedies: Mapping[str, str], steps: int, pairs: int
+) -> str:
     """The table for people; ``remedies`` by script."""
 
     def percent(share: float | None) -> str:
@@ -189,8 +227,17 @@ def page(found: Sequence[Outcome], remedies: Mapping[str, str], steps: int, pair
     ]
     for of in found:
         seconds = of.recorded_s if of.batch_s is None else of.batch_s
-        words = (of.script, of.cause or "nothing", of.found or "nothing", percent(of.confidence))
-        numbers = (f"{1e3 * seconds:.3g} ms", percent(of.predicted), percent(of.measured))
+        words = (
+            of.script,
+            of.cause or "nothing",
+            of.found or "nothing",
+            percent(of.confidence),
+        )
+        numbers = (
+            f"{1e3 * seconds:.3g} ms",
+            percent(of.predicted),
+            percent(of.measured),
+        )
         lines.append(f"| {' | '.join((*words, remedies[of.script], *numbers))} |")
     return "\n".join(lines) + "\n"
 
@@ -198,15 +245,22 @@ def page(found: Sequence[Outcome], remedies: Mapping[str, str], steps: int, pair
 def scripts() -> list[Script]:
     """All of them."""
     with (SCRIPTS / "causes.csv").open(encoding="utf-8", newline="") as file:
-        return [Script(**{**row, "ranks": int(row["ranks"])}) for row in csv.DictReader(file)]
+        return [
+            Script(**{**row, "ranks": int(row["ranks"])})
+            for row in csv.DictReader(file)
+        ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     known = [script.script for script in scripts()]
-    parser.add_argument("--only", nargs="+", choices=known, default=known, metavar="NAME")
+    parser.add_argument(
+        "--only", nargs="+", choices=known, default=known, metavar="NAME"
+    )
     parser.add_argument("--steps", type=int, default=240, help="batches of each run")
-    parser.add_argument("--pairs", type=int, default=2, help="runs with and without the remedy")
+    parser.add_argument(
+        "--pairs", type=int, default=2, help="runs with and without the remedy"
+    )
     options = parser.parse_args()
     print(HEAD)
     found = []
@@ -222,11 +276,15 @@ def main() -> None:
     print(f"{right} of {len(found)} are named rightly; * marks the others.")
     if len(found) == len(known):
         with TABLE.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, [of.name for of in fields(Outcome)], lineterminator="\n")
+            writer = csv.DictWriter(
+                file, [of.name for of in fields(Outcome)], lineterminator="\n"
+            )
             writer.writeheader()
             writer.writerows(map(asdict, found))
         remedies = {script.script: script.remedy for script in scripts()}
-        PAGE.write_text(page(found, remedies, options.steps, options.pairs), encoding="utf-8")
+        PAGE.write_text(
+            page(found, remedies, options.steps, options.pairs), encoding="utf-8"
+        )
         print(f"Tables: {TABLE} and {PAGE}")
 
 

@@ -46,14 +46,21 @@ RECURSIVE: dict[str, object] = {"kind": "recursive_doubling", "rails": 2, **PACE
 TORUS: dict[str, object] = {"kind": "torus", "rails": 2, **PACE}
 
 
-def _reduced(algorithm: dict[str, object], overlap: str, world_size: int) -> dict[str, object]:
+def _reduced(
+    algorithm: dict[str, object], overlap: str, world_size: int
+) -> dict[str, object]:
     """An epoch of local shuffling on ABCI with this allreduce; none is the machine's."""
     how = (
         {"workload.allreduce": {**algorithm, "overlap": overlap}}
         if algorithm
         else {"workload.allreduce.overlap": overlap}
     )
-    return {"workload.exchange": "local_shuffle", "world_size": world_size, "epochs": 1, **how}
+    return {
+        "workload.exchange": "local_shuffle",
+        "world_size": world_size,
+        "epochs": 1,
+        **how,
+    }
 
 
 RUNS: list[tuple[str, dict[str, object]]] = [
@@ -66,7 +73,10 @@ RUNS: list[tuple[str, dict[str, object]]] = [
     ("paper/strategies", {"workload.exchange": "global_shuffle", "world_size": 1024}),
     (
         "paper/importance",
-        {"workload.exchange": "importance_exchange:exchange_fraction=0.1", "world_size": 512},
+        {
+            "workload.exchange": "importance_exchange:exchange_fraction=0.1",
+            "world_size": 512,
+        },
     ),
     ("paper/congestion-deepcam", {}),
     ("validation/resnet50-summit", {"epochs": 1}),
@@ -119,7 +129,9 @@ def main() -> None:
             else {}
         )
         told = f"{name} {json.dumps(values | short)}"
-        print(f"{told[:150]:150s} {seconds:7.2f} {estimate:8.2f} {peak:5.0f} {memory:8.0f}")
+        print(
+            f"{told[:150]:150s} {seconds:7.2f} {estimate:8.2f} {peak:5.0f} {memory:8.0f}"
+        )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def taken() -> list[tuple[str, str, Scenario]]:
 
 def counted(simulate: Callable[[], Any]) -> int:
     """Iterations of ranks that are simulated by calling it, windows that do not do included."""
-    count, epoch = 0, SimulatedMachine.epoch
+    count = 0
+    epoch = SimulatedMachine.epoch
 
     def counting(
         machine: SimulatedMachine, plan: EpochPlan, *arguments: Any, **options: Any
@@ -73,11 +74,15 @@ def one(name: str, run: str) -> tuple[int, float, int]:
     """Iterations, CPU seconds and the largest resident set (bytes) of a run, in this process."""
     load_model(Fluid())
     RunCell.make_ready()
-    scenario = separate_jobs(all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml")))[run]
+    scenario = separate_jobs(
+        all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml"))
+    )[run]
     cell = RunCell(scenario.to_dict(), run)
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        count = counted(lambda: Disk(Path(folder)).add("none", cell.run(lambda share: None)))
+        count = counted(
+            lambda: Disk(Path(folder)).add("none", cell.run(lambda share: None))
+        )
     seconds = time.process_time() - begin
     return count, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -95,9 +100,17 @@ def main() -> None:
         if name not in names:
             continue
         command = [sys.executable, __file__, "--one", name, run]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        answer = subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout
         count, seconds, nbytes = json.loads(answer)
-        kept[name, run] = [name, run, str(count), f"{seconds:.3g}", f"{nbytes / 1e6:.0f}"]
+        kept[name, run] = [
+            name,
+            run,
+            str(count),
+            f"{seconds:.3g}",
+            f"{nbytes / 1e6:.0f}",
+        ]
         with KEPT.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows(kept.values())
         found = effort(scenario)

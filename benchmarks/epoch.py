@@ -62,7 +62,12 @@ def measure(
     keys of ``values`` a double underscore stands for a dot."""
     given = {key.replace("__", "."): value for key, value in values.items()}
     out = subprocess.run(
-        [sys.executable, "-c", CHILD, json.dumps({"workload.exchange": exchange, **given})],
+        [
+            sys.executable,
+            "-c",
+            CHILD,
+            json.dumps({"workload.exchange": exchange, **given}),
+        ],
         check=True,
         capture_output=True,
         text=True,
@@ -86,7 +91,9 @@ def overlaps(repeats: int) -> None:
         for overlap, spent in runs.items():
             found = measure(PARTIAL, workload__allreduce__overlap=overlap)
             spent.append(found["epoch_s"])
-    print(f"\n{'allreduce.overlap':44s} {'least CPU s':>12s} {'most CPU s':>12s} {'ratio':>6s}")
+    print(
+        f"\n{'allreduce.overlap':44s} {'least CPU s':>12s} {'most CPU s':>12s} {'ratio':>6s}"
+    )
     for overlap, spent in runs.items():
         ratio = min(spent) / min(runs["none"])
         print(f"{overlap:44s} {min(spent):12.2f} {max(spent):12.2f} {ratio:6.2f}")

@@ -79,7 +79,13 @@ class Workload:
 
 WORKLOADS = {
     "unet3d": Workload(
-        "U-Net3D", 0.9, {"h100": 0.323, "a100": 0.636}, 7, 146600628, "636 ms / 21", "Juicedata"
+        "U-Net3D",
+        0.9,
+        {"h100": 0.323, "a100": 0.636},
+        7,
+        146600628,
+        "636 ms / 21",
+        "Juicedata",
     ),
     "resnet50": Workload(
         "ResNet-50",
@@ -91,7 +97,13 @@ WORKLOADS = {
         "simplyblock",
     ),
     "cosmoflow": Workload(
-        "CosmoFlow", 0.7, {"h100": 0.0035, "a100": 0.00551}, 1, 2828486, "5.51 ms / 3", "Juicedata"
+        "CosmoFlow",
+        0.7,
+        {"h100": 0.0035, "a100": 0.00551},
+        1,
+        2828486,
+        "5.51 ms / 3",
+        "Juicedata",
     ),
 }
 LARGE_READS = ("unet3d", "resnet50")
@@ -186,9 +198,9 @@ def configurations() -> tuple[Configuration, ...]:
     runs = defaultdict(list)
     with RUNS.open(encoding="utf-8", newline="") as file:
         for run in csv.DictReader(file):
-            runs[run["system"], run["workload"], run["accelerator"], run["accelerators"]].append(
-                run
-            )
+            runs[
+                run["system"], run["workload"], run["accelerator"], run["accelerators"]
+            ].append(run)
     return tuple(_configuration(each) for each in runs.values())
 
 
@@ -199,7 +211,9 @@ def _configuration(runs: list[dict[str, str]]) -> Configuration:
     count = int(first["accelerators"])
     workload, accelerator = _named(first, mean(rates) / count / mean(shares))
     return Configuration(
-        next(name for start, name in SYSTEMS.items() if first["system"].startswith(start)),
+        next(
+            name for start, name in SYSTEMS.items() if first["system"].startswith(start)
+        ),
         workload,
         accelerator,
         count,
@@ -221,7 +235,8 @@ def _named(run: dict[str, str], rate: float) -> tuple[str, str]:
         (workload, accelerator): abs(of.batch / pause / rate - 1)
         for workload, of in WORKLOADS.items()
         for accelerator, pause in of.pauses.items()
-        if run["workload"] in (workload, "?") and run["accelerator"] in (accelerator, "?")
+        if run["workload"] in (workload, "?")
+        and run["accelerator"] in (accelerator, "?")
     }
     return min(near, key=lambda each: near[each])
 
@@ -259,7 +274,10 @@ def chosen(each: Configuration, bandwidths: str) -> str:
     """The values of a row but its counts."""
     of = WORKLOADS[each.workload]
     slower = [f"workload.model.accelerators.emulated.forward={of.slower}"]
-    parts = [bandwidths] * bool(bandwidths) + [f"{FIXED}={of.fixed}", f"hosts={each.hosts}"]
+    parts = [bandwidths] * bool(bandwidths) + [
+        f"{FIXED}={of.fixed}",
+        f"hosts={each.hosts}",
+    ]
     return ";".join(parts + slower * (each.accelerator == "a100"))
 
 
@@ -285,7 +303,11 @@ def predicted(each: Configuration, law: Law, quantity: str) -> float:
 def asked(each: Configuration, law: Law | None, quantity: str) -> str:
     """The values of a row."""
     share = WORKLOADS[each.workload].share
-    last = f"share={share}" if quantity == "largest count" else f"accelerators={each.count}"
+    last = (
+        f"share={share}"
+        if quantity == "largest count"
+        else f"accelerators={each.count}"
+    )
     return f"{chosen(each, law.values() if law else '')};{last}"
 
 
@@ -322,13 +344,22 @@ def anchor_of(
 
 
 REMARKS = {
-    ("HPE E1000", 5): "The same servers' make, but other hosts (32 cores for 128) and another"
+    (
+        "HPE E1000",
+        5,
+    ): "The same servers' make, but other hosts (32 cores for 128) and another"
     " network: what a host read is not known to be the same.",
-    ("IEI AMD", 6): "Nothing binds here but hosts: the servers' rate shows on many hosts only, and"
+    (
+        "IEI AMD",
+        6,
+    ): "Nothing binds here but hosts: the servers' rate shows on many hosts only, and"
     " would have to be fitted above 64 accelerators. They gave 20 k files/s.",
     ("IEI AMD", 10): "As on 6 hosts; servers gave 380 GB/s of large files.",
     ("IEI AMD", 12): "As on 10 hosts.",
-    ("HPE C500", 3): "One accelerator a host, for two on the host of the fit; these servers bind"
+    (
+        "HPE C500",
+        3,
+    ): "One accelerator a host, for two on the host of the fit; these servers bind"
     " at less than two hosts' reading.",
 }
 
@@ -338,7 +369,11 @@ def row(each: Configuration, quantity: str, use: str, **more: str) -> dict[str, 
     whole = quantity == "largest count"
     measured = {
         "utilisation": (f"{each.au:.5f}", f"{each.au_low:.5f}", f"{each.au_high:.5f}"),
-        "throughput": (f"{each.rate:.6g}", f"{each.rate_low:.6g}", f"{each.rate_high:.6g}"),
+        "throughput": (
+            f"{each.rate:.6g}",
+            f"{each.rate_low:.6g}",
+            f"{each.rate_high:.6g}",
+        ),
         "largest count": (str(each.count), "", ""),
     }[quantity]
     return {
@@ -367,11 +402,17 @@ def rows() -> Iterable[dict[str, str]]:
     for each in configurations():
         anchor = anchor_of(each, places)
         if each.is_idle(WORKLOADS[each.workload]):
-            reason = f"{FIXED} of {WORKLOADS[each.workload].label}, on storage that is idle"
-            yield row(each, "utilisation", "fit", values=asked(each, None, ""), reason=reason)
+            reason = (
+                f"{FIXED} of {WORKLOADS[each.workload].label}, on storage that is idle"
+            )
+            yield row(
+                each, "utilisation", "fit", values=asked(each, None, ""), reason=reason
+            )
         elif each in laws:
             name = "client_bandwidth" if each.hosts == 1 else "read_bandwidth"
-            with_it = "" if each.hosts == 1 else ", and client_bandwidth as its equal part"
+            with_it = (
+                "" if each.hosts == 1 else ", and client_bandwidth as its equal part"
+            )
             reason = f"{SERVERS}.{name} of this system{with_it}; the smallest that determines it"
             values = asked(each, laws[each], "")
             yield row(each, "utilisation", "fit", values=values, reason=reason)
@@ -389,7 +430,8 @@ def rows() -> Iterable[dict[str, str]]:
                 if quantity == "largest count" and each.is_a_choice:
                     yield row(each, quantity, "none", reason=chosen_by_submitter(each))
                     continue
-                values, spread = asked(each, law, quantity), law.spread(each.hosts)
+                values = asked(each, law, quantity)
+                spread = law.spread(each.hosts)
                 about = {"values": values, "spread": spread, "reason": reason}
                 yield row(each, quantity, "predict", **about)
 
@@ -424,7 +466,8 @@ def tables(predictions: pd.DataFrame) -> tuple[str, str]:
     by_row = {(r["case"], r["quantity"]): r for r in predictions.to_dict("records")}
     places = anchors()
     laws = {anchor: fitted(anchor) for anchor in places.values()}
-    groups, lines = defaultdict(list), []
+    groups = defaultdict(list)
+    lines = []
     for each in configurations():
         anchor = anchor_of(each, places)
         row_of = by_row.get((each.case, "utilisation"))
@@ -440,7 +483,11 @@ def tables(predictions: pd.DataFrame) -> tuple[str, str]:
             cells += ["", "", ""]
         else:
             divided = divided_count(each, laws[anchor])
-            counts = None if each.is_a_choice else (each.count, int(top["predicted"]), divided)
+            counts = (
+                None
+                if each.is_a_choice
+                else (each.count, int(top["predicted"]), divided)
+            )
             told = counts or (f"at least {each.count}", "", divided)
             cells += [str(one) for one in told]
             groups[group(each, anchor)].append((share / each.au, counts))
@@ -451,8 +498,16 @@ def tables(predictions: pd.DataFrame) -> tuple[str, str]:
 
 def _fit(each: Configuration, anchor: Configuration) -> str:
     """Where the law is from, short: what differs from the configuration that it predicts."""
-    label = "" if anchor.workload == each.workload else f"{WORKLOADS[anchor.workload].label}, "
-    many = "" if anchor.hosts == each.hosts else f"{anchor.hosts} host{'s' * (anchor.hosts > 1)}, "
+    label = (
+        ""
+        if anchor.workload == each.workload
+        else f"{WORKLOADS[anchor.workload].label}, "
+    )
+    many = (
+        ""
+        if anchor.hosts == each.hosts
+        else f"{anchor.hosts} host{'s' * (anchor.hosts > 1)}, "
+    )
     return f"{label}{many}{anchor.count} {anchor.accelerator.upper()}"
 
 
@@ -460,7 +515,11 @@ def group(each: Configuration, anchor: Configuration) -> str:
     """What is new in a configuration."""
     if anchor.workload != each.workload:
         return "another workload"
-    return "another number of hosts" if anchor.hosts != each.hosts else "other accelerators"
+    return (
+        "another number of hosts"
+        if anchor.hosts != each.hosts
+        else "other accelerators"
+    )
 
 
 def divided_count(each: Configuration, law: Law) -> int:

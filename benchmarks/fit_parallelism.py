@@ -23,7 +23,10 @@ from pathlib import Path
 
 from paradl import REPORT, Published, published
 
-from simshuffle.extensions.calibration.validation.answers import IterationParts, iteration_parts
+from simshuffle.extensions.calibration.validation.answers import (
+    IterationParts,
+    iteration_parts,
+)
 from simshuffle.extensions.calibration.validation.table import COLUMNS
 
 ROOT = Path(__file__).parent.parent
@@ -102,7 +105,9 @@ def fits() -> list[Fit]:
     lines = [line for line in published() if line.set == REPORT]
     return [
         _fit(model, strategy, lines)
-        for model, strategy in dict.fromkeys((line.model, line.strategy) for line in lines)
+        for model, strategy in dict.fromkeys(
+            (line.model, line.strategy) for line in lines
+        )
     ]
 
 
@@ -115,7 +120,9 @@ def _fit(model: str, strategy: str, lines: list[Published]) -> Fit:
     name = REPEATED if all(line.ways == line.gpus for line in mine) else FACTOR
     compute = [_computed(line, name) for line in chosen if line.part == "compute"]
     sent = [line for line in chosen if line.part in ("communication", "iteration")]
-    parameters = {name: _mean(compute, 1.0 if name == REPEATED else math.inf)} if compute else {}
+    parameters = (
+        {name: _mean(compute, 1.0 if name == REPEATED else math.inf)} if compute else {}
+    )
     parameters[BANDWIDTH] = _mean([_bandwidth(line) for line in sent], math.inf)
     return Fit(model, strategy, gpus, parameters)
 
@@ -141,15 +148,26 @@ def _bandwidth(line: Published) -> float:
 
     wanted = 1.0
     wanted = max(line.measured, (1 + NEAR) * (more(1 / HIGHEST) + 1))
-    low, high = 1 / HIGHEST, 1 / LOWEST
-    below, above = more(low), more(high)
+    low = 1 / HIGHEST
+    high = 1 / LOWEST
+    below = more(low)
+    above = more(high)
     secant = True
-    while high > low * 1.00001:  # times are nearly in proportion to the inverse of the bandwidth
-        pace = low - below * (high - low) / (above - below) if secant else math.sqrt(low * high)
-        off, secant = more(pace), not secant
+    while (
+        high > low * 1.00001
+    ):  # times are nearly in proportion to the inverse of the bandwidth
+        pace = (
+            low - below * (high - low) / (above - below)
+            if secant
+            else math.sqrt(low * high)
+        )
+        off = more(pace)
+        secant = not secant
         if abs(off) < EXACT:
             return 1 / pace
-        low, below, high, above = (low, below, pace, off) if off > 0 else (pace, off, high, above)
+        low, below, high, above = (
+            (low, below, pace, off) if off > 0 else (pace, off, high, above)
+        )
     return 1 / high
 
 
@@ -180,7 +198,8 @@ def fits_text(every: list[Fit]) -> str:
         ]
         for name, of in fit.parameters.items():
             ends = ", ".join(
-                f"{end}: {_written(name, getattr(of, end))}" for end in ("value", "low", "high")
+                f"{end}: {_written(name, getattr(of, end))}"
+                for end in ("value", "low", "high")
             )
             out.append(f"    {name}: {{{ends}}}")
         out.append("    residuals:")
@@ -216,7 +235,10 @@ def _row(line: Published, fit: Fit | None) -> dict[str, str]:
         "case": line.case,
         "quantity": line.quantity,
         "unit": "s",
-        **{name: f"{x:g}" if x else "" for name, x in zip(NUMBERS, numbers, strict=True)},
+        **{
+            name: f"{x:g}" if x else ""
+            for name, x in zip(NUMBERS, numbers, strict=True)
+        },
         "source": line.source,
     }
     remarks = [_against(line), line.remark]
@@ -288,14 +310,20 @@ def _spread(line: Published, fit: Fit | None) -> str:
     ends = []
     for name, of in fit.parameters.items():
         first, last = (of.high, of.low) if name == BANDWIDTH else (of.low, of.high)
-        ends.append(f"workload.parallelism.{name}={_written(name, first)}..{_written(name, last)}")
+        ends.append(
+            f"workload.parallelism.{name}={_written(name, first)}..{_written(name, last)}"
+        )
     return ";".join(ends)
 
 
 def main() -> None:
     every = fits()
-    (ROOT / "validation" / "parallelism-2021.yaml").write_text(fits_text(every), encoding="utf-8")
-    with (ROOT / "validation" / "parallelism.csv").open("w", encoding="utf-8", newline="") as file:
+    (ROOT / "validation" / "parallelism-2021.yaml").write_text(
+        fits_text(every), encoding="utf-8"
+    )
+    with (ROOT / "validation" / "parallelism.csv").open(
+        "w", encoding="utf-8", newline=""
+    ) as file:
         writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows(every))

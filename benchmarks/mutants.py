@@ -32,7 +32,11 @@ ROOT = Path(__file__).parents[1]
 RECORD = Path(os.environ.get("MUTANTS_RECORD", ROOT / "build" / "mutants"))
 KERNELS = ["tests/physics/test_fluid.py", "tests/physics/test_packet.py"]  # compile all
 OUTCOMES = ["killed", "survived", "no test", "not counted"]
-LIMIT, COMPILING, MOST_TESTS = 60, 120, 200  # s of a mutant's tests, more to compile; tests
+LIMIT, COMPILING, MOST_TESTS = (
+    60,
+    120,
+    200,
+)  # s of a mutant's tests, more to compile; tests
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py::.+?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -52,7 +56,14 @@ def pytest_runtest_protocol(item):
 def pytest_runtest_logreport(report):
     if COVERAGE is None:
         with (RECORD / "times").open("a") as file:
-            print(report.duration, report.when, report.outcome, report.nodeid, sep="\t", file=file)
+            print(
+                report.duration,
+                report.when,
+                report.outcome,
+                report.nodeid,
+                sep="\t",
+                file=file,
+            )
 
 
 def pytest_sessionfinish():
@@ -65,30 +76,45 @@ class Tests:
     """Which tests ran which line when the record was made, and how long each takes (s)."""
 
     def __init__(self):
-        self.data, self.seconds, self.setup = CoverageData(RECORD / "coverage"), {}, Counter()
+        self.data, self.seconds, self.setup = (
+            CoverageData(RECORD / "coverage"),
+            {},
+            Counter(),
+        )
         self.data.read()
-        rows = [row.split("\t", 3) for row in (RECORD / "times").read_text().splitlines()]
+        rows = [
+            row.split("\t", 3) for row in (RECORD / "times").read_text().splitlines()
+        ]
         for seconds, when, _, test in rows:
             file = test.split("::")[0]  # whose first test sets up what the others use
             self.setup[file] = max(self.setup[file], float(seconds) * (when == "setup"))
-            self.seconds[test] = self.seconds.get(test, 0.0) + float(seconds) * (when == "call")
+            self.seconds[test] = self.seconds.get(test, 0.0) + float(seconds) * (
+                when == "call"
+            )
         for test in {test for _, _, outcome, test in rows if outcome != "passed"}:
             del self.seconds[test]
 
     def covering(self, mutant):
         """The tests that run the line, or the functions of its file if that cannot be known."""
-        path, tests = ROOT / mutant.file, set()
+        path = ROOT / mutant.file
+        tests = set()
         is_recorded = path.read_text() == (RECORD / "sources" / mutant.file).read_text()
         if mutant.code == "function" and is_recorded:
             by_line = self.data.contexts_by_lineno(mutant.file)
             lines = by_line.get(mutant.line) or by_line.get(mutant.statement) or ()
             return self.seconds.keys() & lines
-        pattern = f"{path.stem.split('_')[0]}*.py" if mutant.code == "compiled" else path.name
+        pattern = (
+            f"{path.stem.split('_')[0]}*.py" if mutant.code == "compiled" else path.name
+        )
         for beside in path.parent.glob(pattern):
             file = beside.relative_to(ROOT).as_posix()
             source = ast.walk(ast.parse((RECORD / "sources" / file).read_text()))
             bodies = [node for node in source if isinstance(node, ast.FunctionDef)]
-            inside = {i for node in bodies for i in range(node.body[0].lineno, node.end_lineno + 1)}
+            inside = {
+                i
+                for node in bodies
+                for i in range(node.body[0].lineno, node.end_lineno + 1)
+            }
             for line, contexts in self.data.contexts_by_lineno(file).items():
                 tests.update(contexts if line in inside else ())
         return self.seconds.keys() & tests
@@ -96,12 +122,27 @@ class Tests:
     def choose(self, mutant):
         """Two tests of each function, fastest first, then others that run the line, then others of
         their files, which may use what those have cached; all take at most half of the limit."""
-        covering, number, left, chosen = self.covering(mutant), Counter(), LIMIT / 2, {}
-        files, order = {test.split("::")[0] for test in covering}, []
-        beside = {test for test in self.seconds if test.split("::")[0] in files} - covering
-        for test in sorted(covering | beside, key=lambda test: (self.seconds[test], test)):
+        covering = self.covering(mutant)
+        number = Counter()
+        left = LIMIT / 2
+        chosen = {}
+        files = {test.split("::")[0] for test in covering}
+        order = []
+        beside = {
+            test for test in self.seconds if test.split("::")[0] in files
+        } - covering
+        for test in sorted(
+            covering | beside, key=lambda test: (self.seconds[test], test)
+        ):
             number[test.split("[")[0]] += 1
-            order.append((test in beside, number[test.split("[")[0]] > 2, self.seconds[test], test))
+            order.append(
+                (
+                    test in beside,
+                    number[test.split("[")[0]] > 2,
+                    self.seconds[test],
+                    test,
+                )
+            )
         for *_, seconds, test in sorted(order)[:MOST_TESTS]:
             file = test.split("::")[0]
             cost = seconds + (0.0 if file in chosen else self.setup[file])
@@ -125,7 +166,12 @@ def python(tree, limit, *words, is_shown=False):
         command = [sys.executable, "-m", *words, "-q", "-p", "no:cacheprovider"]
         shown = None if is_shown else out
         process = psutil.Popen(
-            command, cwd=tree, env=env, stdout=shown, stderr=shown, start_new_session=True
+            command,
+            cwd=tree,
+            env=env,
+            stdout=shown,
+            stderr=shown,
+            start_new_session=True,
         )
         try:
             with suppress(psutil.TimeoutExpired):
@@ -156,9 +202,23 @@ def record(tree):
     """Run all tests under coverage, but those of the documentation, which start processes."""
     shutil.rmtree(RECORD, ignore_errors=True)
     shutil.copytree(tree / "simshuffle", RECORD / "sources" / "simshuffle")
-    print("which test runs which line, once: two to three times as long as make test", flush=True)
-    words = ["-n", "auto", "--dist", "worksteal", "-p", "benchmarks.mutants", "--ignore=tests/docs"]
-    if python(tree, None, "pytest", *words, is_shown=True)[0] not in (0, 1):  # 1: some failed
+    print(
+        "which test runs which line, once: two to three times as long as make test",
+        flush=True,
+    )
+    words = [
+        "-n",
+        "auto",
+        "--dist",
+        "worksteal",
+        "-p",
+        "benchmarks.mutants",
+        "--ignore=tests/docs",
+    ]
+    if python(tree, None, "pytest", *words, is_shown=True)[0] not in (
+        0,
+        1,
+    ):  # 1: some failed
         sys.exit("the tests could not be run")
     command = [sys.executable, "-m", "coverage", "combine", "--quiet"]
     data = {**os.environ, "COVERAGE_FILE": str(RECORD / "coverage")}
@@ -180,7 +240,9 @@ def run(tree, tests, mutant, number):
         path.write_text("\n".join(lines))
         os.utime(path, (number, number))  # no two mutants of a file have one time
         status, output = python(tree, limit, "pytest", "-x", *chosen)
-        if status == 4 and "ERROR: not found" in output:  # the package names values of tests
+        if (
+            status == 4 and "ERROR: not found" in output
+        ):  # the package names values of tests
             names = dict.fromkeys(test.split("[")[0] for test in chosen)
             status, output = python(tree, limit, "pytest", "-x", *names)
     finally:
@@ -189,7 +251,11 @@ def run(tree, tests, mutant, number):
     is_slow = status is None and python(tree, LIMIT / 2 + 10, "pytest", *chosen)[0] != 0
     if is_renamed or is_slow:
         return "not counted", 0, []
-    return ("survived" if status == 0 else "killed"), len(chosen), FAILED.findall(output)
+    return (
+        ("survived" if status == 0 else "killed"),
+        len(chosen),
+        FAILED.findall(output),
+    )
 
 
 def folder_of(file):
@@ -200,7 +266,9 @@ def folder_of(file):
 def draw(seed, room):
     """A folder's mutants in the order of the seed, one for each line, none that is equivalent."""
     with (ROOT / "benchmarks" / "equivalent_mutants.csv").open() as file:
-        skipped = {(row["file"], row["before"], row["after"]) for row in csv.DictReader(file)}
+        skipped = {
+            (row["file"], row["before"], row["after"]) for row in csv.DictReader(file)
+        }
     by_line = {}
     for path in (ROOT / "simshuffle").rglob("*.py"):
         file = path.relative_to(ROOT).as_posix()
@@ -208,7 +276,10 @@ def draw(seed, room):
             for mutant in Mutations(file, path.read_text()).found:
                 if (mutant.file, mutant.before, mutant.after) not in skipped:
                     by_line.setdefault((file, mutant.line), []).append(mutant)
-    drawn = [min(mutants, key=lambda mutant: mutant.rank(seed)) for mutants in by_line.values()]
+    drawn = [
+        min(mutants, key=lambda mutant: mutant.rank(seed))
+        for mutants in by_line.values()
+    ]
     return sorted(drawn, key=lambda mutant: mutant.rank(f"line {seed}"))
 
 
@@ -221,7 +292,9 @@ def report(results):
     print("\nfolder".ljust(25), *(f"{name:>11}" for name in [*OUTCOMES, "kill rate"]))
     for room in [*sorted({folder_of(mutant.file) for mutant, *_ in results}), ""]:
         counts = Counter(
-            outcome for mutant, outcome, *_ in results if room in (folder_of(mutant.file), "")
+            outcome
+            for mutant, outcome, *_ in results
+            if room in (folder_of(mutant.file), "")
         )
         tried = counts["killed"] + counts["survived"]
         rate = f"{counts['killed'] / tried:.0%}" if tried else "-"
@@ -233,7 +306,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", default="1")
     parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--room", default="", help="a folder of simshuffle; all unless given")
+    parser.add_argument(
+        "--room", default="", help="a folder of simshuffle; all unless given"
+    )
     args = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
@@ -241,7 +316,8 @@ def main():
         if not (RECORD / "done").exists():
             record(tree)
         python(tree, None, "pytest", *KERNELS)
-        tests, mutants = Tests(), draw(args.seed, args.room)[: args.count]
+        tests = Tests()
+        mutants = draw(args.seed, args.room)[: args.count]
         if not mutants:
             sys.exit(f"no mutants in simshuffle/{args.room}")
         began = time.monotonic()
@@ -252,7 +328,9 @@ def main():
             print(f"{place} {results[-1][1]}, {left:.0f} min left", flush=True)
         killers = {test for *_, failed in results for test in failed}
         output = python(tree, None, "pytest", *killers)[1] if killers else ""
-        flaky = set(FAILED.findall(output))  # fails without a mutant too, so it kills none
+        flaky = set(
+            FAILED.findall(output)
+        )  # fails without a mutant too, so it kills none
         for i, (mutant, _, count, failed) in enumerate(results):
             if flaky.intersection(failed):
                 results[i] = mutant, "not counted", count, failed

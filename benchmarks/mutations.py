@@ -15,13 +15,40 @@ TEXT_PATHS = re.compile(
 )
 TEXT_TYPES = re.compile(r"((list|tuple|Iterator)\[)?str(, \.\.\.)?\]?( \| None)?")
 TEXT_NODES = ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom
-TEXT_CALLS = {"Option", "Argument", "Column", "Problem", "Field", "warn", "warning", "info"}
+TEXT_CALLS = {
+    "Option",
+    "Argument",
+    "Column",
+    "Problem",
+    "Field",
+    "warn",
+    "warning",
+    "info",
+}
 TEXT_CALLS |= {"readable", "readable_count", "refuse"}
 TYPES = {"Literal", "tuple", "list", "dict", "Callable", "Annotated"}
-CALLS = {"min": "max", "minimum": "maximum", "argmin": "argmax", "floor": "ceil", "any": "all"}
+CALLS = {
+    "min": "max",
+    "minimum": "maximum",
+    "argmin": "argmax",
+    "floor": "ceil",
+    "any": "all",
+}
 CALLS |= {other: name for name, other in CALLS.items()}
-OPERATORS = {ast.Lt: "< <=", ast.LtE: "<= <", ast.Gt: "> >=", ast.GtE: ">= >", ast.Add: "+ -"}
-OPERATORS |= {ast.Sub: "- +", ast.Mult: "* /", ast.Div: "/ *", ast.And: "and or", ast.Or: "or and"}
+OPERATORS = {
+    ast.Lt: "< <=",
+    ast.LtE: "<= <",
+    ast.Gt: "> >=",
+    ast.GtE: ">= >",
+    ast.Add: "+ -",
+}
+OPERATORS |= {
+    ast.Sub: "- +",
+    ast.Mult: "* /",
+    ast.Div: "/ *",
+    ast.And: "and or",
+    ast.Or: "or and",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +63,9 @@ class Mutant:
     statement: int  # the line where its statement begins
 
     def rank(self, seed):
-        return hashlib.sha256(f"{seed}{self.file}{self.before}{self.after}".encode()).digest()
+        return hashlib.sha256(
+            f"{seed}{self.file}{self.before}{self.after}".encode()
+        ).digest()
 
 
 class Mutations:
@@ -47,7 +76,9 @@ class Mutations:
         self.walk(ast.parse(source), 1, "module", False, {})
 
     def text(self, node):
-        return self.lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
+        return self.lines[node.lineno - 1][
+            node.col_offset : node.end_col_offset
+        ].decode()
 
     def edits(self, node, is_key, next_key):
         """Edits of a node, each as (first node, last node, old text or None for all, new)."""
@@ -67,11 +98,17 @@ class Mutations:
                     yield node, node, None, f"({self.text(left)})"
             case ast.Call(func=ast.Attribute(attr="copy", value=copied), args=[]):
                 yield node, node, None, self.text(copied)
-            case ast.Call(func=ast.Attribute(attr="sqrt") | ast.Name(id="sqrt"), args=[value]):
+            case ast.Call(
+                func=ast.Attribute(attr="sqrt") | ast.Name(id="sqrt"), args=[value]
+            ):
                 yield node, node, None, f"({self.text(value)})"
-            case ast.Call(func=ast.Name(id="list" | "dict" | "deepcopy"), args=[ast.Name(id=name)]):
+            case ast.Call(
+                func=ast.Name(id="list" | "dict" | "deepcopy"), args=[ast.Name(id=name)]
+            ):
                 yield node, node, None, name
-            case ast.Call(func=(ast.Attribute(attr=name) | ast.Name(id=name)) as function):
+            case ast.Call(
+                func=(ast.Attribute(attr=name) | ast.Name(id=name)) as function
+            ):
                 if name in CALLS:
                     yield (
                         node,
@@ -83,16 +120,22 @@ class Mutations:
             case ast.Tuple(elts=[*kept, _], ctx=ast.Load()) if is_key and kept:
                 if not any(isinstance(element, ast.Slice) for element in node.elts):
                     yield node, node, None, f"({', '.join(map(self.text, kept))},)"
-            case ast.Subscript(slice=ast.Constant(value=str()) as key) if id(node) in next_key:
+            case ast.Subscript(slice=ast.Constant(value=str()) as key) if (
+                id(node) in next_key
+            ):
                 yield key, key, None, json.dumps(next_key[id(node)])
             case ast.Subscript(slice=index) if ast.unparse(index) in {"0", "-1"}:
                 yield index, index, None, "-1" if ast.unparse(index) == "0" else "0"
-            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+            case ast.Constant(value=int() | float()) if not isinstance(
+                node.value, bool
+            ):
                 yield node, node, None, f"({self.text(node)} + 1)"
 
     def put(self, statement, code, first, last, old, new):
         if first.lineno == first.end_lineno == last.lineno == last.end_lineno:
-            line, start, end = self.lines[first.lineno - 1], first.col_offset, last.end_col_offset
+            line = self.lines[first.lineno - 1]
+            start = first.col_offset
+            end = last.end_col_offset
             if old:
                 start = line.index(old.encode(), first.end_col_offset, last.col_offset)
                 end = start + len(old)
@@ -101,18 +144,31 @@ class Mutations:
             self.found.append(Mutant(self.file, first.lineno, *pair, code, statement))
 
     def walk(self, node, statement, code, is_key, next_key):
-        called, children = getattr(node, "func", None), ast.iter_child_nodes(node)
+        called = getattr(node, "func", None)
+        children = ast.iter_child_nodes(node)
         match node:
-            case ast.Expr(value=ast.Constant()) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            case (
+                ast.Expr(value=ast.Constant())
+                | ast.If(test=ast.Name(id="TYPE_CHECKING"))
+            ):
                 return
-            case ast.FunctionDef(returns=kind) if kind and TEXT_TYPES.fullmatch(ast.unparse(kind)):
+            case ast.FunctionDef(returns=kind) if kind and TEXT_TYPES.fullmatch(
+                ast.unparse(kind)
+            ):
                 return
             case ast.FunctionDef():
-                for default in [*node.args.defaults, *filter(None, node.args.kw_defaults)]:
+                for default in [
+                    *node.args.defaults,
+                    *filter(None, node.args.kw_defaults),
+                ]:
                     self.walk(default, node.lineno, "module", False, {})
-                marks = {ast.unparse(mark).split("(")[0] for mark in node.decorator_list}
+                marks = {
+                    ast.unparse(mark).split("(")[0] for mark in node.decorator_list
+                }
                 inside = marks & {"entry", "compiled", "reducing"} or code == "compiled"
-                code, is_key, children = "compiled" if inside else "function", False, node.body
+                code = "compiled" if inside else "function"
+                is_key = False
+                children = node.body
                 next_key = neighbouring_keys(node)
             case ast.ClassDef():
                 children = node.body
@@ -126,7 +182,10 @@ class Mutations:
                 return  # -1 says that there is none; -2 would, too
             case ast.keyword(arg="key" | "by" | "on"):
                 is_key = True
-            case ast.Assign(targets=[target]) | ast.Subscript(slice=ast.Tuple() as target):
+            case (
+                ast.Assign(targets=[target])
+                | ast.Subscript(slice=ast.Tuple() as target)
+            ):
                 is_key = isinstance(node, ast.Subscript) or "key" in ast.unparse(target)
         if (
             isinstance(node, TEXT_NODES)

@@ -47,7 +47,12 @@ PER_HOST = 2.0**26  # bytes that a host sends in an all-to-all
 STEPS = 62
 SAMPLE = 115e3  # bytes
 # hosts: arity of each level
-GROWTH = {2048: (8, 16, 16), 8192: (16, 16, 32), 32768: (32, 32, 32), 131072: (32, 64, 64)}
+GROWTH = {
+    2048: (8, 16, 16),
+    8192: (16, 16, 32),
+    32768: (32, 32, 32),
+    131072: (32, 64, 64),
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,9 @@ class Work:
 # ------------------------------------------------------------------------------- networks and flows
 
 
-def tree(*arity: int, spines: int | None = None) -> tuple[Links, Callable[[Ints, Ints], Ints]]:
+def tree(
+    *arity: int, spines: int | None = None
+) -> tuple[Links, Callable[[Ints, Ints], Ints]]:
     """Links of a fat tree, and its routes: up to the first common switch by D-mod-K, and down the
     only way.
 
@@ -87,7 +94,13 @@ def tree(*arity: int, spines: int | None = None) -> tuple[Links, Callable[[Ints,
     below = np.cumprod([1, *arity])  # hosts below a switch of each level
     planes = np.cumprod(ups)  # links from a subtree of each level to the next
     offsets = np.cumsum(
-        [0, *(2 * (hosts // below[level]) * planes[level] for level in range(len(arity)))]
+        [
+            0,
+            *(
+                2 * (hosts // below[level]) * planes[level]
+                for level in range(len(arity))
+            ),
+        ]
     )
 
     def routes(src: Ints, dst: Ints) -> Ints:
@@ -178,7 +191,10 @@ def growth(hosts: int, count: int = STEPS) -> Case:
         flows = step * each + ranks
         table[flows] = routes(ranks, rng.permutation(ranks))
         nbytes[flows] = rng.gamma(4.0, SAMPLE / 4.0, hosts)
-        after[:, step * hosts : (step + 1) * hosts] = flows, np.full(hosts, step * each + hosts)
+        after[:, step * hosts : (step + 1) * hosts] = (
+            flows,
+            np.full(hosts, step * each + hosts),
+        )
         if step:
             at = (count + step - 1) * hosts
             after[:, at : at + hosts] = np.full(hosts, step * each - 1), flows
@@ -186,13 +202,20 @@ def growth(hosts: int, count: int = STEPS) -> Case:
 
 
 WORKS = {
-    "all-to-all, 512 hosts": Work(lambda: all_to_all(512), None, "SimGrid 3.5 s, 600 MB"),
+    "all-to-all, 512 hosts": Work(
+        lambda: all_to_all(512), None, "SimGrid 3.5 s, 600 MB"
+    ),
     "all-to-all, 2048 hosts": Work(
-        lambda: all_to_all(2048), None, "SimGrid 59.6 s, 9.0 GB; ASTRA-sim 4.9 s, 964 MB"
+        lambda: all_to_all(2048),
+        None,
+        "SimGrid 59.6 s, 9.0 GB; ASTRA-sim 4.9 s, 964 MB",
     ),
     "exponential, 128 hosts": Work(lambda: exponential(128), 16_256, "SimGrid 66-76 s"),
     "exponential, 512 hosts": Work(
-        lambda: exponential(512), 261_632, "SimGrid 1.4 days, by its own growth", long=True
+        lambda: exponential(512),
+        261_632,
+        "SimGrid 1.4 days, by its own growth",
+        long=True,
     ),
     "2000 random pairs": Work(lambda: random_pairs(2_000), 2_000, "SimGrid 0.014 s"),
     "10000 random pairs": Work(lambda: random_pairs(10_000), 10_000, "SimGrid 14.6 s"),
@@ -231,7 +254,10 @@ def warm_up(model: Fluid | Packet) -> None:
     same = Flows(routes(src, dst), np.full(len(src), 1e6), np.zeros(len(src)))
     model.finish_times(links, same)
     model.finish_times(
-        links, Flows(same.routes, np.random.default_rng(0).exponential(1e6, len(src)), same.start)
+        links,
+        Flows(
+            same.routes, np.random.default_rng(0).exponential(1e6, len(src)), same.start
+        ),
     )
     model.finish_times(*growth(2_048, 1))
 
@@ -255,7 +281,13 @@ def measure(name: str) -> dict[str, float]:
     seconds = time.process_time() - begin
     peak = megabytes("VmHWM")
     if work.pending is None:
-        arrays = (flows.routes, flows.nbytes, flows.start, flows.after_from, flows.after_to)
+        arrays = (
+            flows.routes,
+            flows.nbytes,
+            flows.start,
+            flows.after_from,
+            flows.after_to,
+        )
         limit = (sum(array.nbytes for array in arrays) + 8 * len(flows)) / copy_rate()
     else:
         heap = np.zeros(work.pending, records.EVENT)
@@ -320,9 +352,15 @@ def main(long: bool, only: str | None) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Time and memory of the network models.")
-    parser.add_argument("--long", action="store_true", help="the cases that take minutes, too")
-    parser.add_argument("--only", metavar="NAME", help="the cases whose names contain this")
+    parser = argparse.ArgumentParser(
+        description="Time and memory of the network models."
+    )
+    parser.add_argument(
+        "--long", action="store_true", help="the cases that take minutes, too"
+    )
+    parser.add_argument(
+        "--only", metavar="NAME", help="the cases whose names contain this"
+    )
     parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:

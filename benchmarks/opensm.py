@@ -29,7 +29,10 @@ import numpy as np
 from simshuffle.errors import SimulationError
 from simshuffle.extensions.interop.fabrics import ibsim
 from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
-from simshuffle.extensions.interop.fabrics.imported import FabricSupplement, ImportedFabric
+from simshuffle.extensions.interop.fabrics.imported import (
+    FabricSupplement,
+    ImportedFabric,
+)
 from simshuffle.extensions.interop.fabrics.lfts import parse_tables
 from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network
 from simshuffle.fabric.routing import DModK, MinHop, RoutingRule
@@ -60,17 +63,40 @@ def dumped(net: Path, engine: str) -> str:
     Raises:
         SimulationError: a program fails, or the engine falls back to another one.
     """
-    with tempfile.TemporaryDirectory(prefix="opensm-") as folder, _simulated(net, folder) as known:
+    with (
+        tempfile.TemporaryDirectory(prefix="opensm-") as folder,
+        _simulated(net, folder) as known,
+    ):
         known |= {"OSM_TMP_DIR": folder, "OSM_CACHE_DIR": folder}
         log = Path(folder, "log")
-        words = ["ibsim-run", "opensm", "-R", engine, "-D", "0x43", "-e", "-o", "-f", str(log)]
+        words = [
+            "ibsim-run",
+            "opensm",
+            "-R",
+            engine,
+            "-D",
+            "0x43",
+            "-e",
+            "-o",
+            "-f",
+            str(log),
+        ]
         try:
             done = subprocess.run(
-                words, env=known, capture_output=True, timeout=PATIENCE, check=False, cwd=folder
+                words,
+                env=known,
+                capture_output=True,
+                timeout=PATIENCE,
+                check=False,
+                cwd=folder,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise SimulationError(f"OpenSM did not end: {error}. Run {' '.join(words)}.") from None
-        told = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+            raise SimulationError(
+                f"OpenSM did not end: {error}. Run {' '.join(words)}."
+            ) from None
+        told = (
+            log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+        )
         if done.returncode or f"{engine} tables configured" not in told:
             last = (done.stderr.decode(errors="replace") + told)[-600:]
             raise SimulationError(f"OpenSM made no tables with {engine}: {last}")
@@ -85,7 +111,11 @@ def _simulated(net: Path, folder: str) -> Iterator[dict[str, str]]:
     words = ["ibsim", "-s", "-n", *sizes, str(net.resolve())]
     with Path(folder, "ibsim.log").open("w", encoding="utf-8") as log:
         server = subprocess.Popen(
-            words, env=known, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+            words,
+            env=known,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
         try:
             _wait(server, Path(folder, "ibsim.log"))
@@ -147,21 +177,22 @@ def agreement(
     router = rule.router(fabric, 0)
     if not isinstance(router, HopByHop) or not router.by_destination:
         raise ValueError(f"{rule.describe()} has no forwarding tables")
-    own, other = table_of(router), TableRouter(fabric, tables, tables.source).table
+    own = table_of(router)
+    other = TableRouter(fabric, tables, tables.source).table
     both = (own >= 0) & (other >= 0)
     both[fabric.switch_of_port, np.arange(len(fabric.switch_of_port))] = False
     level = fabric.switches.depth
     upward = renumbered = 0
     for switch in range(len(own)):
         columns = np.flatnonzero(both[switch])
-        a, b = (
-            fabric.entered_switch[own[switch, columns]],
-            fabric.entered_switch[other[switch, columns]],
-        )
+        a = fabric.entered_switch[own[switch, columns]]
+        b = fabric.entered_switch[other[switch, columns]]
         up = (level[a] > level[switch]) & (level[b] > level[switch])
         upward += int(up.sum())
         renumbered += _matched(a[up], b[up])
-    return Agreement(int(both.sum()), int((own == other)[both].sum()), upward, renumbered)
+    return Agreement(
+        int(both.sum()), int((own == other)[both].sum()), upward, renumbered
+    )
 
 
 def _matched(a: Ints32, b: Ints32) -> int:
@@ -170,7 +201,9 @@ def _matched(a: Ints32, b: Ints32) -> int:
     found = 0
     called: set[int] = set()
     taken: set[int] = set()
-    for (x, y), count in Counter(zip(a.tolist(), b.tolist(), strict=True)).most_common():
+    for (x, y), count in Counter(
+        zip(a.tolist(), b.tolist(), strict=True)
+    ).most_common():
         if x not in called and y not in taken:
             called.add(x)
             taken.add(y)
@@ -201,7 +234,9 @@ ENGINES: dict[str, RoutingRule] = {"minhop": MinHop(), "ftree": DModK()}
 
 def fat_tree(ports: int, hosts: int) -> Sketch:
     """A fat tree of switches with so many ports."""
-    return FatTree(kind="fat_tree", hosts=hosts, ports=ports, link_bandwidth="12.5 GB/s").sketch()
+    return FatTree(
+        kind="fat_tree", hosts=hosts, ports=ports, link_bandwidth="12.5 GB/s"
+    ).sketch()
 
 
 def abci() -> Sketch:
@@ -212,7 +247,8 @@ def abci() -> Sketch:
 
 def broken_tree() -> Sketch:
     """A fat tree of three levels of which every eighth cable between switches is cut."""
-    whole, sketch = fat_tree(8, 100), Sketch()
+    whole = fat_tree(8, 100)
+    sketch = Sketch()
     for name, data in whole.nodes(data=True):
         sketch.add_node(name, **data)
     kinds = {name: data["kind"] for name, data in whole.nodes(data=True)}
@@ -228,7 +264,8 @@ def broken_tree() -> Sketch:
 
 def random_switches() -> Sketch:
     """24 switches in a ring with 40 more cables, some parallel, and 0 to 7 hosts each."""
-    rng, sketch = np.random.default_rng(1), Sketch()
+    rng = np.random.default_rng(1)
+    sketch = Sketch()
     names = [f"s{number:02d}" for number in range(24)]
     for name in names:
         add_switch(sketch, name, "switch", 100e-9)

@@ -32,7 +32,13 @@ from simshuffle.spec.compiling import entry
 RANKS = 2048
 STEPS = 62
 SAMPLE = 115e3  # bytes
-CASES = ("one step", "epoch", "epoch, 8 KiB buffers", "epoch, step by step", "all-to-all")
+CASES = (
+    "one step",
+    "epoch",
+    "epoch, 8 KiB buffers",
+    "epoch, step by step",
+    "all-to-all",
+)
 
 
 @entry
@@ -55,7 +61,9 @@ def machine() -> tuple[Links, Resources]:
     scenario = load_scenario("abci-imagenet1k")
     resources = Resources(scenario.cluster, RANKS, scenario.rng("placement"))
     latency = np.zeros(len(resources.links.names))
-    latency[: len(resources.forwarding.links.latency)] = resources.forwarding.links.latency
+    latency[: len(resources.forwarding.links.latency)] = (
+        resources.forwarding.links.latency
+    )
     return Links(resources.links.capacity, latency, resources.links.names), resources
 
 
@@ -64,7 +72,9 @@ def steps(resources: Resources, count: int) -> Flows:
     barrier between."""
     rng = np.random.default_rng(1)
     ranks = np.arange(RANKS)
-    routes, nbytes, edges = [], [], []
+    routes = []
+    nbytes = []
+    edges = []
     for step in range(count):
         base = step * (RANKS + 1)
         table, _ = resources.message(ranks, rng.permutation(RANKS))
@@ -76,7 +86,9 @@ def steps(resources: Resources, count: int) -> Flows:
             edges.append(np.stack([np.full(RANKS, base - 1), flows]))
     after = np.concatenate(edges, axis=1)
     sizes = np.concatenate(nbytes)
-    return Flows(np.concatenate(routes), sizes, np.zeros(len(sizes)), after[0], after[1])
+    return Flows(
+        np.concatenate(routes), sizes, np.zeros(len(sizes)), after[0], after[1]
+    )
 
 
 def all_to_all(resources: Resources, nbytes: float) -> Flows:
@@ -102,7 +114,9 @@ def step_by_step(links: Links, flows: Flows) -> None:
 
 def megabytes(field: str) -> float:
     """Resident set now ("VmRSS") or at most so far ("VmHWM"), as Linux tells it."""
-    lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    lines = dict(
+        line.split(":") for line in Path("/proc/self/status").read_text().splitlines()
+    )
     return float(lines[field].split()[0]) / 1e3
 
 
@@ -115,7 +129,9 @@ def reset_peak() -> float:
 def measure(case: str) -> dict[str, float]:
     """Run a case here."""
     links, resources = machine()
-    network = Packet.model_validate({"port_buffer": "8 KiB"}) if "8 KiB" in case else Packet()
+    network = (
+        Packet.model_validate({"port_buffer": "8 KiB"}) if "8 KiB" in case else Packet()
+    )
     step_by_step(links, steps(resources, 1))
     run(links, steps(resources, 1), network.mtu, network.port_buffer)
     heap = np.zeros(RANKS, records.EVENT)
@@ -160,7 +176,10 @@ def main(cases: list[str]) -> None:
     )
     for case in cases:
         child = subprocess.run(
-            [sys.executable, __file__, "--child", case], check=True, capture_output=True, text=True
+            [sys.executable, __file__, "--child", case],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         r = json.loads(child.stdout)
         print(

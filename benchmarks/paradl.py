@@ -63,7 +63,9 @@ class Published:
     @property
     def case(self) -> str:
         """What was measured, for a reader."""
-        samples = f"{self.group_batch} sample{'s' if self.group_batch > 1 else ''} a group"
+        samples = (
+            f"{self.group_batch} sample{'s' if self.group_batch > 1 else ''} a group"
+        )
         return f"{MODELS[self.model]}, {self.strategy}, {self.gpus} GPUs, {samples}"
 
     @property
@@ -87,7 +89,9 @@ def _line(record: dict[str, str]) -> Published:
         for name in ("measured", "low", "high", "paradl")
     }
     counts = {name: int(record[name]) for name in ("gpus", "ways", "group_batch")}
-    texts = {name: record[name] for name in ("model", "strategy", "part", "remark", "source")}
+    texts = {
+        name: record[name] for name in ("model", "strategy", "part", "remark", "source")
+    }
     return Published(**texts, **counts, **numbers)  # type: ignore[arg-type]
 
 
@@ -119,7 +123,12 @@ def points(results: pd.DataFrame) -> pd.DataFrame:
     out = []
     for line in published():
         row = of_row.get((line.case, line.quantity))
-        if row is None or line.part not in PARTS or line.paradl is None or line.measured is None:
+        if (
+            row is None
+            or line.part not in PARTS
+            or line.paradl is None
+            or line.measured is None
+        ):
             continue
         out.append(
             {
@@ -140,8 +149,13 @@ def by_strategy(table: pd.DataFrame) -> pd.DataFrame:
     """The means of `points`, for each model and strategy and for all, without and with data
     parallelism: on those that were predicted, and with those on which a parameter was fitted; NaN
     where there are none."""
-    groups = [(key, part) for key, part in table.groupby(["model", "strategy"], sort=False)]
-    groups += [(("", "all but data"), table[table["strategy"] != "data"]), (("", "all"), table)]
+    groups = [
+        (key, part) for key, part in table.groupby(["model", "strategy"], sort=False)
+    ]
+    groups += [
+        (("", "all but data"), table[table["strategy"] != "data"]),
+        (("", "all"), table),
+    ]
     out = []
     for (model, strategy), part in groups:
         new = part[part["use"] == "predict"]

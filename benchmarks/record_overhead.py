@@ -75,25 +75,34 @@ print(json.dumps([time.perf_counter() - begun, computed(pids) - cpu]))
 """
 
 
-def trained(images: Path, batches: int, width: int, rows: Path | None) -> tuple[float, float]:
+def trained(
+    images: Path, batches: int, width: int, rows: Path | None
+) -> tuple[float, float]:
     """Wall and computing seconds of a training."""
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = simshuffle.extensions.doctor.recorder.SITE if rows else ""
+    environment["PYTHONPATH"] = (
+        simshuffle.extensions.doctor.recorder.SITE if rows else ""
+    )
     if rows:
         environment[simshuffle.extensions.doctor.recorder.FOLDER] = str(rows)
     text = TRAINING.replace("FILES", str(FILES))
     command = [sys.executable, "-c", text, str(images), str(batches), str(width)]
-    run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    run = subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True
+    )
     wall, cpu = json.loads(run.stdout)
     return wall, cpu
 
 
 def shown(name: str, ratios: Sequence[float]) -> str:
     logs = [math.log(ratio) for ratio in ratios]
-    middle, reach = mean(logs), math.inf
+    middle = mean(logs)
+    reach = math.inf
     if len(logs) > 1:
         reach = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-    low, value, high = (100 * math.expm1(each) for each in (middle - reach, middle, middle + reach))
+    low, value, high = (
+        100 * math.expm1(each) for each in (middle - reach, middle, middle + reach)
+    )
     return f"{name}: {value:+.2f} % ({low:+.2f} to {high:+.2f})"
 
 
@@ -103,7 +112,9 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--width", type=int, default=24)
     options = parser.parse_args()
-    walls, cpus, steps = [], [], []
+    walls = []
+    cpus = []
+    steps = []
     with tempfile.TemporaryDirectory() as folder:
         images = Path(folder, "images")
         images.mkdir()
@@ -124,7 +135,9 @@ def main() -> None:
             steps.append(took[False][0] / options.batches)
             size = sum(path.stat().st_size for path in rows.glob("*.rows"))
             print(f"{walls[-1]:.4f} wall, {cpus[-1]:.4f} computing", flush=True)
-    print(f"{1e3 * median(steps):.1f} ms a step, {size / (options.batches + 10):.0f} bytes a step")
+    print(
+        f"{1e3 * median(steps):.1f} ms a step, {size / (options.batches + 10):.0f} bytes a step"
+    )
     print(shown("wall time", walls))
     print(shown("computing time", cpus))
 

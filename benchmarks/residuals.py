@@ -12,7 +12,9 @@ import pandas as pd
 from simshuffle.extensions.calibration.validation.intervals import learn_residuals
 
 if __name__ == "__main__":
-    table = pd.DataFrame(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["rows"])
+    table = pd.DataFrame(
+        json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["rows"]
+    )
     numbers = ["measured", "low", "high", "predicted"]
     table[numbers] = table[numbers].apply(pd.to_numeric)
     target = Path(__file__).parent.parent / "validation" / "data" / "residuals.csv"

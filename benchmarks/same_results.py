@@ -53,23 +53,46 @@ ALWAYS = (
     Named("*", "*meta.json", "code", "stands for the code"),
     Named("*", "*meta.json", "versions.*", "of what is installed"),
     Named("*", "*meta.json", "made.*", "how it was made"),
-    Named("*", "*.cells/*", FILE, "cells are called after the code that decides them as well"),
-    Named("replay", "*.stderr", "*solved in * s of processor time*", "measured on this machine"),
+    Named(
+        "*",
+        "*.cells/*",
+        FILE,
+        "cells are called after the code that decides them as well",
+    ),
+    Named(
+        "replay",
+        "*.stderr",
+        "*solved in * s of processor time*",
+        "measured on this machine",
+    ),
     Named("train", "*.csv", "seconds", "measured on this machine"),
     Named("train", "*.json", "*seconds", "measured on this machine"),
     Named("train", "*run.json", "*samples_per_s", "measured on this machine"),
     Named("t*", "*meta.json", "runs.*.samples_per_s", "measured on this machine"),
     Named("train", "*.json", "digest", "of what was measured as well"),
-    Named("train", "*/runs/*.json", "files.iterations.parquet", "digest of what was measured"),
+    Named(
+        "train",
+        "*/runs/*.json",
+        "files.iterations.parquet",
+        "digest of what was measured",
+    ),
     Named("train", "*/epochs.parquet", "(bytes)", "names of runs end in fingerprints"),
     Named("train", "*iterations.parquet", "*_s", "measured on this machine"),
     Named("train", "*epochs.parquet", "importance_s", "measured on this machine"),
-    Named("train", "*", "* s in all runs, each with one thread*", "measured on this machine"),
+    Named(
+        "train",
+        "*",
+        "* s in all runs, each with one thread*",
+        "measured on this machine",
+    ),
     Named("train", "*.stderr", "* of * runs, about * left", "measured on this machine"),
 )
 DELIBERATE: tuple[Named, ...] = (
     Named(
-        "*", "*.stderr", "'simshuffle * is 'simshuffle * now; the old name goes in 0.3.", "is so"
+        "*",
+        "*.stderr",
+        "'simshuffle * is 'simshuffle * now; the old name goes in 0.3.",
+        "is so",
     ),
     Named("*", "*.png", "", "figures are declared once, for paper and for the page"),
     Named("*", "*.pdf", "", "the same"),
@@ -156,8 +179,13 @@ def files_of(folder: Path) -> dict[str, Path]:
         and path.name != ".lock"
         and path.relative_to(folder).parts[0] not in COPIED
     ]
-    files = {without_fingerprints(path.relative_to(folder).as_posix()): path for path in paths}
-    assert len(files) == len(paths), "two names differ in nothing but their fingerprints"
+    files = {
+        without_fingerprints(path.relative_to(folder).as_posix()): path
+        for path in paths
+    }
+    assert len(files) == len(paths), (
+        "two names differ in nothing but their fingerprints"
+    )
     return files
 
 
@@ -180,7 +208,12 @@ def compare_case(
             )
             found = differences(old, new, name)
             if name.endswith(".status") and new != b"0":
-                found = [("", f"exit status {new.decode()}; see {folder / 'new' / case.name}")]
+                found = [
+                    (
+                        "",
+                        f"exit status {new.decode()}; see {folder / 'new' / case.name}",
+                    )
+                ]
         explained = {part: named(verb, name, part) for part, _ in found}
         used.update(entry for entry in explained.values() if entry is not None)
         left = [(part, how) for part, how in found if explained[part] is None]
@@ -234,13 +267,20 @@ def compare(
 
 def report(counts: dict[str, Count], used: set[Named], every: bool) -> None:
     """Print a row for each verb, then what explained differences."""
-    print("| verb | files | equal | named | different | CPU s old | CPU s new | first difference |")
+    print(
+        "| verb | files | equal | named | different | CPU s old | CPU s new | first difference |"
+    )
     print("|---|--:|--:|--:|--:|--:|--:|---|")
     for verb, count in counts.items():
-        numbers = [count.files.total(), *(count.files[k] for k in ("equal", "named", "different"))]
+        numbers = [
+            count.files.total(),
+            *(count.files[k] for k in ("equal", "named", "different")),
+        ]
         times = [f"{count.seconds[side]:.0f}" for side in SIDES]
         first = count.found[0] if count.found else ""
-        print(f"| {verb} | {' | '.join(map(str, numbers))} | {' | '.join(times)} | {first} |")
+        print(
+            f"| {verb} | {' | '.join(map(str, numbers))} | {' | '.join(times)} | {first} |"
+        )
     for verb, reason in SKIPPED.items():
         print(f"| {verb} | | | | | | | skipped: {reason} |")
     print("\nNamed differences that were met:")
@@ -250,7 +290,11 @@ def report(counts: dict[str, Count], used: set[Named], every: bool) -> None:
         if entry not in used:
             print(f"Not met: {entry.verb}, {entry.file}, {entry.part}")
     if every:
-        print("\n".join(["", *(line for count in counts.values() for line in count.found)]))
+        print(
+            "\n".join(
+                ["", *(line for count in counts.values() for line in count.found)]
+            )
+        )
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -258,7 +302,9 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    parser.add_argument("--only", action="append", help="a case, or all cases with that verb")
+    parser.add_argument(
+        "--only", action="append", help="a case, or all cases with that verb"
+    )
     parser.add_argument("--keep", type=Path, help="a new folder for what both wrote")
     parser.add_argument("--every", action="store_true", help="print every difference")
     given = parser.parse_args(None if arguments is None else list(arguments))
@@ -267,7 +313,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
     chosen = [
         case
         for case in CASES
-        if not given.only or {case.name, *(words[0] for words in case.commands)} & set(given.only)
+        if not given.only
+        or {case.name, *(words[0] for words in case.commands)} & set(given.only)
     ]
     folder = Path(given.keep or tempfile.mkdtemp(prefix="same-results-")).resolve()
     counts, used = compare(checkouts, chosen, folder)

@@ -57,7 +57,12 @@ SEEDS, SCREENINGS = 5, 3
 USUAL_EPOCHS = (12, 20, 30)
 STATISTICS = ("own", "pooled", "recalibrated")
 GLOBAL = GlobalShuffle(kind="global_shuffle")
-NAMES = {"mlp": "perceptron", "small_cnn": "small CNN", "resnet": "ResNet-8", "vit": "ViT"}
+NAMES = {
+    "mlp": "perceptron",
+    "small_cnn": "small CNN",
+    "resnet": "ResNet-8",
+    "vit": "ViT",
+}
 SORTED = "sorted"
 LOOKS = {
     "perceptron": Look("perceptron", "#4477AA", "o"),
@@ -75,7 +80,9 @@ def settings() -> dict[tuple[Any, ...], Run]:
     found: dict[tuple[Any, ...], Run] = {}
     for run in load_study("real-images").all_runs():
         training = run.training
-        usual = training.batch_norm == "per_rank" and training.statistics_momentum is None
+        usual = (
+            training.batch_norm == "per_rank" and training.statistics_momentum is None
+        )
         if usual and training.epochs in USUAL_EPOCHS:
             found.setdefault(key(run), run)
     return found
@@ -99,14 +106,17 @@ def fitted(folder: Path) -> tuple[dict[str, tuple[float, float, float]], float]:
     of the difference of one seed, points."""
     runs = simshuffle.read(folder).tables["runs"]
     pairs = runs.query("strategy == 'local'").merge(
-        runs.query("strategy == 'global'"), on=["variant", "seed", "model"], suffixes=("", "_g")
+        runs.query("strategy == 'global'"),
+        on=["variant", "seed", "model"],
+        suffixes=("", "_g"),
     )
     pairs["y"] = 100 * (pairs["own_accuracy_g"] - pairs["own_accuracy"])
     pairs["x"] = 1 / pairs["effective_samples"] - 1 / pairs["effective_samples_g"]
     means = pairs.groupby(["model", "variant"])[["x", "y"]].mean().reset_index()
     cs = {}
     for model, of in means.groupby("model"):
-        x, y = of["x"].to_numpy(), of["y"].to_numpy()
+        x = of["x"].to_numpy()
+        y = of["y"].to_numpy()
         c = float(x @ y / (x @ x))
         error = math.sqrt(float(((y - c * x) ** 2).sum()) / (len(x) - 1) / float(x @ x))
         reach = float(stats.t.ppf(0.95, len(x) - 1)) * error
@@ -117,10 +127,14 @@ def fitted(folder: Path) -> tuple[dict[str, tuple[float, float, float]], float]:
 def kind_of(label: str) -> str:
     """The kind of network that a table's label means."""
     begins = {"small conv": "small_cnn", "ResNet": "resnet", "ViT": "vit"}
-    return next((kind for begin, kind in begins.items() if label.startswith(begin)), "mlp")
+    return next(
+        (kind for begin, kind in begins.items() if label.startswith(begin)), "mlp"
+    )
 
 
-def by_law(run: Run, cs: dict[str, tuple[float, float, float]], noise: float) -> list[float]:
+def by_law(
+    run: Run, cs: dict[str, tuple[float, float, float]], noise: float
+) -> list[float]:
     """n, n of global shuffle, loss and its 90 % interval, points."""
     if not run.model.has_batch_norm:
         return [math.nan, math.nan, 0.0, -noise, noise]
@@ -166,7 +180,8 @@ def by_screening(runs: list[Run], noise: float) -> list[list[float]]:
             epochs=run.training.epochs, partition=run.partition, seeds=SCREENINGS, ranks=64,
         )  # fmt: skip
         row = found.settings.iloc[-1]
-        loss, reach = float(row["loss_points"]), float(row["high"] - row["loss_points"])
+        loss = float(row["loss_points"])
+        reach = float(row["high"] - row["loss_points"])
         ends = sorted((TRAINED[0] * loss, TRAINED[1] * loss))
         out.append([
             loss, loss - math.hypot(loss - ends[0], reach, noise),
@@ -193,11 +208,22 @@ def seal(fit: Path, path: Path) -> None:
     )
     cs["resnet"] = pool_sensitivities(pd.concat([rows, more]))
     noise = float(stats.t.ppf(0.95, SEEDS - 1)) * deviation / math.sqrt(SEEDS)
-    print({kind: [round(of, 2) for of in c] for kind, c in cs.items()}, f"noise {noise:.2f} points")
-    asked = [(at, run) for at, run in settings().items() if run.exchange.kind != "global_shuffle"]
+    print(
+        {kind: [round(of, 2) for of in c] for kind, c in cs.items()},
+        f"noise {noise:.2f} points",
+    )
+    asked = [
+        (at, run)
+        for at, run in settings().items()
+        if run.exchange.kind != "global_shuffle"
+    ]
     made: dict[tuple[Any, ...], list[float]] = {}
     for same in {(run.model.kind, run.partition.kind): None for _, run in asked}:
-        some = [(at, run) for at, run in asked if (run.model.kind, run.partition.kind) == same]
+        some = [
+            (at, run)
+            for at, run in asked
+            if (run.model.kind, run.partition.kind) == same
+        ]
         screened = by_screening([run for _, run in some], noise)
         for (at, run), found in zip(some, screened, strict=True):
             made[at] = [*by_law(run, cs, noise), *found]
@@ -210,7 +236,10 @@ def seal(fit: Path, path: Path) -> None:
         "noise_points": noise,
         "predictions": [
             dict(zip(KEYS, at, strict=True))
-            | {n: None if math.isnan(v) else round(v, 4) for n, v in zip(names, of, strict=True)}
+            | {
+                n: None if math.isnan(v) else round(v, 4)
+                for n, v in zip(names, of, strict=True)
+            }
             for at, of in made.items()
         ],
     }
@@ -242,7 +271,8 @@ def measured(folder: Path) -> pd.DataFrame:
     for name, cell in cells.items():
         if name not in epochs.index or runs.loc[name, "status"] != "done":
             continue
-        run, last = cell.training_run, epochs.loc[name]
+        run = cell.training_run
+        last = epochs.loc[name]
         condition = run.model_copy(update={"exchange": GLOBAL, "seed": 0})
         rows.append(
             dict(zip(KEYS, key(run), strict=True))
@@ -258,11 +288,16 @@ def measured(folder: Path) -> pd.DataFrame:
         if strategy == "global":
             continue
         # a training that diverged is left out, and its pair
-        pairs = [at in whole.index for at in zip(of["condition"], of["seed"], strict=True)]
+        pairs = [
+            at in whole.index for at in zip(of["condition"], of["seed"], strict=True)
+        ]
         of = of[pairs]  # noqa: PLW2901 - the rows that count
         base = whole.loc[list(zip(of["condition"], of["seed"], strict=True))]
         row = {**of.iloc[0][[*KEYS, "training"]].to_dict(), "seeds": len(of)}
-        row |= {"global_accuracy": base["own"].mean(), "n_counted": of["n_counted"].mean()}
+        row |= {
+            "global_accuracy": base["own"].mean(),
+            "n_counted": of["n_counted"].mean(),
+        }
         row |= {"label_divergence": of["label_divergence"].mean()}
         for name in STATISTICS:
             lost = base[name].to_numpy() - of[name].to_numpy()
@@ -310,7 +345,9 @@ def coverage(rows: pd.DataFrame) -> pd.DataFrame:
     the root of the mean square of predicted less measured, points; of both ways."""
     out = []
     groups = [*rows.groupby(["partition", "model"], sort=False)]
-    groups += [((of, "all"), some) for of, some in rows.groupby("partition", sort=False)]
+    groups += [
+        ((of, "all"), some) for of, some in rows.groupby("partition", sort=False)
+    ]
     for (shards, model), of in groups:
         lost = of["lost_own"]
         row = {"shards": shards, "model": model, "settings": len(of)}
@@ -327,8 +364,12 @@ def chart(rows: pd.DataFrame) -> Chart:
     """Lost points over n on random shards, with the law that was sealed; and what screenings say of
     all settings, over what was measured."""
     random = rows[(rows["partition"] == "random") & rows["n"].notna()]
-    points = random.assign(x=random["n"], y=random["lost_own"], look=random["model"].map(NAMES))
-    points = points.assign(low=points["y"] - points["reach"], high=points["y"] + points["reach"])
+    points = random.assign(
+        x=random["n"], y=random["lost_own"], look=random["model"].map(NAMES)
+    )
+    points = points.assign(
+        low=points["y"] - points["reach"], high=points["y"] + points["reach"]
+    )
     said = random.assign(x=random["n"], y=random["screened"], look="screened before")
     marks = [
         rule(Look(colour="#BBBBBB", width=0.6), y=0.0),
@@ -336,16 +377,28 @@ def chart(rows: pd.DataFrame) -> Chart:
         Mark("interval", points, y="low", y2="high"),
         Mark("point", points),
     ]
-    n = Axis("n, samples that statistics rest on", True, 7.0, 200.0, ticks([8, 16, 32, 64, 128]))
+    n = Axis(
+        "n, samples that statistics rest on",
+        True,
+        7.0,
+        200.0,
+        ticks([8, 16, 32, 64, 128]),
+    )
     first = Panel(marks, n, Axis("points lost"), "Random shards")
-    every = rows.assign(look=rows["model"].map(NAMES).where(rows["partition"] == "random", SORTED))
-    every = every.assign(x=every["screened"].clip(lower=0.02), y=every["lost_own"].clip(lower=0.02))
+    every = rows.assign(
+        look=rows["model"].map(NAMES).where(rows["partition"] == "random", SORTED)
+    )
+    every = every.assign(
+        x=every["screened"].clip(lower=0.02), y=every["lost_own"].clip(lower=0.02)
+    )
     every = every.assign(low=every["x"], high=every["y"])
     same = pd.DataFrame({"x": [0.02, 60.0], "y": [0.02, 60.0]})
     across = Axis("points, by screening", True, 0.018, 150.0, ticks([0.1, 1, 10, 100]))
     up = Axis("points measured", True, 0.018, 150.0, ticks([0.1, 1, 10, 100]))
     line = Mark("line", same, look=Look(colour="#BBBBBB"))
-    second = Panel([line, Mark("point", every)], across, up, "All settings (at least 0.02 shown)")
+    second = Panel(
+        [line, Mark("point", every)], across, up, "All settings (at least 0.02 shown)"
+    )
     about = "Points of accuracy lost against global shuffle, predicted and measured."
     return Chart([first, second], 2.6, LOOKS, about)
 
@@ -371,7 +424,11 @@ def networks() -> None:
     device = find_device("cpu")
     first = next(run for run in settings().values() if run.world_size == 64)
     for name, (model, rate) in OTHERS.items():
-        values = first.model_dump(mode="json") | {"model": model, "exchange": GLOBAL, "seed": 10}
+        values = first.model_dump(mode="json") | {
+            "model": model,
+            "exchange": GLOBAL,
+            "seed": 10,
+        }
         values["data"]["flat"] = model["kind"] == "mlp"
         values["training"] |= {"epochs": 4, "learning_rate": rate, "warmup_epochs": 1}
         run = Run.model_validate(values)

@@ -57,7 +57,9 @@ def beside(name: str) -> str:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     found = json.loads(done.stdout.splitlines()[-1])
-    return f"SimGrid {found['version']} {found['cpu_s']:.3g} s, {found['peak_MB']:,.0f} MB"
+    return (
+        f"SimGrid {found['version']} {found['cpu_s']:.3g} s, {found['peak_MB']:,.0f} MB"
+    )
 
 
 def simulate(name: str) -> dict[str, object]:
@@ -70,15 +72,23 @@ def simulate(name: str) -> dict[str, object]:
     zone = simgrid.NetZone.create_full_zone("network")
     made = [
         zone.create_link(f"link{i}", capacity).set_latency(latency).seal()
-        for i, (capacity, latency) in enumerate(zip(links.capacity, links.latency, strict=True))
+        for i, (capacity, latency) in enumerate(
+            zip(links.capacity, links.latency, strict=True)
+        )
     ]
     length = (flows.routes >= 0).sum(1)
-    ends = np.stack([flows.routes[:, 0], flows.routes[np.arange(len(flows)), length - 1]])
-    hosts = {int(link): zone.create_host(f"host{link}", 1e9) for link in np.unique(ends)}
+    ends = np.stack(
+        [flows.routes[:, 0], flows.routes[np.arange(len(flows)), length - 1]]
+    )
+    hosts = {
+        int(link): zone.create_host(f"host{link}", 1e9) for link in np.unique(ends)
+    }
     _, firsts = np.unique(ends, axis=1, return_index=True)
     for flow in firsts:
         source, target = (hosts[int(link)].netpoint for link in ends[:, flow])
-        route = [simgrid.LinkInRoute(made[i]) for i in flows.routes[flow, : length[flow]]]
+        route = [
+            simgrid.LinkInRoute(made[i]) for i in flows.routes[flow, : length[flow]]
+        ]
         zone.add_route(source, target, None, None, route, False)
     zone.seal()
 
@@ -88,14 +98,18 @@ def simulate(name: str) -> dict[str, object]:
             if flows.start[flow] > simgrid.Engine.clock:
                 simgrid.this_actor.sleep_until(float(flows.start[flow]))
             source, target = (hosts[int(link)] for link in ends[:, flow])
-            posted.append(simgrid.Comm.sendto_async(source, target, round(flows.nbytes[flow])))
+            posted.append(
+                simgrid.Comm.sendto_async(source, target, round(flows.nbytes[flow]))
+            )
         for comm in posted:
             comm.wait()
 
     simgrid.Actor.create("send", next(iter(hosts.values())), send)
     begin = time.process_time()
     engine.run()
-    seconds, end, peak = time.process_time() - begin, simgrid.Engine.clock, megabytes("VmHWM")
+    seconds = time.process_time() - begin
+    end = simgrid.Engine.clock
+    peak = megabytes("VmHWM")
     ours = network.solve(network.WORKS[name].model, links, flows)[0]
     return {
         "version": str(simgrid.simgrid_version),

@@ -44,7 +44,11 @@ def missing() -> str:
         return "no fusermount (Debian: apt-get install fuse3)"
     if find_library("fuse") is None and find_library("fuse3") is None:
         return "no libfuse (Debian: apt-get install libfuse3-3)"
-    return "" if importlib.util.find_spec("mfusepy") else "no mfusepy (pip install mfusepy)"
+    return (
+        ""
+        if importlib.util.find_spec("mfusepy")
+        else "no mfusepy (pip install mfusepy)"
+    )
 
 
 class Cache:
@@ -52,7 +56,8 @@ class Cache:
     threads."""
 
     def __init__(self, nbytes: float) -> None:
-        self.nbytes, self.used = nbytes, 0
+        self.nbytes = nbytes
+        self.used = 0
         self.sizes: OrderedDict[str, int] = OrderedDict()
         self.lock = threading.Lock()
 
@@ -84,7 +89,11 @@ def serve(folder: Path, mount: Path, options: argparse.Namespace) -> None:
             return {name: getattr(known, name) for name in names}
 
         def readdir(self, path: str, fh: Any) -> list[str]:
-            return [".", "..", *(entry.name for entry in Path(f"{folder}{path}").iterdir())]
+            return [
+                ".",
+                "..",
+                *(entry.name for entry in Path(f"{folder}{path}").iterdir()),
+            ]
 
         def open(self, path: str, info: Any) -> int:
             if info.flags & (os.O_WRONLY | os.O_RDWR):
@@ -99,7 +108,9 @@ def serve(folder: Path, mount: Path, options: argparse.Namespace) -> None:
 
         def read(self, path: str, size: int, offset: int, info: Any) -> bytes:
             content = os.pread(info.fh, size, offset)
-            if content and path.startswith(slow):  # that it has ended is known without asking
+            if content and path.startswith(
+                slow
+            ):  # that it has ended is known without asking
                 throttle.wait(options.read_s, len(content))
             return content
 
@@ -110,7 +121,15 @@ def serve(folder: Path, mount: Path, options: argparse.Namespace) -> None:
     kept = dict.fromkeys(("entry_timeout", "attr_timeout"), 3600)
     threads = dict.fromkeys(("max_threads", "max_idle_threads"), THREADS)
     try:
-        mfusepy.FUSE(Files(), str(mount), raw_fi=True, foreground=True, ro=True, **kept, **threads)
+        mfusepy.FUSE(
+            Files(),
+            str(mount),
+            raw_fi=True,
+            foreground=True,
+            ro=True,
+            **kept,
+            **threads,
+        )
     except RuntimeError as error:
         if error.args != (8,):  # what libfuse's main gives where a signal ended it
             raise
@@ -131,7 +150,9 @@ def slow_disk(folder: Path, mount: Path, *options: str) -> Iterator[Path]:
         yield mount
     finally:
         unmount = which("fusermount3") or which("fusermount") or "umount"
-        subprocess.run([unmount, "-u", "-z", str(mount)], check=False, capture_output=True)
+        subprocess.run(
+            [unmount, "-u", "-z", str(mount)], check=False, capture_output=True
+        )
         process.terminate()  # it would serve on as long as somebody has a file open
         try:
             process.wait(PATIENCE)
@@ -147,8 +168,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("mount", type=Path)
     add_options(parser)
-    parser.add_argument("--cache", type=float, default=0, help="bytes of files the kernel keeps")
-    parser.add_argument("--below", default="", help="folder within FOLDER that is slow alone")
+    parser.add_argument(
+        "--cache", type=float, default=0, help="bytes of files the kernel keeps"
+    )
+    parser.add_argument(
+        "--below", default="", help="folder within FOLDER that is slow alone"
+    )
     options = parser.parse_args()
     if why := missing():
         sys.exit(f"slow_disk: {why}")

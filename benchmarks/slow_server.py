@@ -69,7 +69,11 @@ def slow_server(folder: Path, *options: str) -> Iterator[str]:
     """The address of a slow server of its own process, until the block ends."""
     command = [sys.executable, __file__, str(folder), *options]
     process = subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        command,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     )
     assert process.stdout is not None
     try:

@@ -85,7 +85,11 @@ def tree(arity: int, taper: float = 1.0, **latencies: str) -> dict[str, Any]:
 
 def exchange(kind: str, schedule: Any, fraction: float = 0.25) -> dict[str, Any]:
     return {
-        "workload.exchange": {"kind": kind, "exchange_fraction": fraction, "schedule": schedule}
+        "workload.exchange": {
+            "kind": kind,
+            "exchange_fraction": fraction,
+            "schedule": schedule,
+        }
     }
 
 
@@ -142,16 +146,22 @@ CASES = (
     Case("busy, 4:1", {**BUSY, **MESSAGES, **exchange(PARTIAL, AT_ONCE)}),
     Case("busy, 6:1", {**BUSY, **TREE_144, **MESSAGES, **exchange(PARTIAL, AT_ONCE)}),
     Case("pairs, one message, 4:1", {**BUSY, **MESSAGES, **exchange(PAIRS, PAIR)}),
-    Case("pairs, four messages, 4:1", {**BUSY, **MESSAGES, **exchange(PAIRS, ONE_BY_ONE)}),
+    Case(
+        "pairs, four messages, 4:1", {**BUSY, **MESSAGES, **exchange(PAIRS, ONE_BY_ONE)}
+    ),
     Case("busy, 4:1, fair to pairs", {**BUSY, **exchange(PARTIAL, AT_ONCE)}),
-    Case("pairs, four messages, fair to pairs", {**BUSY, **exchange(PAIRS, ONE_BY_ONE)}),
+    Case(
+        "pairs, four messages, fair to pairs", {**BUSY, **exchange(PAIRS, ONE_BY_ONE)}
+    ),
     Case("authors, 4:1", exchange(PARTIAL, AUTHORS)),
     Case("authors, 4:1, barriers that wait", exchange(PARTIAL, AUTHORS), MEETING),
     Case(
         "authors' barriers, busy, 4:1",
         {**BUSY, **MESSAGES, **exchange(PARTIAL, {**AT_ONCE, "barriers": "message"})},
     ),
-    Case("busy, 16 ranks", {**BUSY, **TREE_16, **MESSAGES, **exchange(PARTIAL, AT_ONCE)}),
+    Case(
+        "busy, 16 ranks", {**BUSY, **TREE_16, **MESSAGES, **exchange(PARTIAL, AT_ONCE)}
+    ),
     Case("authors, 16 ranks", {**TREE_16, **MESSAGES, **exchange(PARTIAL, AUTHORS)}),
 )
 
@@ -167,18 +177,30 @@ def simulated(scenario: Scenario) -> Times:
     assert schedule is not None
     nbytes = sample_nbytes(scenario)
     plan = next(plan_epochs(scenario, nbytes))
-    dataset, cached = scenario.workload.dataset, plan.sent_from_cache
+    dataset = scenario.workload.dataset
+    cached = plan.sent_from_cache
     costs = exchange_costs(
-        plan.exchange, schedule, dataset, nbytes=nbytes, cached=cached, iterations=plan.iterations
+        plan.exchange,
+        schedule,
+        dataset,
+        nbytes=nbytes,
+        cached=cached,
+        iterations=plan.iterations,
     )
-    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    resources = Resources(
+        scenario.cluster, scenario.world_size, scenario.rng("placement")
+    )
     assert resources.ranks_per_host == 1
-    messages = messages_of(costs, 0, resources, scenario.workload.loader.reads_in_flight)
+    messages = messages_of(
+        costs, 0, resources, scenario.workload.loader.reads_in_flight
+    )
     network = resources.network(scenario.network, accounts=scenario.world_size)
     counts = delivery_counts(messages, scenario.world_size)
     worked = [network.open_group(1) for _ in counts]
     delivered = [network.open_group(int(count)) if count else -1 for count in counts]
-    lowering = MessageLowering(resources, schedule, serial_pairs=scenario.network.serial_pairs)
+    lowering = MessageLowering(
+        resources, schedule, serial_pairs=scenario.network.serial_pairs
+    )
     batch = lowering.graph(messages, worked, delivered).batch
     barriers = sum(made.barrier_before)
     network.reserve_tags(max(barriers, 1))
@@ -186,7 +208,9 @@ def simulated(scenario: Scenario) -> Times:
     network.post(0.0, batch)
     network.advance(math.inf)
     sent = np.array([network.close_group(group)[1] for group in worked])
-    arrived = np.array([network.close_group(g)[1] if g >= 0 else 0.0 for g in delivered])
+    arrived = np.array(
+        [network.close_group(g)[1] if g >= 0 else 0.0 for g in delivered]
+    )
     arrived = np.maximum(arrived, sent)
     done = arrived + made.store_s
     met = np.tile(network.finish[:barriers, None], (1, made.world_size))
@@ -206,8 +230,14 @@ def run_smpi(scenario: Scenario, more: tuple[str, ...] = ()) -> Times:
         files = ["-platform", "platform.xml", "-hostfile", "hostfile"]
         given = [*smpi_options(), *more, "--log=root.thresh:warning"]
         command = ["smpirun", *files, *given, "./exchange", "exchange.txt"]
-        done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    lines = [line.split() for line in done.stdout.splitlines() if re.match(r"\d+ [\d.]+ ", line)]
+        done = subprocess.run(
+            command, cwd=folder, check=True, capture_output=True, text=True
+        )
+    lines = [
+        line.split()
+        for line in done.stdout.splitlines()
+        if re.match(r"\d+ [\d.]+ ", line)
+    ]
     rows = np.array(sorted([float(word) for word in words] for words in lines))
     assert rows[:, 0].tolist() == list(range(scenario.world_size))
     return {
@@ -246,7 +276,9 @@ def row(case: Case, ours: Times, theirs: Times) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--only", default="", help="cases whose name has this in it")
-    parser.add_argument("--write", action="store_true", help="record, and write the page")
+    parser.add_argument(
+        "--write", action="store_true", help="record, and write the page"
+    )
     asked = parser.parse_args()
     rows = []
     for case in CASES:
@@ -256,14 +288,19 @@ def main() -> None:
         rows.append(row(case, simulated(case.scenario()), theirs))
         print(rows[-1], flush=True)
         if asked.write:
-            times = {key: np.round(values, 12).tolist() for key, values in theirs.items()}
+            times = {
+                key: np.round(values, 12).tolist() for key, values in theirs.items()
+            }
             text = json.dumps({"simgrid": "3.32", "case": case.name, "times_s": times})
             case.file.write_text(f"{text}\n", encoding="utf-8")
     if asked.write and not asked.only:
         page = PAGE.read_text(encoding="utf-8")
         table = HEAD + "\n".join(rows) + "\n"
         page = re.sub(
-            r"(<!-- smpi -->\n).*?(<!-- end -->)", rf"\g<1>{table}\g<2>", page, flags=re.DOTALL
+            r"(<!-- smpi -->\n).*?(<!-- end -->)",
+            rf"\g<1>{table}\g<2>",
+            page,
+            flags=re.DOTALL,
         )
         PAGE.write_text(page, encoding="utf-8")
 

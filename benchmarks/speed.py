@@ -183,11 +183,15 @@ def cost_of(version: Version, command: Sequence[str], folder: Path) -> Cost:
 
 def command_cost(command: Sequence[str], version: Version) -> Cost:
     """A command of simshuffle; ``time_tolerance`` only for a version that knows it."""
-    tolerances = [at for at, word in enumerate(command) if word.startswith("time_tolerance")]
+    tolerances = [
+        at for at, word in enumerate(command) if word.startswith("time_tolerance")
+    ]
     if version.tolerant or not tolerances:
         return fresh_cost(tuple(command), version)
     at = tolerances[0]
-    return full_cost((*command[: at - 1], *command[at + 1 :]), version)  # without its --set
+    return full_cost(
+        (*command[: at - 1], *command[at + 1 :]), version
+    )  # without its --set
 
 
 def fresh_cost(command: tuple[str, ...], version: Version) -> Cost:
@@ -214,7 +218,9 @@ def write_scenarios(folder: Path, command: Sequence[str]) -> None:
     if "mine.yaml" in command:
         now = Version(ROOT, folder).environment
         quiet = subprocess.DEVNULL
-        subprocess.run([*SIMSHUFFLE, *NEWCOMER], cwd=folder, check=True, env=now, stdout=quiet)
+        subprocess.run(
+            [*SIMSHUFFLE, *NEWCOMER], cwd=folder, check=True, env=now, stdout=quiet
+        )
 
 
 def bare_cost(command: Sequence[str], version: Version, processes: int = 1) -> Cost:
@@ -296,7 +302,8 @@ def sweep_cost(command: Sequence[str], version: Version) -> Cost:
     asked = [*command, *(["--set", "time_tolerance=0.01"] if version.tolerant else [])]
     with tempfile.TemporaryDirectory() as name:
         write_scenarios(Path(name), asked)
-        began, most = time.perf_counter(), 0.0
+        began = time.perf_counter()
+        most = 0.0
         process = psutil.Popen(
             [*SIMSHUFFLE, *asked, "--processes", str(PROCESSES)],
             cwd=name,
@@ -337,7 +344,12 @@ def command(name: str, words: Sequence[str], wanted: Cost, **how: bool) -> Case:
     """A case that is one command."""
     repeats = REPEATS if (wanted.seconds or 99.0) < SHORT else 1
     return Case(
-        name, wanted, partial(command_cost, words), partial(bare_cost, words), repeats, **how
+        name,
+        wanted,
+        partial(command_cost, words),
+        partial(bare_cost, words),
+        repeats,
+        **how,
     )
 
 
@@ -350,7 +362,8 @@ def epochs(count: int) -> Case:
 
 def network_case(name: str) -> Case:
     work = network.WORKS[name]
-    measure, limit = partial(MEASURED.network, name), partial(MEASURED.network_limit, name)
+    measure = partial(MEASURED.network, name)
+    limit = partial(MEASURED.network_limit, name)
     repeats = 1 if work.long else REPEATS
     wanted = Cost(WANTED.get(name))
     recorded = f"recorded: {work.peer}" if work.peer else ""
@@ -376,7 +389,9 @@ CASES = [
         ["run", "large.yaml", "--set", "time_tolerance=0"],
         Cost(40.0, 3000.0),
     ),
-    command("16,384 ranks, tolerance 1 %", ["run", "large.yaml", *TOLERANT], Cost(10.0)),
+    command(
+        "16,384 ranks, tolerance 1 %", ["run", "large.yaml", *TOLERANT], Cost(10.0)
+    ),
     command("ImageNet-21K, 1,024 ranks, two epochs, tolerance 1 %", ONE_K, Cost(5.0)),
     command(
         "the same with ten times the samples",
@@ -411,7 +426,9 @@ def shown(number: float | None, digits: int = 3) -> str:
     return f"{float(f'{number:.{digits}g}'):,.10g}"
 
 
-def row(name: str, before: Cost, now: Cost, limit: Cost, wanted: Cost, beside: str = "") -> str:
+def row(
+    name: str, before: Cost, now: Cost, limit: Cost, wanted: Cost, beside: str = ""
+) -> str:
     """A line of the table."""
     times = now.seconds / limit.seconds if now.seconds and limit.seconds else None
     seconds = [shown(cost.seconds) for cost in (before, now, wanted, limit)]
@@ -422,13 +439,16 @@ def row(name: str, before: Cost, now: Cost, limit: Cost, wanted: Cost, beside: s
 def power(seconds: dict[int, float]) -> float | None:
     """How time grows from the fewest ranks to the most: as their number to the power of this; the
     number of flows grows in proportion."""
-    few, many = min(seconds, default=0), max(seconds, default=0)
+    few = min(seconds, default=0)
+    many = max(seconds, default=0)
     if few == many:
         return None
     return math.log(seconds[many] / seconds[few]) / math.log(many / few)
 
 
-def measured(case: Case, version: Version | None, now: Version, long: bool) -> list[Cost]:
+def measured(
+    case: Case, version: Version | None, now: Version, long: bool
+) -> list[Cost]:
     """Before and now, in turn, and the limit."""
     runs: list[list[Cost]] = [[], []]
     for _ in range(case.repeats):
@@ -450,13 +470,17 @@ def about(before: Version | None, now: Version) -> str:
     """A sentence on what ran where."""
     head = ["git", "log", "-1", "--format=%h of %cs"]
     names = [
-        subprocess.run(head, cwd=each.folder, check=True, stdout=subprocess.PIPE, text=True)
+        subprocess.run(
+            head, cwd=each.folder, check=True, stdout=subprocess.PIPE, text=True
+        )
         for each in (before, now)
         if each is not None
     ]
     said = ", now: ".join(name.stdout.strip() for name in names)
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    cpu = next(line.split(":")[1].strip() for line in info if line.startswith("model name"))
+    cpu = next(
+        line.split(":")[1].strip() for line in info if line.startswith("model name")
+    )
     return (
         f"{'Before' if before else 'Now'}: {said}. {os.cpu_count()} cores of {cpu}, Python"
         f" {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start."
@@ -466,12 +490,15 @@ def about(before: Version | None, now: Version) -> str:
 def main(against: Path | None, only: str, long: bool, write: bool) -> None:
     """Print the table as it grows, and write it into the page."""
     with tempfile.TemporaryDirectory() as cache:
-        now, before = Version(ROOT, Path(cache) / "now"), None
+        now = Version(ROOT, Path(cache) / "now")
+        before = None
         if against is not None:
             keys = against / "simshuffle" / "scenario" / "scenario.py"
             tolerant = "time_tolerance" in keys.read_text(encoding="utf-8")
             longest = 100_000 if long else LONGEST
-            before = Version(against.resolve(), Path(cache) / "before", tolerant, longest)
+            before = Version(
+                against.resolve(), Path(cache) / "before", tolerant, longest
+            )
         lines = [about(before, now), "", HEAD]
         print("\n".join(lines), flush=True)
         for version in filter(None, (before, now)):
@@ -499,11 +526,21 @@ def main(against: Path | None, only: str, long: bool, write: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="All speeds that matter, in one table.")
-    parser.add_argument("--against", metavar="CHECKOUT", type=Path, help="an older version")
-    parser.add_argument("--only", metavar="TEXT", default="", help="cases whose names contain it")
-    parser.add_argument("--long", action="store_true", help="the older version without a limit")
-    parser.add_argument("--write", action="store_true", help="write the table into its page")
+    parser = argparse.ArgumentParser(
+        description="All speeds that matter, in one table."
+    )
+    parser.add_argument(
+        "--against", metavar="CHECKOUT", type=Path, help="an older version"
+    )
+    parser.add_argument(
+        "--only", metavar="TEXT", default="", help="cases whose names contain it"
+    )
+    parser.add_argument(
+        "--long", action="store_true", help="the older version without a limit"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into its page"
+    )
     args = parser.parse_args()
     if args.write and args.only:
         parser.error("--write needs all cases: leave out --only")

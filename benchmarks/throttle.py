@@ -23,7 +23,9 @@ class Throttle:
         now: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.rate, self.now, self.sleep = rate, now, sleep
+        self.rate = rate
+        self.now = now
+        self.sleep = sleep
         self.slots = threading.BoundedSemaphore(in_flight)
         self.lock = threading.Lock()
         self.free = -inf  # s of the clock at which all bytes asked for have passed
@@ -42,5 +44,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What a slow device is told."""
     parser.add_argument("--open-s", type=float, default=0.0, help="s for each open")
     parser.add_argument("--read-s", type=float, default=0.0, help="s for each read")
-    parser.add_argument("--rate", type=float, default=inf, help="bytes/s, of all together")
-    parser.add_argument("--in-flight", type=int, default=64, help="requests at the same time")
+    parser.add_argument(
+        "--rate", type=float, default=inf, help="bytes/s, of all together"
+    )
+    parser.add_argument(
+        "--in-flight", type=int, default=64, help="requests at the same time"
+    )

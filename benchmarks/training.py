@@ -41,7 +41,9 @@ CASES: dict[str, tuple[Any, tuple[int, ...], int, int]] = {
     "small_cnn, 16 x 16 x 3": (SmallCnn(kind="small_cnn"), (3, 16, 16), 1024, 8192),
     "resnet-8, 16 x 16 x 3": (ResNet(kind="resnet", depth=8), (3, 16, 16), 256, 2048),
 }
-PLAIN_BATCH, PLAIN_SHAPE, PLAIN_COUNT = 128, (1, 28, 28), 16384
+PLAIN_BATCH = 128
+PLAIN_SHAPE = (1, 28, 28)
+PLAIN_COUNT = 16384
 PLAIN_NETWORKS: dict[str, Any] = {
     "mlp": Mlp(kind="mlp"),
     "small_cnn, width 8": SmallCnn(kind="small_cnn", width=8),
@@ -57,7 +59,8 @@ def emulation(case: str, way: str, ranks: int | None = None) -> Emulation:
     rng = np.random.default_rng(0)
     source = ArraySource(
         Samples(
-            rng.normal(size=(count, *shape)).astype(np.float32), rng.integers(0, CLASSES, count)
+            rng.normal(size=(count, *shape)).astype(np.float32),
+            rng.integers(0, CLASSES, count),
         )
     )
     how = Training(
@@ -94,12 +97,18 @@ Step = Callable[[], int]
 def pixels() -> ArraySource:
     rng = np.random.default_rng(0)
     inputs = rng.integers(0, 256, (PLAIN_COUNT, *PLAIN_SHAPE), np.uint8)
-    return ArraySource(Samples(inputs, rng.integers(0, 10, PLAIN_COUNT)), (0.29,), (0.35,))
+    return ArraySource(
+        Samples(inputs, rng.integers(0, 10, PLAIN_COUNT)), (0.29,), (0.35,)
+    )
 
 
 def plain(network: Any) -> Step:
-    rng, source, model = np.random.default_rng(0), pixels(), network.build(PLAIN_SHAPE, 10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+    rng = np.random.default_rng(0)
+    source = pixels()
+    model = network.build(PLAIN_SHAPE, 10)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4
+    )
     loss_of = torch.nn.CrossEntropyLoss()
 
     def step() -> int:
@@ -115,7 +124,8 @@ def plain(network: Any) -> Step:
 
 
 def emulated(network: Any, ranks: int) -> Step:
-    rng, how = np.random.default_rng(0), Training(local_batch_size=LOCAL_BATCH, learning_rate=0.01)
+    rng = np.random.default_rng(0)
+    how = Training(local_batch_size=LOCAL_BATCH, learning_rate=0.01)
     model = network.build(PLAIN_SHAPE, 10)
     run = Emulation(model, pixels(), strategy=PARTIAL, world_size=ranks, training=how)
 
@@ -127,7 +137,8 @@ def emulated(network: Any, ranks: int) -> Step:
 
 
 def speed(step: Step, seconds: float = 1.0) -> float:
-    begin, done = time.process_time(), 0
+    begin = time.process_time()
+    done = 0
     while time.process_time() - begin < seconds:
         done += step()
     return done / (time.process_time() - begin)
@@ -143,7 +154,9 @@ def answer_plain(name: str) -> None:
 
 def against_plain(name: str, rounds: int) -> dict[str, tuple[float, float]]:
     """Of each way the best samples/s, and the median of its ratios to the plain loop."""
-    steps = {f"M = {ranks}": emulated(PLAIN_NETWORKS[name], ranks) for ranks in PLAIN_RANKS}
+    steps = {
+        f"M = {ranks}": emulated(PLAIN_NETWORKS[name], ranks) for ranks in PLAIN_RANKS
+    }
     found: dict[str, list[float]] = {way: [] for way in ("plain", *steps)}
     command = [sys.executable, __file__, "--plain-loop", name]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -159,7 +172,8 @@ def against_plain(name: str, rounds: int) -> dict[str, tuple[float, float]]:
         loop.stdin.close()
     base = np.array(found["plain"])
     return {
-        way: (max(each), float(np.median(np.array(each) / base))) for way, each in found.items()
+        way: (max(each), float(np.median(np.array(each) / base)))
+        for way, each in found.items()
     }
 
 
@@ -167,7 +181,9 @@ def peak_memory(case: str, ranks: int) -> float:
     """MB, the most that a process of its own held; ``ranks`` 0 builds everything and trains
     nothing."""
     command = [sys.executable, __file__, "--memory", case, str(ranks)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return float(
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    )
 
 
 def report_memory(case: str, ranks: int) -> None:
@@ -184,7 +200,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--plain-loop", metavar="NETWORK", help=argparse.SUPPRESS)
-    parser.add_argument("--memory", nargs=2, metavar=("CASE", "RANKS"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--memory", nargs=2, metavar=("CASE", "RANKS"), help=argparse.SUPPRESS
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.memory:
@@ -196,7 +214,9 @@ def main() -> None:
     if arguments.plain:
         for name in PLAIN_NETWORKS:
             found = against_plain(name, arguments.rounds)
-            text = ", ".join(f"{way} {s:,.0f}/s ({r:.2f})" for way, (s, r) in found.items())
+            text = ", ".join(
+                f"{way} {s:,.0f}/s ({r:.2f})" for way, (s, r) in found.items()
+            )
             print(f"{name}, 28 x 28 x 1, b = {LOCAL_BATCH}: {text}", flush=True)
         return
     for case, (_, _, ranks, _) in CASES.items():
@@ -208,7 +228,8 @@ def main() -> None:
         )
     for case in CASES:
         found = {
-            ranks: peak_memory(case, ranks) for ranks in (0, 64, min(2048, CASES[case][3] // 2))
+            ranks: peak_memory(case, ranks)
+            for ranks in (0, 64, min(2048, CASES[case][3] // 2))
         }
         text = ", ".join(
             f"{'before training' if not ranks else f'M = {ranks}'}: {size:.0f} MB"

@@ -23,8 +23,16 @@ from simshuffle.extensions.calibration.validation.entries import (
     read_entries,
 )
 from simshuffle.extensions.calibration.validation.figures import ratios_chart
-from simshuffle.extensions.calibration.validation.intervals import COLUMNS, prediction_intervals
-from simshuffle.extensions.calibration.validation.table import NUMBERS, PREDICTED, SCHEMA, read_rows
+from simshuffle.extensions.calibration.validation.intervals import (
+    COLUMNS,
+    prediction_intervals,
+)
+from simshuffle.extensions.calibration.validation.table import (
+    NUMBERS,
+    PREDICTED,
+    SCHEMA,
+    read_rows,
+)
 from simshuffle.extensions.calibration.validation.text import (
     ENTRY_HEADINGS,
     ROW_HEADINGS,
@@ -56,7 +64,9 @@ def put(page: Path, name: str, table: str) -> None:
         flags=re.DOTALL,
     )
     if count != 1:
-        raise SystemExit(f"{page}: needs one <!-- {name} --> and an <!-- end --> behind it")
+        raise SystemExit(
+            f"{page}: needs one <!-- {name} --> and an <!-- end --> behind it"
+        )
     page.write_text(after, encoding="utf-8")
 
 
@@ -66,12 +76,16 @@ def markdown_table(
     """A Markdown table; columns ``numbers`` are aligned to the right."""
     rule = ["---:" if number in numbers else "---" for number in range(len(headings))]
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [list(headings), rule, *escaped])
+    return "\n".join(
+        "| " + " | ".join(line) + " |" for line in [list(headings), rule, *escaped]
+    )
 
 
 def markdown_summary(results: pd.DataFrame) -> str:
     """The summaries as Markdown tables, predicted rows, then fitted ones, and the coverage."""
-    shown = [(TITLE_OF_USE[use], summary_cells(results, use)) for use in ("predict", "fit")]
+    shown = [
+        (TITLE_OF_USE[use], summary_cells(results, use)) for use in ("predict", "fit")
+    ]
     tables = [
         f"{heading}:\n\n{markdown_table(SUMMARY_HEADINGS, rows, range(1, 6))}"
         for heading, rows in shown
@@ -87,7 +101,9 @@ def markdown(results: pd.DataFrame) -> str:
     for name, part in results[results["use"] != "none"].groupby("set", sort=False):
         out.append(f"### {name}")
         for use in ("fit", "predict"):
-            rows = [row_cells(row) for row in part[part["use"] == use].to_dict("records")]
+            rows = [
+                row_cells(row) for row in part[part["use"] == use].to_dict("records")
+            ]
             if rows:
                 out.append(
                     ("Fitted:" if use == "fit" else "Predicted:")
@@ -111,7 +127,9 @@ def results_of(place: Path | None) -> pd.DataFrame:
     else:
         out = pd.DataFrame(json.loads(place.read_text(encoding="utf-8"))["rows"])
         out = out.reindex(columns=list(SCHEMA.columns))
-        out = out.astype(dict.fromkeys([*NUMBERS, *PREDICTED, "error", *COLUMNS], float))
+        out = out.astype(
+            dict.fromkeys([*NUMBERS, *PREDICTED, "error", *COLUMNS], float)
+        )
     out[list(COLUMNS)] = prediction_intervals(out)
     return out
 
@@ -125,12 +143,16 @@ def with_sealed(
     out = results.assign(day="").reset_index(drop=True)
     for path in files:
         result = validate(open=path, folder=folder, progress=False)
-        part = result.tables["validation"].assign(day=result.meta["sealed"]["date"][:10])
+        part = result.tables["validation"].assign(
+            day=result.meta["sealed"]["date"][:10]
+        )
         keys = pd.MultiIndex.from_frame(part[[*ROW_KEY]])
         old = out[pd.MultiIndex.from_frame(out[[*ROW_KEY]]).isin(keys)]
         if len(old):  # a set stays where it was
             first = old.index[0]
-            out = pd.concat([out.loc[: first - 1], part, out.loc[first:].drop(old.index)])
+            out = pd.concat(
+                [out.loc[: first - 1], part, out.loc[first:].drop(old.index)]
+            )
         else:
             out = pd.concat([out, part])
         out = out.reset_index(drop=True)
@@ -158,7 +180,8 @@ def entries_table(results: pd.DataFrame, files: Sequence[Path]) -> str:
 
 def main() -> None:
     results = results_of(Path(sys.argv[1]) if sys.argv[1:] else None)
-    place, reference = ROOT / "validation", ROOT / "docs" / "reference"
+    place = ROOT / "validation"
+    reference = ROOT / "docs" / "reference"
     board = reference / "scoreboard.md"
     judged, days = with_sealed(results, sorted(place.glob("sealed/*.json")))
     put(board, "scoreboard", scoreboard(judged, days))
@@ -166,7 +189,9 @@ def main() -> None:
     page = reference / "validation.md"
     put(page, "validation summary", markdown_summary(results))
     put(page, "validation rows", markdown(results).replace("### ", "## "))
-    canvas.save(paper.draw(ratios_chart(results)), ROOT / "docs" / "figures" / "validation")
+    canvas.save(
+        paper.draw(ratios_chart(results)), ROOT / "docs" / "figures" / "validation"
+    )
     (ROOT / "docs" / "figures" / "validation.pdf").unlink()
 
 

@@ -60,7 +60,9 @@ def setting(*assignments: str) -> tuple[str, ...]:
     return tuple(part for assignment in assignments for part in ("--set", assignment))
 
 
-def case(name: str, *commands: str | tuple[str | tuple[str, ...], ...], plot: str = "") -> Case:
+def case(
+    name: str, *commands: str | tuple[str | tuple[str, ...], ...], plot: str = ""
+) -> Case:
     """Commands, as text or as parts of which some set values; ``plot`` is redrawn at last."""
     lines = []
     for command in commands:
@@ -93,7 +95,11 @@ CASES = (
             ("world_size=16", "epochs=2", "workload.dataset.num_samples=6400"),
         ),
     ),
-    case("run-seeds", ("run quickstart --seeds 3 --out out", (*TINY, *JITTER)), plot="out"),
+    case(
+        "run-seeds",
+        ("run quickstart --seeds 3 --out out", (*TINY, *JITTER)),
+        plot="out",
+    ),
     case(
         "sweep",
         (
@@ -103,8 +109,14 @@ CASES = (
         ),
         plot="out",
     ),
-    case("run-packet", ("run quickstart --json --out out", (*TINY, "network.kind=packet"))),
-    case("run-analytic", ("run quickstart --json --out out", (*TINY, "network.kind=analytic"))),
+    case(
+        "run-packet",
+        ("run quickstart --json --out out", (*TINY, "network.kind=packet")),
+    ),
+    case(
+        "run-analytic",
+        ("run quickstart --json --out out", (*TINY, "network.kind=analytic")),
+    ),
     case(
         "replay",
         "replay cases/two_share_down.json.gz --compare",
@@ -160,7 +172,10 @@ CASES = (
         "calibrate logs/nccl-1-host.txt logs/nccl-2-hosts.txt --out nccl",
         "calibrate logs/osu-latency.txt logs/osu-bw.txt logs/ior-4-hosts.txt --out machine",
         "calibrate logs/epochs-vgg16.csv --model vgg16=vgg16_chainer --fit-up-to 8 --json",
-        ("check quickstart", ("include=[nccl/calibration.yaml, machine/calibration.yaml]",)),
+        (
+            "check quickstart",
+            ("include=[nccl/calibration.yaml, machine/calibration.yaml]",),
+        ),
     ),
     case(
         "validate",

@@ -70,7 +70,9 @@ def window_scenario(number: int) -> Scenario:
     iterations = min(drawn, max(40, RANK_ITERATIONS // ranks))
     exchange = _exchange(draw)
     moves = "schedule" in exchange
-    batch = draw.one_of([2, 4, 8] if exchange.get("exchange_fraction", 0) > 0.3 else [4, 16, 32])
+    batch = draw.one_of(
+        [2, 4, 8] if exchange.get("exchange_fraction", 0) > 0.3 else [4, 16, 32]
+    )
     step = draw.number(0.02, 0.3)
     nbytes = draw.number(2e4, 2e6)
     over = draw.one_of([0.0, 0.0, 0.3, 0.7])
@@ -97,7 +99,9 @@ def window_scenario(number: int) -> Scenario:
         },
         "workload.model": _model(draw, step, batch),
         "workload.local_batch_size": batch,
-        "workload.last_batch": draw.one_of(["nearest", "nearest", "keep", "drop", "carry"]),
+        "workload.last_batch": draw.one_of(
+            ["nearest", "nearest", "keep", "drop", "carry"]
+        ),
         "workload.exchange": exchange,
         "workload.loader": loader,
         "workload.allreduce.rings": cluster.host.hcas,
@@ -141,9 +145,12 @@ def _model(draw: _Draw, step: float, batch: int) -> dict[str, Any]:
     }
 
 
-def _loader(draw: _Draw, step: float, batch: int, moves: bool) -> tuple[dict[str, Any], str]:
+def _loader(
+    draw: _Draw, step: float, batch: int, moves: bool
+) -> tuple[dict[str, Any], str]:
     """The loader, and what decoding a sample takes: workers are busy for 5 to 150 % of a step."""
-    workers, threads = draw.one_of([1, 2, 4, 6]), draw.one_of([1, 1, 1, 4])
+    workers = draw.one_of([1, 2, 4, 6])
+    threads = draw.one_of([1, 1, 1, 4])
     loader = {
         "workers": workers,
         "prefetch": workers * draw.one_of([1, 2, 2, 4]),
@@ -155,7 +162,12 @@ def _loader(draw: _Draw, step: float, batch: int, moves: bool) -> tuple[dict[str
 
 
 def _storage(
-    draw: _Draw, cluster: Cluster, ranks: int, rate: float, nbytes: float, exchange: dict[str, Any]
+    draw: _Draw,
+    cluster: Cluster,
+    ranks: int,
+    rate: float,
+    nbytes: float,
+    exchange: dict[str, Any],
 ) -> dict[str, Any]:
     """Devices that are busy for 2 to 150 or 200 % of a step, and caches smaller than what is
     read."""
@@ -185,7 +197,9 @@ def _storage(
 def _exchange(draw: _Draw) -> dict[str, Any]:
     """A strategy, with one of both schedules."""
     kinds = ["partial_local_shuffle", "importance_exchange", "importance_pair"]
-    kind = draw.one_of([*kinds, *kinds, "local_shuffle", "local_shuffle", "global_shuffle"])
+    kind = draw.one_of(
+        [*kinds, *kinds, "local_shuffle", "local_shuffle", "global_shuffle"]
+    )
     if kind in ("global_shuffle", "local_shuffle"):
         return {"kind": kind, "source": draw.one_of(["pfs", "ssd"])}
     named = draw.one_of(["authors", "streamlined"])

@@ -25,7 +25,12 @@ from window_scenarios import window_scenario
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.job.plan.effort import effort
-from simshuffle.job.scenario.scenario import Scenario, all_runs, from_dict, load_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    all_runs,
+    from_dict,
+    load_scenarios,
+)
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
 
@@ -110,10 +115,15 @@ def cut(run: Scenario) -> Scenario:
     again, down to `FEWEST_RANKS`; then fewer samples."""
     while (seconds := effort(run).seconds) > LONGEST:
         samples = run.workload.dataset.num_samples
-        fewer = {"workload.dataset.num_samples": samples // 2, "world_size": run.world_size // 2}
+        fewer = {
+            "workload.dataset.num_samples": samples // 2,
+            "world_size": run.world_size // 2,
+        }
         if run.world_size < 2 * FEWEST_RANKS:
             del fewer["world_size"]
-            fewer["workload.dataset.num_samples"] = round(0.9 * samples * LONGEST / seconds)
+            fewer["workload.dataset.num_samples"] = round(
+                0.9 * samples * LONGEST / seconds
+            )
         run = run.with_values(fewer)
     return run
 
@@ -141,7 +151,12 @@ def study(which: list[str]) -> pd.DataFrame:
                 continue
             with KEPT.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"key": work.key, **found[work.key]}) + "\n")
-            print(f"\r{number} of {len(missing)} runs", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{number} of {len(missing)} runs",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
     return _rows(asked, found)
 
 
@@ -157,7 +172,8 @@ def _rows(asked: list[Work], found: dict[str, dict[str, Any]]) -> pd.DataFrame:
     whole = {work.name: found.get(work.key) for work in asked if not work.tolerance}
     rows = []
     for work in asked:
-        with_window, all_of_it = found.get(work.key), whole[work.name]
+        with_window = found.get(work.key)
+        all_of_it = whole[work.name]
         if not work.tolerance or with_window is None or all_of_it is None:
             continue
         about = {"of": work.of, "name": work.name, "tolerance": work.tolerance}
@@ -175,7 +191,9 @@ def summary(rows: pd.DataFrame) -> dict[str, str]:
     """What is said of the epochs of a set with one tolerance."""
     left_out = rows[rows["high"] > rows["low"]]
     error = (left_out["seconds"] / left_out["whole"] - 1.0).to_numpy()
-    inside = (left_out["whole"] >= left_out["low"]) & (left_out["whole"] <= left_out["high"])
+    inside = (left_out["whole"] >= left_out["low"]) & (
+        left_out["whole"] <= left_out["high"]
+    )
     reasons = rows.loc[rows["because"] != "", "because"].value_counts()
     count = max(len(error), 2)
     return {
@@ -187,7 +205,10 @@ def summary(rows: pd.DataFrame) -> dict[str, str]:
         "error, largest": f"{np.abs(error).max():.2%}",
         "errors above the tolerance": f"{(np.abs(error) > rows['tolerance'].iloc[0]).mean():.1%}",
         "bias": f"{error.mean():+.3%} ± {error.std(ddof=1) / count**0.5:.3%}",
-        **{f"simulated whole: {why}": f"{n / len(rows):.0%}" for why, n in reasons.items()},
+        **{
+            f"simulated whole: {why}": f"{n / len(rows):.0%}"
+            for why, n in reasons.items()
+        },
         "iterations simulated": f"{rows['simulated'].sum() / rows['iterations'].sum():.0%}",
         "CPU time": f"{rows['cpu'].sum() / rows['whole_cpu'].sum():.0%}",
     }
@@ -208,7 +229,8 @@ def table(rows: pd.DataFrame) -> str:
     whole = sorted(set(names) - set(first))
     order = [*first[:-2], *whole, *first[-2:]]
     return _markdown(
-        ["", *sets], [[name, *(each.get(name, "-") for each in sets.values())] for name in order]
+        ["", *sets],
+        [[name, *(each.get(name, "-") for each in sets.values())] for name in order],
     )
 
 
@@ -230,7 +252,15 @@ def outside(rows: pd.DataFrame) -> pd.DataFrame:
         ]
         for row in missed.to_dict("records")
     ]
-    heads = ["run", "tolerance", "epoch", "iterations", "whole (s)", "interval (s)", "error"]
+    heads = [
+        "run",
+        "tolerance",
+        "epoch",
+        "iterations",
+        "whole (s)",
+        "interval (s)",
+        "error",
+    ]
     return pd.DataFrame(cells, columns=heads)
 
 

@@ -19,7 +19,13 @@ from simshuffle.cli.schema_records import Json, alternatives
 from simshuffle.report.columns import MAX_COUNT
 from simshuffle.study.functions import PROGRESS, docstring_of, type_of
 from simshuffle.study.options import Argument, Field, fields_of
-from simshuffle.study.registry import kinds_of, merge_extensions, own_verbs, study_of, verbs
+from simshuffle.study.registry import (
+    kinds_of,
+    merge_extensions,
+    own_verbs,
+    study_of,
+    verbs,
+)
 from simshuffle.study.schema import LARGEST, Column, unit_of
 from simshuffle.study.verb import Verb
 from simshuffle.workload.layers import layer_list
@@ -77,14 +83,17 @@ def main(folder: Path, stub: Path) -> None:
 
 def pages() -> dict[str, str]:
     """The pages by the names of their files."""
-    of_scenario, of_study = schema("scenario"), schema("study")
+    of_scenario = schema("scenario")
+    of_study = schema("study")
     scenario = {"Top level": of_scenario["$defs"]["Scenario"]}
     study = {
         "kind: shuffling": of_study["$defs"]["Study"],
         "kind: data_optimised": of_study["$defs"]["DataOptimisedStudy"],
     }
     return {
-        "scenario-keys.md": keys_page("Keys of a scenario", SCENARIO, of_scenario, scenario),
+        "scenario-keys.md": keys_page(
+            "Keys of a scenario", SCENARIO, of_scenario, scenario
+        ),
         "study-keys.md": keys_page("Keys of a study", STUDY, of_study, study),
         "networks.md": page("Networks", NETWORKS, _networks()),
         "tables.md": page("Tables", TABLES, _tables()),
@@ -190,7 +199,9 @@ class _Sections:
             yield f"\n## {heading}\n\n{plain(record.get('description', ''))}\n{keys}"
 
     def _row(self, key: str, value: Json, required: bool) -> list[str]:
-        parts = [self._all.get(_name(part), part) | part for part in alternatives(value)]
+        parts = [
+            self._all.get(_name(part), part) | part for part in alternatives(value)
+        ]
         default = "required" if required else ""
         if value.get("default") not in (None, "", [], {}):
             default = code(_shown(value["default"]))
@@ -215,7 +226,11 @@ class _Sections:
             return str(part["title"].removesuffix(" above 0"))
         if "enum" in part:
             many = len(part["enum"]) > 12
-            return "a shipped name" if many else ", ".join(map(code, map(_shown, part["enum"])))
+            return (
+                "a shipped name"
+                if many
+                else ", ".join(map(code, map(_shown, part["enum"])))
+            )
         if "const" in part:
             return code(_shown(part["const"]))
         return str(part.get("title") or self._of_type(part))
@@ -227,11 +242,19 @@ class _Sections:
             return f"list of {inner}" if inner else "list"
         if kind == "object":
             of = part.get("additionalProperties")
-            inner = _joined(map(self._value, alternatives(of))) if isinstance(of, dict) else ""
+            inner = (
+                _joined(map(self._value, alternatives(of)))
+                if isinstance(of, dict)
+                else ""
+            )
             return f"names, each with {inner}" if inner else "mapping"
         if kind == "string":
             return "percent" if "%" in part.get("pattern", "") else "text"
-        words = {"integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
+        words = {
+            "integer": "whole number",
+            "number": "number",
+            "boolean": "`true`, `false`",
+        }
         return words.get(kind, "" if kind == "null" else "any")
 
 
@@ -248,7 +271,8 @@ def _range(part: Json) -> str:
     """The range of a number in words; '' if it has none."""
     if "unit" in part:
         return "above 0" if part.get("title", "").endswith("above 0") else ""
-    ends, below = [], part.get("exclusiveMaximum")
+    ends = []
+    below = part.get("exclusiveMaximum")
     if "exclusiveMinimum" in part:
         ends.append(f"above {part['exclusiveMinimum']:g}")
     elif "minimum" in part:
@@ -273,7 +297,14 @@ def _shown(value: Any) -> str:
 
 def _networks() -> Iterator[str]:
     """A section for each family of networks that come with simshuffle."""
-    head = ("name", "sample", "layers", "parameters", "10^9 operations", "10^6 values kept")
+    head = (
+        "name",
+        "sample",
+        "layers",
+        "parameters",
+        "10^9 operations",
+        "10^6 values kept",
+    )
     for family in FAMILIES:
         title, _, rest = (family.__doc__ or "").partition("\n\n")
         texts = "\n\n".join(map(plain, [title, *filter(str.strip, rest.split("\n\n"))]))
@@ -302,13 +333,20 @@ def _tables() -> Iterator[str]:
         for name, of in {**study.stored, **derived}.items():
             follows = "\n\nIt follows from the others." if name in derived else ""
             if of.key:
-                follows += f"\n\nNo two rows have the same {', '.join(map(code, of.key))}."
+                follows += (
+                    f"\n\nNo two rows have the same {', '.join(map(code, of.key))}."
+                )
             columns = table(head, (_column(*column) for column in of.columns.items()))
             yield f"\n### {kind}: {name}{of.suffix}{follows}\n\n{columns}"
 
 
 def _column(name: str, column: Column) -> list[str]:
-    words = {"real": "number", "count": "whole number", "flag": "true or false", "text": "text"}
+    words = {
+        "real": "number",
+        "count": "whole number",
+        "flag": "true or false",
+        "text": "text",
+    }
     kind = words[column.kind] + (", or empty" if column.empty else "")
     choices = ", ".join(map(code, filter(None, column.choices)))
     if not choices and column.kind in {"real", "count"}:
@@ -327,7 +365,9 @@ def verbs_page(command: Any) -> str:
     named = [(name, verb) for name, verb in _verbs(command) if name not in plugins]
     sections = (_verb(f"{command.name} {name}", name, verb) for name, verb in named)
     known = [each for each in command.params if not each.name.endswith("completion")]
-    return page("Verbs", VERBS, [f"\n## For every verb\n\n{_options(known)}", *sections])
+    return page(
+        "Verbs", VERBS, [f"\n## For every verb\n\n{_options(known)}", *sections]
+    )
 
 
 def _verbs(command: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -346,7 +386,9 @@ def _verb(line: str, name: str, verb: Any) -> str:
     texts = "\n\n".join(map(plain, (verb.help or "").split("\n\n")))
     known = [each for each in verb.params if not getattr(each, "hidden", False)]
     known = [each for each in known if each.name not in {"quiet", "verbose"}]
-    arguments = [f" {_argument(each)}" for each in known if each.param_type_name == "argument"]
+    arguments = [
+        f" {_argument(each)}" for each in known if each.param_type_name == "argument"
+    ]
     head, _, examples = (verb.epilog or "").partition(f"{EXAMPLES}\n")
     shown = f"\n```text\n{examples.strip()}\n```\n" if examples else head
     usage = f"```text\n{line}{''.join(arguments)} [OPTIONS]\n```"
@@ -368,7 +410,8 @@ def _option(parameter: Any) -> list[str]:
     default = parameter.default
     shown = default is not None and default is not False and default != []
     if parameter.param_type_name == "argument":
-        names, value = code(_argument(parameter)), ""
+        names = code(_argument(parameter))
+        value = ""
     else:
         names = ", ".join(map(code, [*parameter.opts, *parameter.secondary_opts]))
         value = "" if parameter.is_flag else code(parameter.metavar or "TEXT")
@@ -391,15 +434,23 @@ def stub_text(verbs: Mapping[str, Verb[Any]]) -> str:
 def _function(verb: Verb[Any]) -> str:
     """A function as the stub has it, for editors and type checkers."""
     fields = fields_of(verb.options)
-    arguments = [_parameter(field) for field in fields if isinstance(field.option, Argument)]
-    options = [_parameter(field) for field in fields if not isinstance(field.option, Argument)]
+    arguments = [
+        _parameter(field) for field in fields if isinstance(field.option, Argument)
+    ]
+    options = [
+        _parameter(field) for field in fields if not isinstance(field.option, Argument)
+    ]
     lines = [*arguments, "    *,", *options, f"    {PROGRESS}: bool = True,"]
     text = indent(f'"""{docstring_of(verb)}\n"""', " " * 4)
     return "\n".join([f"def {verb.function}(", *lines, ") -> Result:", text, ""])
 
 
 def _parameter(field: Field) -> str:
-    default = f" = {field.default!r}" if isinstance(field.default, int | float | None) else " = ..."
+    default = (
+        f" = {field.default!r}"
+        if isinstance(field.default, int | float | None)
+        else " = ..."
+    )
     if isinstance(field.default, str):  # as ruff writes it
         default = f' = "{field.default}"'
     return f"    {field.name}: {type_of(field)}{'' if field.needed else default},"

@@ -20,7 +20,13 @@ PAGES = {
 }
 """Files of the root that are pages under other names."""
 LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s#]+)(#[^)\s]*)?\)")
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".cff": "yaml", ".json": "json", ".sh": "bash"}
+LANGUAGES = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".cff": "yaml",
+    ".json": "json",
+    ".sh": "bash",
+}
 ASIDE = "---\nsearch:\n  exclude: true\n---\n\n"
 """Before the source of a file: searching is for the pages that people wrote."""
 
@@ -28,10 +34,13 @@ ASIDE = "---\nsearch:\n  exclude: true\n---\n\n"
 def on_files(files: Any, config: Any) -> Any:
     """Add README.md and the other pages of the root, and the files that pages link to."""
     for name, uri in PAGES.items():
-        files.append(File.generated(config, uri, content=(ROOT / name).read_text("utf-8")))
+        files.append(
+            File.generated(config, uri, content=(ROOT / name).read_text("utf-8"))
+        )
     found = [ROOT / name for name in PAGES]
     found += [ROOT / "docs" / file.src_uri for file in files.documentation_pages()]
-    left, seen = [path for path in found if path.is_file()], set()
+    left = [path for path in found if path.is_file()]
+    seen = set()
     while left:
         path = left.pop()
         for target in map(_file, _linked(path)):
@@ -48,18 +57,21 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     source = _source(page.file.src_uri)
 
     def mended(link: re.Match[str]) -> str:
-        text, target, section = link[1], link[2], link[3] or ""
+        text = link[1]
+        target = link[2]
+        section = link[3] or ""
         if "://" in target or target.startswith("mailto:"):
             return link[0]
         path = _file((source.parent / target).as_posix())
         if path.is_dir():
             return text[1:-1]
-        return (
-            f"{text}({relpath(_uri(path), page.file.src_uri.rpartition('/')[0] or '.')}{section})"
-        )
+        folder = page.file.src_uri.rpartition("/")[0] or "."
+        return f"{text}({relpath(_uri(path), folder)}{section})"
 
     fences = re.split(r"(^```.*?^```\n?)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("```") else LINK.sub(mended, part) for part in fences)
+    return "".join(
+        part if part.startswith("```") else LINK.sub(mended, part) for part in fences
+    )
 
 
 def _linked(path: Path) -> list[str]:
@@ -67,7 +79,9 @@ def _linked(path: Path) -> list[str]:
     if path.suffix != ".md":
         return []
     targets = (match[2] for match in LINK.finditer(path.read_text("utf-8")))
-    return [(path.parent / target).as_posix() for target in targets if "://" not in target]
+    return [
+        (path.parent / target).as_posix() for target in targets if "://" not in target
+    ]
 
 
 @cache
@@ -103,7 +117,9 @@ def _as_page(path: Path) -> str:
         return "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"])
     name = path.relative_to(ROOT).as_posix()
     language = LANGUAGES.get(path.suffix, "text")
-    return f"{ASIDE}# {path.name}\n\n`{name}`\n\n````{language}\n{text.rstrip()}\n````\n"
+    return (
+        f"{ASIDE}# {path.name}\n\n`{name}`\n\n````{language}\n{text.rstrip()}\n````\n"
+    )
 
 
 def _cell(cell: dict[str, Any]) -> str:

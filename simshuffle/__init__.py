@@ -1,5 +1,5 @@
-"""simshuffle: what does shuffling the data cost in distributed deep learning, and what does not
-shuffling cost?
+"""simshuffle: what does shuffling the data cost in distributed deep learning, and what
+does not shuffling cost?
 
 from simshuffle import load_scenario, run, sweep
 
@@ -7,8 +7,8 @@ result = run(load_scenario("abci-imagenet1k", {"world_size": 512}))
 result.breakdown
 sweep("quickstart", over={"world_size": [16, 32]}, seeds=3).figure()
 
-Every verb of the command line that makes a result is a function here. ``__init__.pyi`` has their
-signatures; it is made from the options of the studies (``make reference``).
+Every verb of the command line that makes a result is a function here. ``__init__.pyi``
+has their signatures; it is made from the options of the studies (``make reference``).
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that ``simshuffle --help`` answers at once."""
+    """Import a public name when it is first used, so that ``simshuffle --help`` answers
+    at once.
+    """
     if name in _HOMES:
         value = getattr(importlib.import_module(f"simshuffle.{_HOMES[name]}"), name)
     elif name == "__all__":
-        value = sorted(["__version__", *_HOMES, *_verbs_by_function(), *_extension_functions()])
+        value = sorted(
+            ["__version__", *_HOMES, *_verbs_by_function(), *_extension_functions()]
+        )
     elif not name.startswith("_") and name in (functions := _verbs_by_function()):
         from simshuffle.study.functions import function_of  # noqa: PLC0415 - what computes
 
@@ -48,7 +52,9 @@ def __getattr__(name: str) -> Any:
     elif not name.startswith("_") and name in (places := _extension_functions()):
         value = resolve_name(places[name])
     else:
-        raise AttributeError(f"module 'simshuffle' has no attribute '{name}'{_plugin_remedy(name)}")
+        raise AttributeError(
+            f"module 'simshuffle' has no attribute '{name}'{_plugin_remedy(name)}"
+        )
     globals()[name] = value
     return value
 
@@ -59,7 +65,9 @@ def __dir__() -> list[str]:
 
 
 def _plugin_remedy(name: str) -> str:
-    """Return how to get a function of a plugin, or what replaces a removed one, after a colon."""
+    """Return how to get a function of a plugin, or what replaces a removed one, after a
+    colon.
+    """
     from simshuffle.study.registry import PLUGIN_REMEDIES, REMOVED  # noqa: PLC0415 - when one is missing
 
     remedies = PLUGIN_REMEDIES | REMOVED
@@ -79,4 +87,8 @@ def _extension_functions() -> dict[str, str]:
     """
     from simshuffle.study.registry import merge_extensions  # noqa: PLC0415 - when one is used
 
-    return {name: place for name, place in merge_extensions().functions.items() if "." not in name}
+    return {
+        name: place
+        for name, place in merge_extensions().functions.items()
+        if "." not in name
+    }

@@ -39,8 +39,8 @@ def accuracy(
 ) -> Result:
     """Say what a shuffle costs in accuracy, and what helps.
 
-    Against global shuffle, with each rank's own batch-norm statistics, before anything is trained.
-    The law holds for shards drawn at random.
+    Against global shuffle, with each rank's own batch-norm statistics, before anything
+    is trained. The law holds for shards drawn at random.
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
@@ -86,7 +86,8 @@ def calibrate(
 ) -> Result:
     """Fit the parameters of a scenario to measurements.
 
-    Latencies, bandwidths, rates, compute times and jitter, as a fragment that a scenario includes.
+    Latencies, bandwidths, rates, compute times and jitter, as a fragment that a
+    scenario includes.
 
     Args:
         files: Output of nccl-tests, OSU, PICO, CRAB, IOR or mdtest, or an epoch log (CSV).
@@ -133,7 +134,8 @@ def congestion(
 ) -> Result:
     """Compare all-to-all with pairwise exchange on the same bytes.
 
-    Answers at each number of ranks of SCENARIO; with -v also what decides, and every verdict.
+    Answers at each number of ranks of SCENARIO; with -v also what decides, and every
+    verdict.
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
@@ -229,10 +231,11 @@ def loader(
 ) -> Result:
     """Count what data loaders fetch and lose, or the workers they need.
 
-    How well the orders of libraries mix, or one that was recorded of yours; with --tune what
-    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing; with
-    --resume-at what loaders lose, repeat and mix that are killed within an epoch and go on with
-    other ranks or workers: the exit status is 1 where one that is named does.
+    How well the orders of libraries mix, or one that was recorded of yours; with --tune
+    what workers and prefetch bring in a scenario, and the smallest setting that stalls
+    nothing; with --resume-at what loaders lose, repeat and mix that are killed within
+    an epoch and go on with other ranks or workers: the exit status is 1 where one that
+    is named does.
 
     Args:
         scenario: A scenario file, or a name below scenarios/: samples, nodes, ranks, workers
@@ -337,7 +340,8 @@ def hiding(
 ) -> Result:
     """Find the largest exchange fraction that costs an epoch nothing.
 
-    For each number of ranks, by the schedule of the scenario's own runs first, and what ends it.
+    For each number of ranks, by the schedule of the scenario's own runs first, and what
+    ends it.
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
@@ -376,8 +380,8 @@ def month(
 ) -> Result:
     """Say where the days of a long training go while hosts fail.
 
-    Failures, checkpoints, restarts, waiting for hosts; the best period of checkpoints beside
-    Daly's. Epochs are simulated until they repeat, the failures are drawn.
+    Failures, checkpoints, restarts, waiting for hosts; the best period of checkpoints
+    beside Daly's. Epochs are simulated until they repeat, the failures are drawn.
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
@@ -462,8 +466,8 @@ def plan_training(
 ) -> Result:
     """Say what to do: strategy, file system and cost of a training.
 
-    Which strategies fit the storage, what each costs, the largest Q that stays hidden, the smallest
-    file system, and what the choice hangs on.
+    Which strategies fit the storage, what each costs, the largest Q that stays hidden,
+    the smallest file system, and what the choice hangs on.
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
@@ -548,7 +552,8 @@ def sizes(
 ) -> Result:
     """Say what each rank holds, reads and sends in an epoch.
 
-    Quantiles over ranks and a histogram, for each run of the scenario's sweep. Simulates nothing.
+    Quantiles over ranks and a histogram, for each run of the scenario's sweep.
+    Simulates nothing.
 
     Args:
         scenario: A scenario file, or a name below scenarios/.

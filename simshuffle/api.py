@@ -1,8 +1,10 @@
-"""START HERE. run(scenario): every run of a scenario's sweep is planned, simulated, and reported.
+"""START HERE. run(scenario): every run of a scenario's sweep is planned, simulated, and
+reported.
 
-A scenario names a cluster and a workload; every epoch is planned as traffic (`plan`); the plan is
-simulated into a timeline (`sim`); the tables and the figure read only the timeline (`results`).
-Every run is a cell of a study (`study`), so that runs go side by side, and a stopped study goes on.
+A scenario names a cluster and a workload; every epoch is planned as traffic (`plan`);
+the plan is simulated into a timeline (`sim`); the tables and the figure read only the
+timeline (`results`). Every run is a cell of a study (`study`), so that runs go side by
+side, and a stopped study goes on.
 """
 
 from __future__ import annotations
@@ -42,22 +44,27 @@ def run(
         scenario: one or more, each from `simshuffle.load_scenario`, a file or a name.
         progress: told of the progress, if given.
         seeds: of each run, from that of its scenario on.
-        timeline: the ranks of which the timeline is kept: 'full' for all, 'ranks' for a sample,
-            'none'; if None all, but a sample where that would take more than some 3 million rows.
-        interval: with the 90 % interval of each run's last epoch, in ``meta['intervals']``.
-        ranges: of inputs, by dotted key, lowest and highest value (SI units); others have defaults.
-        force_size: whether what is too large for this machine by estimate is simulated, too.
+        timeline: the ranks of which the timeline is kept: 'full' for all, 'ranks' for a
+            sample, 'none'; if None all, but a sample where that would take more than
+            some 3 million rows.
+        interval: with the 90 % interval of each run's last epoch, in
+            ``meta['intervals']``.
+        ranges: of inputs, by dotted key, lowest and highest value (SI units); others
+            have defaults.
+        force_size: whether what is too large for this machine by estimate is simulated,
+            too.
 
     Returns:
-        All tables; call `save` to write them to a folder. Of several seeds they have a column
-        ``seed``, and ``derived['summary']`` has means and 95 % intervals.
+        All tables; call `save` to write them to a folder. Of several seeds they have a
+        column ``seed``, and ``derived['summary']`` has means and 95 % intervals.
 
     Raises:
-        ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
-            too many packets.
-        InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself, or there is
-            no such ``timeline``, or ``ranges`` are given without ``interval``, of no input of a
-            scenario, or without its value; or a run is too large for this machine.
+        ScenarioError: two runs have the same name, a value of a sweep is not valid, or
+            a run has too many packets.
+        InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself,
+            or there is no such ``timeline``, or ``ranges`` are given without
+            ``interval``, of no input of a scenario, or without its value; or a run is
+            too large for this machine.
     """
 
     def tell(standing: Standing) -> None:
@@ -66,11 +73,18 @@ def run(
                 progress(name, share)
 
     options = RunOptions(
-        scenario=scenario, seeds=seeds, timeline=timeline, interval=interval, ranges=ranges or {}
+        scenario=scenario,
+        seeds=seeds,
+        timeline=timeline,
+        interval=interval,
+        ranges=ranges or {},
     )
     study, simulation_request = request(options)
     result = engine.run(
-        study, simulation_request, progress=tell if progress else None, force_size=force_size
+        study,
+        simulation_request,
+        progress=tell if progress else None,
+        force_size=force_size,
     )
     assert isinstance(result, SimulationResult)  # noqa: S101 - what its study makes
     return result

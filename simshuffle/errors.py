@@ -1,5 +1,6 @@
-"""The exceptions of simshuffle. Every text names a path, the rule, the value that was given and a
-remedy."""
+"""The exceptions of simshuffle. Every text names a path, the rule, the value that was
+given and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Problem:
 
 
 def list_first(names: Sequence[str]) -> str:
-    """List the first three names, and how many more there are, as the value of a problem."""
+    """List the first three names, and how many more there are, as the value of a
+    problem.
+    """
     ending = f" and {len(names) - 3} more" * (len(names) > 3)
     return ", ".join(map(repr, names[:3])) + ending
 
@@ -57,7 +60,9 @@ class InputError(SimshuffleError, ValueError):
 
     noun = "input"
 
-    def __init__(self, problems: Sequence[Problem] | Problem | str, source: str = "") -> None:
+    def __init__(
+        self, problems: Sequence[Problem] | Problem | str, source: str = ""
+    ) -> None:
         if isinstance(problems, str):
             problems = [Problem("", problems)]
         self.problems = [problems] if isinstance(problems, Problem) else list(problems)

@@ -1,4 +1,6 @@
-"""Modules by the names that they had in version 0.2, for one more version, with a warning."""
+"""Modules by the names that they had in version 0.2, for one more version, with a
+warning.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,25 @@ from types import ModuleType
 FOLDERS = {
     "fabric": ("allreduce", "network", "routing", "topology"),
     "workload": ("exchange", "layers", "orders", "parallelism", "resuming"),
-    "job": ("lowering", "plan", "reliability", "scenario", "sim", "uncertainty", "verdict"),
+    "job": (
+        "lowering",
+        "plan",
+        "reliability",
+        "scenario",
+        "sim",
+        "uncertainty",
+        "verdict",
+    ),
     "studies": ("alltoall", "collective", "comparison", "presentation", "verify"),
     "extensions.doctor": ("blame", "recorder", "records"),
     "extensions.calibration": ("probe", "studies.calibrate", "studies.validation"),
     "extensions.interop": ("exports", "fabrics"),
     "extensions.planning": ("studies.month",),
-    "extensions.learning": ("studies.accuracy", "studies.filtering", "studies.time_to_accuracy"),
+    "extensions.learning": (
+        "studies.accuracy",
+        "studies.filtering",
+        "studies.time_to_accuracy",
+    ),
 }
 NEW_PLACES = {
     "audit": "extensions.resuming",
@@ -31,7 +45,11 @@ NEW_PLACES = {
     "resuming.epochs": "workload.exchange.epochs",
     "resuming.states": "workload.exchange.states",
     "studies.planning": "extensions.planning",
-    **{old: f"{room}.{old.split('.')[-1]}" for room, olds in FOLDERS.items() for old in olds},
+    **{
+        old: f"{room}.{old.split('.')[-1]}"
+        for room, olds in FOLDERS.items()
+        for old in olds
+    },
 }
 """New place of each folder or file that moved, by its old name below ``simshuffle``."""
 
@@ -51,13 +69,18 @@ class MovedFinder(MetaPathFinder, Loader):
     """Finder that imports a module at its new place where an old name is asked for."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         """Return a spec for the old name of a module that has moved."""
         return spec_from_loader(fullname, self) if find_new_name(fullname) else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import the module at its new place, and register it under the old name as well."""
+        """Import the module at its new place, and register it under the old name as
+        well.
+        """
         old_name = module.__name__
         new_name = str(find_new_name(old_name))
         text = f"{old_name} is now {new_name}; the old name goes with version 0.4"
@@ -66,8 +89,8 @@ class MovedFinder(MetaPathFinder, Loader):
 
 
 def keep_old_names() -> None:
-    """Make the old names importable, by a finder before all others: a folder that is found
-    by its old name would else have its files imported once more, under that name.
+    """Make the old names importable, by a finder before all others: a folder that is
+    found by its old name would else have its files imported once more, under that name.
     """
     if not any(isinstance(finder, MovedFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, MovedFinder())

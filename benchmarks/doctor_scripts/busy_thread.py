@@ -29,7 +29,9 @@ def count_words() -> None:
 
 
 def photos() -> TensorDataset:
-    pixels: Tensor = torch.rand(1024, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    pixels: Tensor = torch.rand(
+        1024, 3, 64, 64, generator=torch.Generator().manual_seed(0)
+    )
     return TensorDataset(pixels, torch.arange(1024) % 10)
 
 
@@ -40,7 +42,8 @@ def main() -> None:
         multiprocessing.Process(target=count_words, daemon=True).start()
     else:
         threading.Thread(target=count_words, daemon=True).start()
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

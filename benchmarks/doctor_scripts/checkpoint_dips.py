@@ -38,12 +38,18 @@ def save(state: dict[str, Tensor], path: Path) -> None:
 def main() -> None:
     options = common.options(__doc__)
     loader = DataLoader(
-        Images(options.data), batch_size=16, shuffle=True, num_workers=1, persistent_workers=True
+        Images(options.data),
+        batch_size=16,
+        shuffle=True,
+        num_workers=1,
+        persistent_workers=True,
     )
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     seen = torch.rand(2_000_000)
-    meter, batch = common.Meter(options.steps), 0
+    meter = common.Meter(options.steps)
+    batch = 0
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as writer:
         while True:
             for images, labels in loader:

@@ -23,7 +23,9 @@ def _images(count: int, pixels: int) -> NDArray[np.uint8]:
     chance = np.random.default_rng(0)
     blocks = chance.integers(0, 240, (count, 3, 8, 8), np.uint8)
     noise = chance.integers(0, 16, (count, 3, pixels // 2, pixels // 2), np.uint8)
-    return blocks.repeat(pixels // 8, 2).repeat(pixels // 8, 3) + noise.repeat(2, 2).repeat(2, 3)
+    return blocks.repeat(pixels // 8, 2).repeat(pixels // 8, 3) + noise.repeat(
+        2, 2
+    ).repeat(2, 3)
 
 
 def _files(folder: Path, images: NDArray[np.uint8]) -> None:
@@ -62,7 +64,11 @@ def _array(folder: Path) -> None:
 def _tiny(folder: Path) -> None:
     """Images of 64 x 64: a file each in near, far and tiny; the last 4 in cold; all in one."""
     images = _images(1024, 64)
-    for name, some in (("near", images[:-4]), ("far", images[:-4]), ("cold", images[-4:])):
+    for name, some in (
+        ("near", images[:-4]),
+        ("far", images[:-4]),
+        ("cold", images[-4:]),
+    ):
         _files(folder / name, some)
     _files(folder / "tiny", images)
     (folder / "shard.bin").write_bytes(images.tobytes())

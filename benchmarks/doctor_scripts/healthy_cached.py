@@ -14,7 +14,8 @@ def main() -> None:
     images = torch.from_numpy(np.load(f"{options.data}/images.npy")).float() / 255
     labels = torch.arange(len(images)) % 10
     loader = DataLoader(TensorDataset(images, labels), batch_size=16, shuffle=True)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

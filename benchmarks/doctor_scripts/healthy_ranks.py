@@ -22,7 +22,8 @@ def main() -> None:
 
 
 def train(loader: DataLoader[tuple[Tensor, ...]], steps: int) -> None:
-    model, loss_of = DistributedDataParallel(common.cnn()), nn.CrossEntropyLoss()
+    model = DistributedDataParallel(common.cnn())
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(steps)
     while True:

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 
 class Images(Dataset[tuple[Tensor, int]]):
     def __init__(self, address: str, count: int = 1024) -> None:
-        self.address, self.count = address, count
+        self.address = address
+        self.count = count
 
     def __len__(self) -> int:
         return self.count
@@ -33,9 +34,14 @@ def main() -> None:
     workers = 8 if options.remedy else 1
     images = Images(options.data)
     loader = DataLoader(
-        images, batch_size=16, shuffle=True, num_workers=workers, persistent_workers=True
+        images,
+        batch_size=16,
+        shuffle=True,
+        num_workers=workers,
+        persistent_workers=True,
     )
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

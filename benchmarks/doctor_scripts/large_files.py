@@ -29,7 +29,8 @@ def main() -> None:
     images = Images(f"{options.data}/{'uint8' if options.remedy else 'float32'}")
     drawn = RandomSampler(images, replacement=True, num_samples=8 * options.steps)
     loader = DataLoader(images, batch_size=8, sampler=drawn, num_workers=2)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

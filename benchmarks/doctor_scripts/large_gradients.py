@@ -32,9 +32,11 @@ def main() -> None:
 def train(loader: DataLoader[tuple[Tensor, ...]], options: argparse.Namespace) -> None:
     layers = (nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU())
     model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(2048, 10)))
-    loss_of, every = nn.CrossEntropyLoss(), 4 if options.remedy else 1
+    loss_of = nn.CrossEntropyLoss()
+    every = 4 if options.remedy else 1
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01 / every)
-    meter, batch = common.Meter(options.steps), 0
+    meter = common.Meter(options.steps)
+    batch = 0
     while True:
         for values, labels in loader:
             batch += 1

@@ -30,8 +30,11 @@ class Images(Dataset[tuple[Tensor, int]]):
 def main() -> None:
     options = common.options(__doc__)
     images = Images(f"{options.data}/float32", FIT if options.remedy else None)
-    loader = DataLoader(images, batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    loader = DataLoader(
+        images, batch_size=8, shuffle=True, num_workers=2, persistent_workers=True
+    )
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

@@ -32,7 +32,8 @@ def main() -> None:
     options = common.options(__doc__)
     shards = Shards(f"{options.data}/{'small' if options.remedy else 'large'}")
     loader = DataLoader(shards, batch_size=16, num_workers=1)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

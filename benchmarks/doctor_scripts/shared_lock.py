@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 
 class Images(Dataset[tuple[Tensor, int]]):
     def __init__(self, folder: str, lock: Any) -> None:
-        self.paths, self.lock = common.files(folder), lock
+        self.paths = common.files(folder)
+        self.lock = lock
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -34,8 +35,11 @@ def main() -> None:
     options = common.options(__doc__)
     lock = nullcontext() if options.remedy else multiprocessing.Lock()
     images = Images(f"{options.data}/tiny", lock)
-    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=4, persistent_workers=True)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    loader = DataLoader(
+        images, batch_size=16, shuffle=True, num_workers=4, persistent_workers=True
+    )
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

@@ -20,7 +20,9 @@ class Sentences(Dataset[tuple[Tensor, int]]):
     def __init__(self, count: int = 2048) -> None:
         chance = torch.Generator().manual_seed(0)
         lengths = torch.randint(256, 513, (count,), generator=chance).tolist()
-        self.sentences = [torch.randint(WORDS, (length,), generator=chance) for length in lengths]
+        self.sentences = [
+            torch.randint(WORDS, (length,), generator=chance) for length in lengths
+        ]
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -46,11 +48,19 @@ def main() -> None:
     torch.set_num_threads(1)
     collate = partial(padded, at_once=options.remedy)
     loader = DataLoader(
-        Sentences(), 24, shuffle=True, num_workers=2, collate_fn=collate, persistent_workers=True
+        Sentences(),
+        24,
+        shuffle=True,
+        num_workers=2,
+        collate_fn=collate,
+        persistent_workers=True,
     )
-    embedding, loss_of = nn.Embedding(WORDS, 256), nn.CrossEntropyLoss()
+    embedding = nn.Embedding(WORDS, 256)
+    loss_of = nn.CrossEntropyLoss()
     classes = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    optimizer = torch.optim.SGD([*embedding.parameters(), *classes.parameters()], lr=0.1)
+    optimizer = torch.optim.SGD(
+        [*embedding.parameters(), *classes.parameters()], lr=0.1
+    )
     meter = common.Meter(options.steps)
     while True:
         for sentences, labels in loader:

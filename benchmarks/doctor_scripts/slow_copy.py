@@ -15,7 +15,8 @@ class Batches(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, count: int = 4) -> None:
         chance = torch.Generator().manual_seed(0)
         self.images = [
-            torch.randint(256, (16, 3, 320, 320), generator=chance).double() for _ in range(count)
+            torch.randint(256, (16, 3, 320, 320), generator=chance).double()
+            for _ in range(count)
         ]
 
     def __len__(self) -> int:
@@ -29,7 +30,8 @@ def main() -> None:
     options = common.options(__doc__)
     loader = DataLoader(Batches(), batch_size=None, shuffle=True)
     device = torch.device("cpu")
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

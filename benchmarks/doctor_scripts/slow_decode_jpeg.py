@@ -30,8 +30,11 @@ class Photos(Dataset[tuple[Tensor, int]]):
 def main() -> None:
     options = common.options(__doc__)
     photos = Photos(f"{options.data}/{'small' if options.remedy else 'large'}")
-    loader = DataLoader(photos, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    loader = DataLoader(
+        photos, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True
+    )
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 
 class Images(Dataset[tuple[Tensor, int]]):
     def __init__(self, folder: str, packed: bool) -> None:
-        self.paths, self.packed = common.files(folder), packed
+        self.paths = common.files(folder)
+        self.packed = packed
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -33,8 +34,11 @@ def main() -> None:
     options = common.options(__doc__)
     folder = f"{options.data}/{'plain' if options.remedy else 'packed'}"
     images = Images(folder, packed=not options.remedy)
-    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    loader = DataLoader(
+        images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True
+    )
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

@@ -34,7 +34,8 @@ def main() -> None:
         in_order=not options.remedy,
         persistent_workers=True,
     )
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

@@ -23,7 +23,9 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image = self.images[index].astype(np.float32)
-        scaled = self.transform_whole(image) if self.at_once else self.transform_lines(image)
+        scaled = (
+            self.transform_whole(image) if self.at_once else self.transform_lines(image)
+        )
         return torch.from_numpy(scaled), index % 10
 
     def transform_whole(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -39,8 +41,11 @@ class Images(Dataset[tuple[Tensor, int]]):
 def main() -> None:
     options = common.options(__doc__)
     images = Images(options.data, at_once=options.remedy)
-    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    loader = DataLoader(
+        images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True
+    )
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

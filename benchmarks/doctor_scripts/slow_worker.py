@@ -28,10 +28,14 @@ class Images(Dataset[tuple[Tensor, int]]):
 
 def main() -> None:
     options = common.options(__doc__)
-    near, far = f"{options.data}/near", f"{options.data}/far"
+    near = f"{options.data}/near"
+    far = f"{options.data}/far"
     images = Images([near, near if options.remedy else far])
-    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    loader = DataLoader(
+        images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True
+    )
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

@@ -28,7 +28,8 @@ class Archives(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         archive, image = divmod(index, IMAGES)
         if archive != self.opened:
-            self.images, self.opened = np.load(self.paths[archive]), archive
+            self.images = np.load(self.paths[archive])
+            self.opened = archive
         return torch.from_numpy(self.images[image]).float() / 255, index % 10
 
 
@@ -37,9 +38,14 @@ def main() -> None:
     ahead = 16 if options.remedy else 2
     archives = Archives(f"{options.data}/plain")
     loader = DataLoader(
-        archives, batch_size=16, num_workers=1, prefetch_factor=ahead, persistent_workers=True
+        archives,
+        batch_size=16,
+        num_workers=1,
+        prefetch_factor=ahead,
+        persistent_workers=True,
     )
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

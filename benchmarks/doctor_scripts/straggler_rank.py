@@ -31,13 +31,16 @@ def main() -> None:
     dist.init_process_group("gloo")
     part = "near" if dist.get_rank() == 0 or options.remedy else "far"
     images = Images(f"{options.data}/{part}")
-    loader = DataLoader(images, 16, shuffle=True, num_workers=1, persistent_workers=True)
+    loader = DataLoader(
+        images, 16, shuffle=True, num_workers=1, persistent_workers=True
+    )
     train(loader, options.steps)
     dist.destroy_process_group()
 
 
 def train(loader: DataLoader[tuple[Tensor, int]], steps: int) -> None:
-    model, loss_of = DistributedDataParallel(common.cnn()), nn.CrossEntropyLoss()
+    model = DistributedDataParallel(common.cnn())
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(steps)
     while True:

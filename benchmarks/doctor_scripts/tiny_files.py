@@ -44,10 +44,14 @@ class Shard(Dataset[tuple[Tensor, int]]):
 
 def main() -> None:
     options = common.options(__doc__)
-    shard, folder = f"{options.data}/shard.bin", f"{options.data}/tiny"
+    shard = f"{options.data}/shard.bin"
+    folder = f"{options.data}/tiny"
     images = Shard(shard) if options.remedy else Files(folder)
-    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    loader = DataLoader(
+        images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True
+    )
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

@@ -32,7 +32,9 @@ class Images(Dataset[tuple[Tensor, int]]):
 def read_index(worker: int) -> None:
     info = get_worker_info()
     assert info is not None
-    info.dataset.index = json.loads((info.dataset.folder / "index.json").read_text("utf-8"))
+    info.dataset.index = json.loads(
+        (info.dataset.folder / "index.json").read_text("utf-8")
+    )
 
 
 def main() -> None:
@@ -45,7 +47,8 @@ def main() -> None:
         worker_init_fn=read_index,
         persistent_workers=options.remedy,
     )
-    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    model = common.cnn()
+    loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)
     while True:

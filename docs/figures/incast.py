@@ -39,7 +39,11 @@ MODELS = {"fluid": Fluid(), "packet": Packet()}
 def tree() -> ForwardingTable:
     """The routes of the tree."""
     size = {"kind": "fat_tree", "levels": 2, "arity": ARITY}
-    speed = {"link_bandwidth": "12.5 GB/s", "cable_latency": "20 ns", "switch_latency": "90 ns"}
+    speed = {
+        "link_bandwidth": "12.5 GB/s",
+        "cable_latency": "20 ns",
+        "switch_latency": "90 ns",
+    }
     return ForwardingTable(FatTree.model_validate(size | speed).graph())
 
 
@@ -48,7 +52,9 @@ def victim_rates(senders: Sequence[int] = SENDERS) -> dict[str, list[float]]:
     table = tree()
     links = Links(table.links.capacity, table.links.latency)
     # D-mod-K sends what goes to port 64 and to port 32 up through spine 0
-    victim, receiver, hot = 0, 2 * ARITY, ARITY
+    victim = 0
+    receiver = 2 * ARITY
+    hot = ARITY
     # one host of each leaf switch that has neither receiver
     beside = [1, *range(3 * ARITY, ARITY * ARITY, ARITY)]
     out: dict[str, list[float]] = {name: [] for name in MODELS}
@@ -56,7 +62,9 @@ def victim_rates(senders: Sequence[int] = SENDERS) -> dict[str, list[float]]:
         src = np.array([victim, receiver + 1, *beside[:count]], np.int32)
         dst = np.array([receiver, receiver, *[hot] * count], np.int32)
         routes = table.routes(src, dst)
-        nbytes = np.full(len(src), 2 * NBYTES)  # the others go on until the victim has ended
+        nbytes = np.full(
+            len(src), 2 * NBYTES
+        )  # the others go on until the victim has ended
         nbytes[0] = NBYTES
         flows = Flows(routes, nbytes, np.zeros(len(src)))
         for name, model in MODELS.items():

@@ -1,7 +1,8 @@
 """The command line: the one place that prints or exits.
 
-`command_line` puts all verbs together, those of extensions too. It is imported when `main` is first
-used: extensions import helpers of this package (`common`, `help`), which would otherwise import
+`command_line` puts all verbs together, those of extensions too. It is imported when
+`main` is first used: extensions import helpers of this package (`common`, `help`),
+which would otherwise import
     the
 extensions again.
 """

@@ -1,5 +1,5 @@
-"""Sentences on the inputs of runs that change nothing, and on those that decide but were not
-given.
+"""Sentences on the inputs of runs that change nothing, and on those that decide but
+were not given.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def find_idle_inputs(
 
 
 def _is_set(record: Any, path: Sequence[str]) -> bool:
-    """Return whether a file sets the value at a path of a record, or one of its defaults does."""
+    """Return whether a file sets the value at a path of a record, or one of its
+    defaults does.
+    """
     field, *subpath = path
     if field not in getattr(record, "model_fields_set", ()):
         return False
@@ -44,9 +46,13 @@ def _is_set(record: Any, path: Sequence[str]) -> bool:
 
 
 def advise_on_files(
-    rows: Sequence[dict[str, Any]], scenarios: Sequence[Scenario], runs: Mapping[str, Scenario]
+    rows: Sequence[dict[str, Any]],
+    scenarios: Sequence[Scenario],
+    runs: Mapping[str, Scenario],
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the verdicts of runs with findings on inputs and later epochs, and these as lines."""
+    """Return the verdicts of runs with findings on inputs and later epochs, and these
+    as lines.
+    """
     idle = find_idle_inputs(scenarios, runs)
     decisive = decisive_inputs(runs)
     steadiness = warming_sentence(runs, {row["run"]: row["epoch_s"] for row in rows})
@@ -86,17 +92,28 @@ def advise_on_answers(
             idle_answers.append(idle.describe(f"{option} {answer_of_option[option]}"))
     if "--timed" in answer_of_option and answer_of_option.get("--overlap") == "none":
         timing = answer_of_option["--timed"]
-        idle_answers.append(f"--timed {timing} (with --overlap none nothing is added to a batch)")
-    answered_keys = {key for key, option in option_of_key.items() if option in answer_of_option}
+        idle_answers.append(
+            f"--timed {timing} (with --overlap none nothing is added to a batch)"
+        )
+    answered_keys = {
+        key for key, option in option_of_key.items() if option in answer_of_option
+    }
     lines = [IDLE_SENTENCE.format("; ".join(idle_answers))] if idle_answers else []
     decisive = [
         decisive_input.describe(option_of_key.get(decisive_input.key, ""))
         for decisive_input in decisive_inputs(runs, answered_keys | {*given_keys})
     ]
     sizes = {name: batch_sizes(run) for name, run in runs.items()}
-    problem_of_run = {name: problem for name in sizes if (problem := partial_batch(*sizes[name]))}
-    lines += [f"Warning: {problem} ({name})" for name, problem in [*problem_of_run.items()][:1]]
+    problem_of_run = {
+        name: problem for name in sizes if (problem := partial_batch(*sizes[name]))
+    }
+    lines += [
+        f"Warning: {problem} ({name})"
+        for name, problem in [*problem_of_run.items()][:1]
+    ]
     return [
         *lines,
-        DECISIVE_SENTENCE.format("; ".join(decisive)) if decisive else NONE_DECISIVE_SENTENCE,
+        DECISIVE_SENTENCE.format("; ".join(decisive))
+        if decisive
+        else NONE_DECISIVE_SENTENCE,
     ]

@@ -11,7 +11,12 @@ import typer
 from simshuffle.cli.common import AsJson, Set, To, print_answer, print_parts
 from simshuffle.cli.help import command
 from simshuffle.errors import SimshuffleWarning
-from simshuffle.job.scenario.options import INTERVAL, RANGES, ScenarioNames, scenarios_of
+from simshuffle.job.scenario.options import (
+    INTERVAL,
+    RANGES,
+    ScenarioNames,
+    scenarios_of,
+)
 from simshuffle.study.options import Option
 
 if TYPE_CHECKING:
@@ -20,7 +25,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 ALONE_NOTE = (
-    "The bounds of a job are those of it alone: what other jobs and background take is in none."
+    "The bounds of a job are those of it alone: what other jobs"
+    " and background take is in none."
 )
 
 
@@ -35,7 +41,8 @@ def check(
     *,
     set_: Set = None,
     full: Annotated[
-        bool, Option("", "Print the resolved scenario as YAML, and what follows from it.")
+        bool,
+        Option("", "Print the resolved scenario as YAML, and what follows from it."),
     ] = False,
     json: AsJson = False,
     to: To = None,
@@ -76,9 +83,12 @@ def check(
         from simshuffle.job.uncertainty.report import interval_facts, ranges_of
         from simshuffle.report import intervals
 
-        ranges_of_run = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
+        ranges_of_run = (
+            ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
+        )
         facts = interval_facts(
-            {row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, ranges_of_run
+            {row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows},
+            ranges_of_run,
         )
         rows = [
             {
@@ -95,7 +105,9 @@ def check(
 
 
 def print_scenarios(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
-    """Print YAML that reads back as the scenarios, and what follows from each run as comments."""
+    """Print YAML that reads back as the scenarios, and what follows from each run as
+    comments.
+    """
     from simshuffle.job.derived_values import derive_values
 
     for index, scenario in enumerate(scenarios):
@@ -121,7 +133,10 @@ def list_(to: To = None) -> None:
     from simshuffle.report.console import new_table
     from simshuffle.spec.library import catalog_names, shipped_names
 
-    names = {folder: shipped_names(folder) for folder in ("scenarios", "studies", "topologies")}
+    names = {
+        folder: shipped_names(folder)
+        for folder in ("scenarios", "studies", "topologies")
+    }
     names |= {kind: catalog_names(kind) for kind in ("models", "datasets", "failures")}
     if to is None:
         for kind, kind_names in names.items():

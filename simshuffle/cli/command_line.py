@@ -1,6 +1,7 @@
 """The command line: all verbs together, and the exit status.
 
-It is the one place that prints or exits; a verb imports what it needs when it is called.
+It is the one place that prints or exits; a verb imports what it needs when it is
+called.
 """
 
 from __future__ import annotations
@@ -38,9 +39,14 @@ GROUPS = {
     "results": "Show, draw, verify and export what is in a result folder.",
 }
 """Groups of verbs that few need, and what their help says."""
-MODULES_OF_GROUP = {"": (new, check, results), "study": (study,), "results": (result_folders,)}
-"""Modules of verbs that are no studies, by the group that the verbs are in; extensions add
-theirs."""
+MODULES_OF_GROUP = {
+    "": (new, check, results),
+    "study": (study,),
+    "results": (result_folders,),
+}
+"""Modules of verbs that are no studies, by the group that the verbs are in; extensions
+add theirs.
+"""
 
 
 def make_app(name: str, help_: str, epilog: str) -> typer.Typer:
@@ -65,7 +71,9 @@ app = make_app(
 
 
 def add_verbs() -> None:
-    """Add all verbs to the app: verbs that are written by hand, and verbs of the studies."""
+    """Add all verbs to the app: verbs that are written by hand, and verbs of the
+    studies.
+    """
     apps = {"": app}
     for name, text in GROUPS.items():
         apps[name] = make_app(
@@ -124,7 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command_words = None if arguments is None else list(arguments)
         with print_warnings():
-            status = app(args=command_words, prog_name=app.info.name, standalone_mode=False)
+            status = app(
+                args=command_words, prog_name=app.info.name, standalone_mode=False
+            )
     except InputError as error:
         complain(str(error))
         return 2

@@ -1,6 +1,7 @@
 """Helpers that all verbs share.
 
-They are options, files that are written all or none, printing of results, progress, and messages.
+They are options, files that are written all or none, printing of results, progress, and
+messages.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from simshuffle.study.study import Result
 
 LOADING_THRESHOLD = 1_000_000
-"""New objects between two searches for reference cycles while a command loads what it needs, which
-it keeps: Python's own 700 make them a sixth of the time of a short command."""
+"""New objects between two searches for reference cycles while a command loads what it
+needs, which it keeps: Python's own 700 make them a sixth of the time of a short
+command.
+"""
 LOADED_THRESHOLD = 10_000
 """The same afterwards."""
 
@@ -76,7 +79,9 @@ def check_paths(
     """
     problems = []
     if not is_name(stem.name):
-        problems = [Problem(option, NAME_RULE, repr(stem.name), "For example mycluster.")]
+        problems = [
+            Problem(option, NAME_RULE, repr(stem.name), "For example mycluster.")
+        ]
     elif not stem.parent.is_dir():
         rule = "must be in a folder that is there"
         problems = [Problem(option, rule, str(stem), "Make the folder.")]
@@ -84,10 +89,14 @@ def check_paths(
         for path in (stem.parent / f"{stem.name}{suffix}" for suffix in suffixes):
             if path.is_dir():
                 rule = "must not be that of a folder"
-                problems.append(Problem(option, rule, str(path), "Choose another name."))
+                problems.append(
+                    Problem(option, rule, str(path), "Choose another name.")
+                )
             elif os.path.lexists(path) and not replace:
                 remedy = "Choose another name, or use --force to replace it."
-                problems.append(Problem(option, "must not be there already", str(path), remedy))
+                problems.append(
+                    Problem(option, "must not be there already", str(path), remedy)
+                )
     if problems:
         raise InputError(problems, "new files")
 
@@ -120,10 +129,11 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 def tune_garbage_collector() -> None:
-    """End the loading of what a command needs: no more reference cycles are searched for among it.
+    """End the loading of what a command needs: no more reference cycles are searched
+    for among it.
 
-    From then on cycles are searched for as often as usual. Nothing is changed where a program calls
-    `main`.
+    From then on cycles are searched for as often as usual. Nothing is changed where a
+    program calls `main`.
     """
     if gc.get_threshold()[0] == LOADING_THRESHOLD:
         gc.freeze()
@@ -144,23 +154,30 @@ To = Annotated[
     ),
 ]
 Force = Annotated[bool, Option("", "Replace the files that are there.")]
-ResultFolder = Annotated[Path, Argument("RESULT", "A result folder.", complete=result_folders)]
+ResultFolder = Annotated[
+    Path, Argument("RESULT", "A result folder.", complete=result_folders)
+]
 NetworkName = Annotated[
     str,
     Argument(
-        "NAME", "A machine, by its name or file; or a network's file.", complete=machine_names
+        "NAME",
+        "A machine, by its name or file; or a network's file.",
+        complete=machine_names,
     ),
 ]
 
 
 def split_formats(words: Sequence[str]) -> tuple[list[str], str | None]:
-    """Split the words of ``--to`` into those that are no format, and the first that is one."""
+    """Split the words of ``--to`` into those that are no format, and the first that is
+    one.
+    """
     other_words = [word for word in words if word not in FORMATS]
     return other_words, next((word for word in words if word in FORMATS), None)
 
 
 def check_format(values: Mapping[str, Any]) -> None:
-    """Check that the options of a verb, by name, do not ask for both JSON and another format.
+    """Check that the options of a verb, by name, do not ask for both JSON and another
+    format.
 
     Raises:
         InputError: they do.
@@ -169,7 +186,11 @@ def check_format(values: Mapping[str, Any]) -> None:
     _, format_name = split_formats([words] if isinstance(words, str) else words)
     if values.get("json") and format_name is not None:
         refuse(
-            "--to", "cannot be combined with --json", format_name, "Leave one out.", COMMAND_LINE
+            "--to",
+            "cannot be combined with --json",
+            format_name,
+            "Leave one out.",
+            COMMAND_LINE,
         )
 
 
@@ -199,7 +220,9 @@ def show(
         return
     if table_format is not None:
         exported = result.exported()
-        chosen_parts = exported if excerpt is None else excerpt.take_from(exported, COMMAND_LINE)
+        chosen_parts = (
+            exported if excerpt is None else excerpt.take_from(exported, COMMAND_LINE)
+        )
         print_parts(chosen_parts, table_format, width)
         return
     details = result.details() if _volume["verbose"] else []
@@ -240,7 +263,9 @@ def print_answer(
     json: bool,
     table_format: str | None = None,
 ) -> None:
-    """Print the answer of a verb: its plain values for ``json``, or else its texts and tables."""
+    """Print the answer of a verb: its plain values for ``json``, or else its texts and
+    tables.
+    """
     if json:
         print_json(as_json())
     else:
@@ -249,7 +274,9 @@ def print_answer(
 
 def print_json(values: Any) -> None:
     """Print values as JSON; values of numpy are written as numbers."""
-    text = json_.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())
+    text = json_.dumps(
+        values, indent=1, allow_nan=False, default=lambda value: value.item()
+    )
     typer.echo(text)
 
 
@@ -291,7 +318,8 @@ def set_volume(*, quiet: bool, verbose: bool) -> None:
     _volume["quiet"] |= quiet
     _volume["verbose"] |= verbose
     if _volume["quiet"] and _volume["verbose"]:
-        rule, remedy = "cannot be combined with --verbose", "Leave one out."
+        rule = "cannot be combined with --verbose"
+        remedy = "Leave one out."
         refuse("--quiet", rule, "", remedy, COMMAND_LINE)
     if _volume["quiet"]:
         logging.getLogger("simshuffle").setLevel(logging.ERROR)
@@ -305,7 +333,9 @@ def reset_volume() -> None:
 
 @contextmanager
 def study_progress(noun: str) -> Iterator[Progress | None]:
-    """Show how far the cells of a study are, which are called ``noun``; yield None with --quiet."""
+    """Show how far the cells of a study are, which are called ``noun``; yield None with
+    --quiet.
+    """
     if _volume["quiet"]:
         yield None
         return
@@ -316,8 +346,8 @@ def study_progress(noun: str) -> Iterator[Progress | None]:
 
 
 def share_progress(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:
-    """Show the finished share of a single task that is no cell, called ``noun``; yield None with
-    --quiet.
+    """Show the finished share of a single task that is no cell, called ``noun``; yield
+    None with --quiet.
     """
     from simshuffle.study.standing import show_share
 
@@ -348,8 +378,12 @@ def print_warnings() -> Iterator[None]:
         warnings.simplefilter("default", SimshuffleWarning)
         show_other_warning = warnings.showwarning
 
-        def say_or_show(message: Warning | str, category: type[Warning], *place: Any) -> None:
-            """Print a warning of simshuffle; show another one as before, with its place."""
+        def say_or_show(
+            message: Warning | str, category: type[Warning], *place: Any
+        ) -> None:
+            """Print a warning of simshuffle; show another one as before, with its
+            place.
+            """
             if issubclass(category, SimshuffleWarning):
                 say(f"Warning: {message}")
             else:

@@ -31,7 +31,9 @@ BAD_INPUT_STATUS = 2
 
 
 def add_verb(app: typer.Typer, verb: Verb[Any]) -> None:
-    """Add the verb of a study to ``app``, which holds all verbs or the verbs of a group."""
+    """Add the verb of a study to ``app``, which holds all verbs or the verbs of a
+    group.
+    """
     fields = fields_of(verb.options)
     own_names = {field.name for field in fields}
 
@@ -43,14 +45,18 @@ def add_verb(app: typer.Typer, verb: Verb[Any]) -> None:
         values = {}
         for field in fields:
             if (value := words_of_option[field.name]) not in (None, []):
-                values[field.name] = value if value == field.default else field.read(value)
+                values[field.name] = (
+                    value if value == field.default else field.read(value)
+                )
         run_verb(verb, values, json=json, table_format=table_format)
 
     # all that is wrong with the options of a study is said together, by `fill_options`
     options = [*map(typer_parameter, fields), keyword("json", AsJson, False)]
     options += [] if "to" in own_names else [keyword("to", To, None)]
     text = inspect.getdoc(verb.options) or ""
-    command(app, verb.group, *verb.examples, name=verb.word, text=text, parameters=options)(perform)
+    command(
+        app, verb.group, *verb.examples, name=verb.word, text=text, parameters=options
+    )(perform)
 
 
 def run_verb(
@@ -65,7 +71,9 @@ def run_verb(
     from simshuffle.study.standing import plural
 
     options = fill_options(verb.options, values, COMMAND_LINE)
-    result, folder = Performance(verb, options, Teller(say, say_detail, show_progress)).result()
+    result, folder = Performance(
+        verb, options, Teller(say, say_detail, show_progress)
+    ).result()
     extra_lines = [] if folder is None else list(verb.after(result, folder, options))
     show(
         result,
@@ -76,7 +84,9 @@ def run_verb(
         extra_lines=extra_lines,
     )
     if lost := result.meta.get("lost"):
-        complain(f"{len(lost)} {plural(verb.noun)} were lost; the same command tries them again.")
+        complain(
+            f"{len(lost)} {plural(verb.noun)} were lost; the same command tries them again."
+        )
         raise typer.Exit(1)
     if problem := verb.refused(result):
         complain(str(problem))

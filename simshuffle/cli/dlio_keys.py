@@ -1,4 +1,6 @@
-"""The keys of DLIO's YAML: which decide a number, which decide none, and how values are read."""
+"""The keys of DLIO's YAML: which decide a number, which decide none, and how values are
+read.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ UNUSED_KEYS = (
     "reader.pin_memory", "reader.shuffle_size", "reader.dont_use_mmap", "reader.file_access",
     "reader.read_type", "reader.data_loader_sampler",
 )  # fmt: skip
-"""Keys, and sections, that decide nothing of reading and pausing: names, generation, evaluation,
-and how a framework is called. `READ_KEYS` keys of these sections count first."""
+"""Keys, and sections, that decide nothing of reading and pausing: names, generation,
+evaluation, and how a framework is called. `READ_KEYS` keys of these sections count
+first.
+"""
 NEUTRAL_VALUES = (None, False, 0, -1, "", "none", "off", "default")
-"""Values with which a key of `SENTENCE_OF_UNUSED_KEY` or `RULE_OF_REFUSED_KEY` asks for nothing."""
+"""Values with which a key of `SENTENCE_OF_UNUSED_KEY` or `RULE_OF_REFUSED_KEY` asks for
+nothing.
+"""
 SENTENCE_OF_UNUSED_KEY = {
     "workflow.checkpoint": (
         "checkpoints are not written; the utilisation and the samples/s of DLIO leave them out, too"
@@ -37,8 +43,9 @@ SENTENCE_OF_UNUSED_KEY = {
     "dataset.parquet": "all columns of a record are read, and all samples of a row group used",
     "reader.transfer_size": "a request reads whole samples",
 }
-"""Keys that do not change seconds of an epoch, its utilisation or its samples/s, or change them by
-less than the model knows; and what happens in their place."""
+"""Keys that do not change seconds of an epoch, its utilisation or its samples/s, or
+change them by less than the model knows; and what happens in their place.
+"""
 RULE_OF_REFUSED_KEY = {
     "dataset.compression": (
         "must be none: how much smaller files are, and what unpacking costs, is not in the file",
@@ -63,10 +70,13 @@ RULE_OF_REFUSED_KEY = {
 }
 """Keys that decide a number which cannot be simulated: rule and remedy."""
 DECIDING_SECTIONS = ("dataset", "reader", "train")
-"""Sections whose keys decide numbers: one that is nearly a key of DLIO is a slip of the pen."""
+"""Sections whose keys decide numbers: one that is nearly a key of DLIO is a slip of the
+pen.
+"""
 MIN_SLIP_SIMILARITY, MAX_SLIP_LENGTH = 0.9, 2
-"""A slip of the pen is at least so similar to the key that is meant (difflib), and differs in
-length by at most so many letters."""
+"""A slip of the pen is at least so similar to the key that is meant (difflib), and
+differs in length by at most so many letters.
+"""
 READ_KEYS = {
     "dataset": (
         "format", "num_files_train", "num_samples_per_file", "record_length", "record_length_bytes",
@@ -86,15 +96,17 @@ READ_KEYS = {
 }  # fmt: skip
 """Keys that decide a number, by section."""
 MIN_MEAN_IN_STDEVS = 3.0
-"""Mean over standard deviation from which on draws of a normal time that are negative, which DLIO
-takes as positive, change the mean by less than 0.03 %."""
+"""Mean over standard deviation from which on draws of a normal time that are negative,
+which DLIO takes as positive, change the mean by less than 0.03 %.
+"""
 
 
 def normal_moments(mean: float, stdev: float) -> tuple[float, float]:
     """Return mean and standard deviation (s) of |x| for a normal x, as DLIO sleeps it.
 
-    E|x| = s sqrt(2/pi) exp(-m^2/2s^2) + m erf(m / (s sqrt 2)); E x^2 = m^2 + s^2 (Leone, Nelson &
-    Nottingham, Technometrics 3, 1961). DLIO: ``sleep`` of dlio_benchmark/utils/utility.py.
+    E|x| = s sqrt(2/pi) exp(-m^2/2s^2) + m erf(m / (s sqrt 2)); E x^2 = m^2 + s^2
+    (Leone, Nelson & Nottingham, Technometrics 3, 1961). DLIO: ``sleep`` of
+    dlio_benchmark/utils/utility.py.
     """
     if mean >= MIN_MEAN_IN_STDEVS * stdev:
         return mean, stdev
@@ -110,7 +122,10 @@ DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[float, float
         ("min", "max"),
         lambda low, high: ((low + high) / 2, abs(high - low) / 12**0.5),
     ),
-    "gamma": (("shape", "scale"), lambda shape, scale: (shape * scale, shape**0.5 * scale)),
+    "gamma": (
+        ("shape", "scale"),
+        lambda shape, scale: (shape * scale, shape**0.5 * scale),
+    ),
     "exponential": (("scale",), lambda scale: (scale, scale)),
     "poisson": (("lam",), lambda lam: (lam, lam**0.5)),
 }
@@ -119,7 +134,9 @@ DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[float, float
 
 @dataclass
 class DlioKeys:
-    """The values of a file of DLIO by dotted key, the keys that were read, and their problems."""
+    """The values of a file of DLIO by dotted key, the keys that were read, and their
+    problems.
+    """
 
     value_of_key: dict[str, Any]
     read_keys: set[str] = field(default_factory=set)
@@ -129,21 +146,34 @@ class DlioKeys:
     unused_sentences: list[str] = field(default_factory=list)
 
     def get(self, *names: str) -> Any:
-        """Return the value of the first of several names of one key; None if there is none."""
+        """Return the value of the first of several names of one key; None if there is
+        none.
+        """
         self.read_keys.update(names)
         return next(
-            (self.value_of_key[name] for name in names if self.value_of_key.get(name) is not None),
+            (
+                self.value_of_key[name]
+                for name in names
+                if self.value_of_key.get(name) is not None
+            ),
             None,
         )
 
     def add_problem(self, key: str, rule: str, value: Any, remedy: str) -> None:
         """Note that the value of a key breaks a rule."""
-        self.problems.append(Problem(key, rule, "" if value is None else f"{value!r:.80}", remedy))
+        self.problems.append(
+            Problem(key, rule, "" if value is None else f"{value!r:.80}", remedy)
+        )
 
     def read_number(
-        self, *names: str, default: float | None = None, minimum: float = 0.0, example: str = "1"
+        self,
+        *names: str,
+        default: float | None = None,
+        minimum: float = 0.0,
+        example: str = "1",
     ) -> float:
-        """Return a number of at least ``minimum``; 1 in place of one that is missing or wrong.
+        """Return a number of at least ``minimum``; 1 in place of one that is missing or
+        wrong.
 
         Args:
             names: dotted keys of the number, of which the first that is there counts.
@@ -157,29 +187,43 @@ class DlioKeys:
         number = finite_number(value)
         if number is not None and number >= minimum:
             return number
-        rule = "is required" if value is None else f"must be a number, at least {minimum:g}"
+        rule = (
+            "is required"
+            if value is None
+            else f"must be a number, at least {minimum:g}"
+        )
         self.add_problem(names[0], rule, value, f"For example {example}.")
         return 1.0
 
-    def read_whole(self, *names: str, default: int | None = None, minimum: int = 1) -> int:
-        """Return a whole number of at least ``minimum``; 1 in place of a missing or wrong one."""
+    def read_whole(
+        self, *names: str, default: int | None = None, minimum: int = 1
+    ) -> int:
+        """Return a whole number of at least ``minimum``; 1 in place of a missing or
+        wrong one.
+        """
         number = self.read_number(
             *names, default=default, minimum=minimum, example=str(max(minimum, 4))
         )
         if float(number).is_integer():  # so is what stands for a wrong one
             return int(number)
-        self.add_problem(names[0], "must be a whole number", self.get(*names), "Round it.")
+        self.add_problem(
+            names[0], "must be a whole number", self.get(*names), "Round it."
+        )
         return 1
 
     def read_time(self, name: str, default: float | None = None) -> tuple[float, float]:
-        """Return mean and standard deviation (s) of a time, whether it is drawn or constant."""
+        """Return mean and standard deviation (s) of a time, whether it is drawn or
+        constant.
+        """
         if not any(key.startswith(f"{name}.") for key in self.value_of_key):
             mean = self.read_number(name, default=default, example="0.323")
             return normal_moments(mean, self.read_number(f"{name}_stdev", default=0.0))
         kind = self.get(f"{name}.type") or "normal"
         if kind not in DISTRIBUTIONS:
             remedy = suggest_nearest(str(kind), list(DISTRIBUTIONS))
-            self.add_problem(f"{name}.type", "must be a distribution of DLIO", kind, remedy)
+            self.add_problem(
+                f"{name}.type", "must be a distribution of DLIO", kind, remedy
+            )
             return 1.0, 0.0
         parameter_names, moments = DISTRIBUTIONS[kind]
         # DLIO puts NAME_stdev in the place of NAME.stdev; other distributions have none
@@ -189,7 +233,9 @@ class DlioKeys:
             is_spread = parameter == "stdev"
             extra_names = [f"{name}_stdev"] if is_spread and stdev is not None else []
             default = 0.0 if is_spread else None
-            values.append(self.read_number(*extra_names, f"{name}.{parameter}", default=default))
+            values.append(
+                self.read_number(*extra_names, f"{name}.{parameter}", default=default)
+            )
         return moments(*values)
 
     def add_key_problems(self) -> None:
@@ -199,7 +245,9 @@ class DlioKeys:
         """
         for name, value in self.value_of_key.items():
             is_neutral = not isinstance(value, list) and value in NEUTRAL_VALUES
-            refused_key = next((key for key in RULE_OF_REFUSED_KEY if name == key), None)
+            refused_key = next(
+                (key for key in RULE_OF_REFUSED_KEY if name == key), None
+            )
             if refused_key is not None and not is_neutral:
                 rule, remedy = RULE_OF_REFUSED_KEY[refused_key]
                 self.add_problem(name, rule, value, remedy)
@@ -208,7 +256,9 @@ class DlioKeys:
                 self.add_problem(name, rule, value, f"Did you mean '{intended_key}'?")
 
     def find_intended_key(self, name: str) -> str | None:
-        """Return the key that ``name``, which was not read, is a slip of the pen for; else None."""
+        """Return the key that ``name``, which was not read, is a slip of the pen for;
+        else None.
+        """
         section = name.split(".", maxsplit=1)[0]
         is_deciding = section in DECIDING_SECTIONS and not _is_below(name, UNUSED_KEYS)
         if not is_deciding or name in self.read_keys:
@@ -219,7 +269,9 @@ class DlioKeys:
         if _is_below(name, (*leaf_keys, *SENTENCE_OF_UNUSED_KEY, *RULE_OF_REFUSED_KEY)):
             return None
         similar_keys = [
-            key for key in sorted(known_keys) if abs(len(key) - len(name)) <= MAX_SLIP_LENGTH
+            key
+            for key in sorted(known_keys)
+            if abs(len(key) - len(name)) <= MAX_SLIP_LENGTH
         ]
         key_without_section = {key.removeprefix(section): key for key in similar_keys}
         closest = difflib.get_close_matches(
@@ -228,16 +280,22 @@ class DlioKeys:
         return key_without_section[closest[0]] if closest else None
 
     def describe_unused_keys(self) -> list[str]:
-        """Return a sentence for each key or section of the file that a scenario cannot hold."""
+        """Return a sentence for each key or section of the file that a scenario cannot
+        hold.
+        """
         sentences = {text.split(":")[0]: text for text in self.unused_sentences}
         for name, value in self.value_of_key.items():
-            if name in self.read_keys or (not isinstance(value, list) and value in NEUTRAL_VALUES):
+            if name in self.read_keys or (
+                not isinstance(value, list) and value in NEUTRAL_VALUES
+            ):
                 continue
             unused_key = next(
                 (key for key in SENTENCE_OF_UNUSED_KEY if _is_below(name, (key,))), None
             )
             if unused_key is not None:
-                sentences[unused_key] = f"{unused_key}: {SENTENCE_OF_UNUSED_KEY[unused_key]}"
+                sentences[unused_key] = (
+                    f"{unused_key}: {SENTENCE_OF_UNUSED_KEY[unused_key]}"
+                )
             elif not _is_below(name, UNUSED_KEYS):
                 sentences[name] = f"{yaml_scalar(name)}: is not known, and is left out"
         return list(sentences.values())
@@ -254,7 +312,9 @@ def parent_keys(keys: set[str]) -> set[str]:
 
 
 def finite_number(value: Any) -> float | None:
-    """Return a finite number, written as one or as a text such as 1e-3; None for what is none."""
+    """Return a finite number, written as one or as a text such as 1e-3; None for what
+    is none.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -1,4 +1,6 @@
-"""Read a workload of DLIO: its data set, its reader, and how long its accelerators pause."""
+"""Read a workload of DLIO: its data set, its reader, and how long its accelerators
+pause.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,18 @@ UNSHUFFLED_VALUES = (None, "off", False)
 
 
 def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Read from a YAML file of DLIO how samples are read, and how long accelerators pause.
+    """Read from a YAML file of DLIO how samples are read, and how long accelerators
+    pause.
 
     Of a file that Hydra wrote, the section 'workload' is read.
 
     Returns:
-        Texts of the scenario by name, and a sentence for each thing that is left out or assumed.
+        Texts of the scenario by name, and a sentence for each thing that is left out or
+        assumed.
 
     Raises:
-        InputError: the file cannot be read; or a value is missing, not valid, or asks for what is
-            not simulated, each with its key.
+        InputError: the file cannot be read; or a value is missing, not valid, or asks
+            for what is not simulated, each with its key.
     """
     documents = read_yaml(path)
     document = documents[0] if len(documents) == 1 else None
@@ -44,9 +48,12 @@ def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
         remedy = "Checkpoints alone read nothing. See configs/dlio/workload of mlcommons/storage."
         raise InputError(Problem("", rule, remedy=remedy), str(path))
     document = {
-        ("reader" if key == "data_reader" else key): value for key, value in document.items()
+        ("reader" if key == "data_reader" else key): value
+        for key, value in document.items()
     }
-    keys = DlioKeys({key: value for key, value in flat(document).items() if value != {}})
+    keys = DlioKeys(
+        {key: value for key, value in flat(document).items() if value != {}}
+    )
     values = {
         "source": yaml_scalar(path.name),
         **read_accelerators(keys),
@@ -56,9 +63,13 @@ def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     keys.add_key_problems()
     if keys.problems:
         raise InputError(keys.problems, str(path))
-    per_file, batch = int(values["per_file"]), int(values["batch"])
+    per_file = int(values["per_file"])
+    batch = int(values["batch"])
     samples_of_group = int(values["row_group"]) or batch
-    values |= {"per_request": str(min(per_file, samples_of_group)), "thirds": str(3 * batch)}
+    values |= {
+        "per_request": str(min(per_file, samples_of_group)),
+        "thirds": str(3 * batch),
+    }
     return values, (*keys.describe_unused_keys(), *keys.assumptions)
 
 
@@ -66,10 +77,13 @@ def read_accelerators(keys: DlioKeys) -> dict[str, str]:
     """Read the accelerators, the epochs, and the share of time with which a run passes."""
     if keys.get("workflow.train") is False:
         rule = "must be true: without training nothing is read"
-        keys.add_problem("workflow.train", rule, False, "Choose a workload that trains.")
+        keys.add_problem(
+            "workflow.train", rule, False, "Choose a workload that trains."
+        )
     pause, deviation = keys.read_time("train.computation_time")
     if pause <= 0:
-        rule, remedy = "must take longer than 0 s", "For example 0.323."
+        rule = "must take longer than 0 s"
+        remedy = "For example 0.323."
         keys.add_problem("train.computation_time", rule, f"{pause:g}", remedy)
         pause = 1.0
     min_utilisation = keys.read_number("metric.au", default=0.9)
@@ -77,7 +91,9 @@ def read_accelerators(keys: DlioKeys) -> dict[str, str]:
         rule = "must be a share, above 0 and at most 1"
         keys.add_problem("metric.au", rule, min_utilisation, "For example 0.9.")
     if keys.get("train.seed_change_epoch") is False:
-        keys.unused_sentences.append("train.seed_change_epoch: every epoch has an order of its own")
+        keys.unused_sentences.append(
+            "train.seed_change_epoch: every epoch has an order of its own"
+        )
     name = str(keys.get("model.name", "model"))
     return {
         "model": yaml_scalar(name if is_name(name) else "dlio"),
@@ -85,7 +101,9 @@ def read_accelerators(keys: DlioKeys) -> dict[str, str]:
         "jitter": f"{deviation / pause:.6g}",
         "epochs": str(keys.read_whole("train.epochs", default=1)),
         "seed": str(keys.read_whole("train.seed", default=123, minimum=0)),
-        "steps": str(keys.read_whole("train.total_training_steps", default=-1, minimum=-1)),
+        "steps": str(
+            keys.read_whole("train.total_training_steps", default=-1, minimum=-1)
+        ),
         "au": f"{min_utilisation:g}",
     }
 
@@ -107,7 +125,9 @@ def read_data_set(keys: DlioKeys) -> dict[str, str]:
     resized = _array_nbytes(
         keys, "reader.transformed_record_dims", "reader.transformed_record_element_type"
     )
-    resized_length = keys.read_number(*(f"{name}_resize" for name in names), default=0.0)
+    resized_length = keys.read_number(
+        *(f"{name}_resize" for name in names), default=0.0
+    )
     read_share, row_group = read_parquet(keys)
     return {
         "samples": str(files * per_file),
@@ -122,12 +142,18 @@ def read_data_set(keys: DlioKeys) -> dict[str, str]:
 
 
 def _array_nbytes(keys: DlioKeys, shape_key: str, type_key: str) -> float | None:
-    """Return the bytes of an array by its shape and the type of its elements; None if shapeless."""
+    """Return the bytes of an array by its shape and the type of its elements; None if
+    shapeless.
+    """
     shape = keys.get(shape_key)
     type_name = keys.get(type_key)
     if not shape:
         return None
-    sides = [finite_number(side) or 0.0 for side in shape] if isinstance(shape, list) else [0.0]
+    sides = (
+        [finite_number(side) or 0.0 for side in shape]
+        if isinstance(shape, list)
+        else [0.0]
+    )
     if min(sides) < 1:
         rule = "must be a list of numbers, at least 1"
         keys.add_problem(shape_key, rule, shape, "For example [512, 512].")
@@ -136,7 +162,9 @@ def _array_nbytes(keys: DlioKeys, shape_key: str, type_key: str) -> float | None
 
 
 def _element_nbytes(keys: DlioKeys, key: str, type_name: Any) -> int:
-    """Return the bytes of an element of a type of numpy; 1 in place of one that is none."""
+    """Return the bytes of an element of a type of numpy; 1 in place of one that is
+    none.
+    """
     try:
         nbytes = np.dtype(str(type_name)).itemsize
     except TypeError:
@@ -148,11 +176,14 @@ def _element_nbytes(keys: DlioKeys, key: str, type_name: Any) -> int:
 
 
 def read_parquet(keys: DlioKeys) -> tuple[float, int]:
-    """Return the share of a record's bytes that is read, and the samples of a row group.
+    """Return the share of a record's bytes that is read, and the samples of a row
+    group.
 
     The samples are 0 where a request does not read a row group.
     """
-    column_keys = [key for key in keys.value_of_key if key.startswith("dataset.parquet.columns.")]
+    column_keys = [
+        key for key in keys.value_of_key if key.startswith("dataset.parquet.columns.")
+    ]
     column_numbers = dict.fromkeys(key.split(".")[3] for key in column_keys)
     read_nbytes = total_nbytes = 0.0
     columns = [f"dataset.parquet.columns.{number}" for number in column_numbers]
@@ -166,11 +197,14 @@ def read_parquet(keys: DlioKeys) -> tuple[float, int]:
             total_nbytes += nbytes
             read_nbytes += nbytes * (keys.get(f"{column}.read") is not False)
         if not read_nbytes:
-            rule, remedy = "must be true for one column at least", "Leave read out where it is."
+            rule = "must be true for one column at least"
+            remedy = "Leave read out where it is."
             keys.add_problem("dataset.parquet.columns", rule, "false for all", remedy)
     reads_groups = keys.get("dataset.parquet.read_mode") == "row_group"
     row_group = keys.read_whole("dataset.parquet.row_group_size", default=0, minimum=0)
-    return (read_nbytes / total_nbytes if read_nbytes else 1.0), row_group if reads_groups else 0
+    return (
+        read_nbytes / total_nbytes if read_nbytes else 1.0
+    ), row_group if reads_groups else 0
 
 
 def read_storage(keys: DlioKeys) -> str:
@@ -187,22 +221,27 @@ def read_storage(keys: DlioKeys) -> str:
 
 
 def read_loader(keys: DlioKeys) -> dict[str, str]:
-    """Read the loader: its workers, the batches that it prefetches, and the preprocessing.
+    """Read the loader: its workers, the batches that it prefetches, and the
+    preprocessing.
 
-    ``read_threads`` workers have an equal share of ``prefetch_size`` batches each, rounded up; 0
-    are PyTorch's own 2 for each.
+    ``read_threads`` workers have an equal share of ``prefetch_size`` batches each,
+    rounded up; 0 are PyTorch's own 2 for each.
     """
     loader = keys.get("reader.data_loader")
     if loader == "synthetic":
         rule = "must read files: a synthetic loader reads nothing"
-        keys.add_problem("reader.data_loader", rule, "synthetic", "For example pytorch.")
+        keys.add_problem(
+            "reader.data_loader", rule, "synthetic", "For example pytorch."
+        )
     workers = 1
     if keys.get("reader.read_threads") == 0:
         rule = "must be at least 1: a step that reads its own batch is not simulated"
         keys.add_problem("reader.read_threads", rule, 0, "Write 1 or more.")
     else:
         workers = keys.read_whole("reader.read_threads", default=1)
-    batches_ahead = keys.read_whole("reader.prefetch_size", default=DEFAULT_PREFETCH, minimum=0)
+    batches_ahead = keys.read_whole(
+        "reader.prefetch_size", default=DEFAULT_PREFETCH, minimum=0
+    )
     batches_of_worker = math.ceil(batches_ahead / workers) or DEFAULT_PREFETCH
     decode, deviation = keys.read_time("reader.preprocess_time", default=0.0)
     if deviation:
@@ -221,8 +260,14 @@ def read_loader(keys: DlioKeys) -> dict[str, str]:
 
 def _note_order(keys: DlioKeys) -> None:
     """Note that a scenario shuffles every epoch, where DLIO does not."""
-    unshuffled_keys = [name for name in SHUFFLE_KEYS if keys.get(name) in UNSHUFFLED_VALUES]
-    written_keys = [name for name in unshuffled_keys if keys.value_of_key.get(name) is not None]
+    unshuffled_keys = [
+        name for name in SHUFFLE_KEYS if keys.get(name) in UNSHUFFLED_VALUES
+    ]
+    written_keys = [
+        name for name in unshuffled_keys if keys.value_of_key.get(name) is not None
+    ]
     is_unshuffled = len(unshuffled_keys) == len(SHUFFLE_KEYS)
     for name in written_keys or (unshuffled_keys[:1] if is_unshuffled else []):
-        keys.unused_sentences.append(f"{name}: every epoch is shuffled, whatever it says")
+        keys.unused_sentences.append(
+            f"{name}: every epoch is shuffled, whatever it says"
+        )

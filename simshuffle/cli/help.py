@@ -1,4 +1,6 @@
-"""Make functions verbs: their help with a group and examples, and the options -h, -q and -v."""
+"""Make functions verbs: their help with a group and examples, and the options -h, -q
+and -v.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +41,24 @@ TYPER_TYPES = (int, float, bool, str, Path, tuple[str, str])
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print errors and the result, and nothing else.")
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print errors and the result, and nothing else."
+    ),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Say more: versions, folders and every cell.")
+    bool,
+    typer.Option("--verbose", "-v", help="Say more: versions, folders and every cell."),
 ]
 
 
 def keyword(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
-    """Return a parameter that typer makes an option or argument of, as ``annotation`` says."""
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    """Return a parameter that typer makes an option or argument of, as ``annotation``
+    says.
+    """
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
 def command(
@@ -64,8 +74,9 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function a verb of ``app``.
 
-    An `Option` of a parameter is made one of typer's. The function is called with the values that
-    the words of the options are read as; words that cannot be read are refused.
+    An `Option` of a parameter is made one of typer's. The function is called with the
+    values that the words of the options are read as; words that cannot be read are
+    refused.
 
     Args:
         app: all verbs, or those of a group.
@@ -74,9 +85,10 @@ def command(
         name: of the verb; by default the function's.
         text: of the help; by default the function's docstring.
         parameters: that options are made from; by default those of the function.
-        record: a dataclass whose fields options are made from; the function takes one instance.
-        runs: whether the verb runs another command: options that it does not know are words, and
-            '--' stands before those of the command.
+        record: a dataclass whose fields options are made from; the function takes one
+            instance.
+        runs: whether the verb runs another command: options that it does not know are
+            words, and '--' stands before those of the command.
         hidden: whether the help of all verbs leaves this one out.
     """
 
@@ -103,7 +115,9 @@ def command(
 
 
 def with_record_options(verb: Callable[..., None], record: Any) -> Callable[..., None]:
-    """Return a verb with an option for each field of ``record``; ``verb`` takes the record."""
+    """Return a verb with an option for each field of ``record``; ``verb`` takes the
+    record.
+    """
     parameters = [
         keyword(
             field.name,
@@ -124,8 +138,12 @@ def with_record_options(verb: Callable[..., None], record: Any) -> Callable[...,
 def with_volume_options(
     verb: Callable[..., None], parameters: Iterable[Parameter]
 ) -> Callable[..., None]:
-    """Return the verb with the options -q and -v, and with its `Option` parameters as typer's."""
-    verb_parameters = [*parameters] or [*inspect.signature(verb, eval_str=True).parameters.values()]
+    """Return the verb with the options -q and -v, and with its `Option` parameters as
+    typer's.
+    """
+    verb_parameters = [*parameters] or [
+        *inspect.signature(verb, eval_str=True).parameters.values()
+    ]
     fields = {
         parameter.name: Field(
             parameter.name, parameter.annotation.__origin__, option, parameter.default
@@ -141,24 +159,36 @@ def with_volume_options(
         set_volume(quiet=quiet, verbose=verbose)
         say_detail(f"simshuffle {__version__}, Python {platform.python_version()}")
         check_format(values)
-        read_values = {name: read_words(field, values[name]) for name, field in fields.items()}
+        read_values = {
+            name: read_words(field, values[name]) for name, field in fields.items()
+        }
         verb(**values | read_values)
 
     typer_parameters = [
-        typer_parameter(fields[parameter.name]) if parameter.name in fields else parameter
+        typer_parameter(fields[parameter.name])
+        if parameter.name in fields
+        else parameter
         for parameter in verb_parameters
     ]
-    typer_parameters += [keyword("quiet", Quiet, False), keyword("verbose", Verbose, False)]
+    typer_parameters += [
+        keyword("quiet", Quiet, False),
+        keyword("verbose", Verbose, False),
+    ]
     # typer reads the options from the signature
     run.__signature__ = inspect.Signature(typer_parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in typer_parameters}
+    run.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in typer_parameters
+    }
     run.words = {  # type: ignore[attr-defined]
         typed.name: closed_words
         for typed in typer_parameters
         for info in typed.annotation.__metadata__
         # completed by a method of theirs
         if isinstance(
-            closed_words := getattr(getattr(info, "autocompletion", None), "__self__", None), Words
+            closed_words := getattr(
+                getattr(info, "autocompletion", None), "__self__", None
+            ),
+            Words,
         )
     }
     return run
@@ -169,7 +199,9 @@ def typer_parameter(field: Field) -> Parameter:
     option = field.option
     is_argument = isinstance(option, Argument)
     value_type, _ = plain_type(field.type)
-    value_type = get_args(value_type)[0] if get_origin(value_type) is list else value_type
+    value_type = (
+        get_args(value_type)[0] if get_origin(value_type) is list else value_type
+    )
     word_type: Any = (
         value_type
         if value_type in TYPER_TYPES and option.read is None and not field.is_list
@@ -182,7 +214,9 @@ def typer_parameter(field: Field) -> Parameter:
     settings: dict[str, Any] = {"metavar": option.metavar or None}
     repeat_note = BETWEEN_COMMAS if field.is_list else MANY_TIMES
     settings["help"] = (
-        f"{option.text} {repeat_note}" if option.many and not is_argument else option.text
+        f"{option.text} {repeat_note}"
+        if option.many and not is_argument
+        else option.text
     )
     if word_type in (int, float):
         settings |= {"min": option.low, "max": option.high}
@@ -209,15 +243,21 @@ def read_words(field: Field, command_words: Any) -> Any:
         InputError: the option takes no such words.
     """
     option = field.option
-    if option.choices and not option.many and command_words not in (None, *option.choices):
+    if (
+        option.choices
+        and not option.many
+        and command_words not in (None, *option.choices)
+    ):
         raise InputError(refuse_value(field, "", command_words), COMMAND_LINE)
     return field.read(command_words)
 
 
 def label_parameters(parameters: list[Any]) -> list[Any]:
-    """Remove the names of Python's types from the help of parameters; return the parameters.
+    """Remove the names of Python's types from the help of parameters; return the
+    parameters.
 
-    A flag has no value, an argument is called by its name, and what few ever need is hidden.
+    A flag has no value, an argument is called by its name, and what few ever need is
+    hidden.
     """
     for parameter in parameters:
         if parameter.name in {"install_completion", "show_completion"}:
@@ -265,7 +305,8 @@ class VerbCommand(TyperCommand):
             known_words = closed_words.all() if closed_words else []
             text = parameter.help or ""
             if not all(
-                re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in known_words
+                re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
+                for word in known_words
             ):
                 parameter.help = f"{text} Known: {', '.join(known_words)}."
 
@@ -282,7 +323,9 @@ FIRST_VERBS = (
 """Verbs that stand first in their groups; the others follow by their names."""
 MOVED_VERBS = {
     **{name: f"study {name}" for name in ("ablate", "hiding")},
-    **{name: f"study {name}" for name in ("collective", "replay", "schema", "validate")},
+    **{
+        name: f"study {name}" for name in ("collective", "replay", "schema", "validate")
+    },
     **{name: f"results {name}" for name in ("plot", "show", "verify")},
     **{name: f"machine {name}" for name in ("probe", "calibrate", "testbed")},
     "topology": "machine",
@@ -309,7 +352,9 @@ class Verbs(TyperGroup):
         groups = [*get_args(Group), None]
 
         def position(name: str) -> tuple[int, int, str]:
-            """Return the sort key of a verb: its group, its place in `FIRST_VERBS`, its name."""
+            """Return the sort key of a verb: its group, its place in `FIRST_VERBS`, its
+            name.
+            """
             group = groups.index(getattr(self.commands[name], "rich_help_panel", None))
             place = FIRST_VERBS.index(name) if name in FIRST_VERBS else len(FIRST_VERBS)
             return group, place, name
@@ -323,7 +368,9 @@ class Verbs(TyperGroup):
                 new_name = new_name_of_verb[args[0]]
                 if not ctx.resilient_parsing:
                     farewell = f"the old name goes in {version}"
-                    say(f"'simshuffle {args[0]}' is 'simshuffle {new_name}' now; {farewell}.")
+                    say(
+                        f"'simshuffle {args[0]}' is 'simshuffle {new_name}' now; {farewell}."
+                    )
                 args = [*new_name.split(), *args[1:]]
         old_name = f"{ctx.info_name} {args[0]}"
         if ctx.parent is not None and old_name in RAISED_VERBS:
@@ -336,7 +383,10 @@ class Verbs(TyperGroup):
             return ctx.parent.command.resolve_command(ctx.parent, [new_name, *args[1:]])
         if args[0] in PLUGIN_REMEDIES and args[0] not in self.commands:
             problem = Problem(
-                args[0], "is a plugin, which is not installed", "", PLUGIN_REMEDIES[args[0]]
+                args[0],
+                "is a plugin, which is not installed",
+                "",
+                PLUGIN_REMEDIES[args[0]],
             )
             raise InputError(problem, "command line")
         return super().resolve_command(ctx, args)

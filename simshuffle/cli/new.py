@@ -1,4 +1,6 @@
-"""The verb new: a commented scenario and its machine, from a few questions or from options."""
+"""The verb new: a commented scenario and its machine, from a few questions or from
+options.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,10 @@ def new(
 ) -> None:
     """Write a commented scenario and its machine.
 
-    They are NAME.yaml and NAME-cluster.yaml. On a terminal it asks, and says what to answer where
-    you do not know. It asks nothing if --hosts, --samples, --sample-size, --batch-size,
-    --batch-time and --gradients are given, and what --topology needs. With --from-dlio it asks
-    nothing, and needs --hosts alone.
+    They are NAME.yaml and NAME-cluster.yaml. On a terminal it asks, and says what to
+    answer where you do not know. It asks nothing if --hosts, --samples, --sample-size,
+    --batch-size, --batch-time and --gradients are given, and what --topology needs.
+    With --from-dlio it asks nothing, and needs --hosts alone.
     """
     if name.suffix in {".yaml", ".yml"}:
         name = name.with_suffix("")
@@ -70,14 +72,18 @@ def new(
         answers = user_answers(answers, ask_questions(answers))
         questions = questions_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
         answered_questions = [
-            question for question in (*questions, *SOURCE_QUESTIONS) if question.name in answers
+            question
+            for question in (*questions, *SOURCE_QUESTIONS)
+            if question.name in answers
         ]
         words = [
             word
             for question in answered_questions
             for word in (question.option, answers[question.name])
         ]
-        say(f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}")
+        say(
+            f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}"
+        )
     (scenario, machine), warnings = write_drafts(name, answers, from_dlio)
     for text in warnings:
         say(f"Warning: {text}" if from_dlio else text)
@@ -90,15 +96,18 @@ def new(
 def write_drafts(
     stem: Path, answers: Mapping[str, str], dlio_file: Path | None = None
 ) -> tuple[list[Path], tuple[str, ...]]:
-    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both or none.
+    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both or
+    none.
 
     Args:
         stem: path of the scenario, without suffix.
         answers: by the names of the questions.
-        dlio_file: a file of DLIO in place of the answers that are not about the machine.
+        dlio_file: a file of DLIO in place of the answers that are not about the
+            machine.
 
     Returns:
-        The paths; and a sentence for each strategy, or key of the file of DLIO, that is left out.
+        The paths; and a sentence for each strategy, or key of the file of DLIO, that is
+        left out.
 
     Raises:
         InputError: as `draft_texts` and `dlio_drafts`.
@@ -118,8 +127,8 @@ def user_answers(
 ) -> dict[str, str]:
     """Return the answers that the user gave: options, and what was typed at a prompt.
 
-    What Enter took is left out, so that it counts as an estimate; a number that must be given is
-    named among the estimates instead.
+    What Enter took is left out, so that it counts as an estimate; a number that must be
+    given is named among the estimates instead.
     """
     typed_answers = {
         name: answer
@@ -131,7 +140,9 @@ def user_answers(
     accepted_defaults = [
         question.option.removeprefix("--")
         for question in QUESTIONS
-        if question.source_kind and question.needed and question.name not in option_answers
+        if question.source_kind
+        and question.needed
+        and question.name not in option_answers
         if typed_answers.get(question.name) == question.default
     ]
     estimated = typed_answers.get("estimated", NONE)
@@ -141,8 +152,11 @@ def user_answers(
     return typed_answers
 
 
-def list_advice(scenario: Path, answers: Mapping[str, str], *, is_of_dlio: bool) -> list[str]:
-    """Return sentences on the answers: those that change nothing, and those that decide.
+def list_advice(
+    scenario: Path, answers: Mapping[str, str], *, is_of_dlio: bool
+) -> list[str]:
+    """Return sentences on the answers: those that change nothing, and those that
+    decide.
 
     A file of DLIO has given the loader and the decoding, too.
     """
@@ -151,7 +165,9 @@ def list_advice(scenario: Path, answers: Mapping[str, str], *, is_of_dlio: bool)
     from simshuffle.job.uncertainty.decisive import DECODE, WORKERS
 
     written = load_scenario(scenario)
-    answer_of_option = {ALL_QUESTIONS[name].option: answer for name, answer in answers.items()}
+    answer_of_option = {
+        ALL_QUESTIONS[name].option: answer for name, answer in answers.items()
+    }
     option_of_key = {question.key: question.option for question in QUESTIONS}
     device = f"workload.model.accelerators.{written.cluster.host.accelerator}.forward"
     option_of_key |= {device: "--batch-time", DECODE: "--decode"}
@@ -204,7 +220,9 @@ def ask_question(question: Question, default: str) -> str:
     for line in question.lines(COLUMNS)[question.measure == "" :]:
         typer.secho(f"  {line}", dim=True, err=True)
     while True:
-        answer: str = typer.prompt(f"  {question.text}", default=default, err=True).strip()
+        answer: str = typer.prompt(
+            f"  {question.text}", default=default, err=True
+        ).strip()
         problem = question.problem(answer)
         if problem is None:
             return answer
@@ -251,7 +269,9 @@ command(
         *(
             keyword(
                 question.name,
-                Annotated[(list[str] if question.kind in LIST_KINDS else str) | None, option],
+                Annotated[
+                    (list[str] if question.kind in LIST_KINDS else str) | None, option
+                ],
                 None,
             )
             for question, option in zip(ALL_QUESTIONS.values(), _OPTIONS, strict=True)

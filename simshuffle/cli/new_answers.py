@@ -1,4 +1,6 @@
-"""Answers to the questions about a new scenario: by the user, by a machine, or the defaults."""
+"""Answers to the questions about a new scenario: by the user, by a machine, or the
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 
 def machine_answers(topology: str) -> dict[str, str]:
-    """Return the answers that a network's file or a machine decides, by name of their question.
+    """Return the answers that a network's file or a machine decides, by name of their
+    question.
 
     A shape decides none.
 
@@ -53,12 +56,16 @@ def machine_answers(topology: str) -> dict[str, str]:
 
 
 def network_answers(topology: Interconnect) -> dict[str, str]:
-    """Return the hosts of a network, the links of a host, and the lowest bandwidth of these."""
+    """Return the hosts of a network, the links of a host, and the lowest bandwidth of
+    these.
+    """
     link_bandwidth = getattr(topology, "link_bandwidth", None)
     if link_bandwidth is None:
         graph = topology.graph()
         hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
-        link_bandwidth = min(bandwidth for *_, bandwidth in graph.edges(hosts, data="bandwidth"))
+        link_bandwidth = min(
+            bandwidth for *_, bandwidth in graph.edges(hosts, data="bandwidth")
+        )
     return {
         "hosts": str(topology.num_hosts),
         "hcas": str(topology.links_per_host),
@@ -67,13 +74,16 @@ def network_answers(topology: Interconnect) -> dict[str, str]:
 
 
 def complete_answers(user_answers: Mapping[str, str]) -> dict[str, str]:
-    """Return an answer to every question: the user's, that of `machine_answers`, or the default.
+    """Return an answer to every question: the user's, that of `machine_answers`, or the
+    default.
 
     Raises:
-        InputError: an answer is missing that only the user knows, is not asked for, or is not
-            valid.
+        InputError: an answer is missing that only the user knows, is not asked for, or
+            is not valid.
     """
-    user_answers = {name: " ".join(answer.split()) for name, answer in user_answers.items()}
+    user_answers = {
+        name: " ".join(answer.split()) for name, answer in user_answers.items()
+    }
     topology = user_answers.get("topology", BY_NAME["topology"].default)
     if problem := BY_NAME["topology"].problem(topology):
         raise InputError(problem, PROBLEM_SOURCE)  # it decides what else is asked
@@ -96,7 +106,9 @@ def find_problem(
     if is_asked and answer is not None:
         return question.problem(answer)
     if is_asked and question.needed:
-        return Problem(question.option, f"is required: {question.text}", remedy=question.advice)
+        return Problem(
+            question.option, f"is required: {question.text}", remedy=question.advice
+        )
     if answer is None:
         return None
     rule = f"is not asked where --topology is {topology}"

@@ -1,6 +1,7 @@
 """Make a scenario of a workload of DLIO, and so of MLPerf Storage.
 
-It has the files, the reader and the accelerators of the workload; accelerators only pause.
+It has the files, the reader and the accelerators of the workload; accelerators only
+pause.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from simshuffle.report.report import DLIO_PAUSES
 MACHINE_GROUP = "Machine"
 """The group of the questions that a file of DLIO leaves open."""
 ACCELERATOR = "emulated"
-PAGE_CACHE_OFF = "  page_cache: 0 B  # reader.odirect: files are read beside the page cache\n"
+PAGE_CACHE_OFF = (
+    "  page_cache: 0 B  # reader.odirect: files are read beside the page cache\n"
+)
 OBJECT_STORE = """\
 object_store: {}  # storage.storage_type; as Amazon S3 where nothing is said (docs/scenario.md)
 """
@@ -99,17 +102,20 @@ def dlio_drafts(
         machine_answers: to the questions about the machine, by name.
 
     Returns:
-        The texts by the names of their files; and a sentence for each thing that they leave out or
-        assume.
+        The texts by the names of their files; and a sentence for each thing that they
+        leave out or assume.
 
     Raises:
-        InputError: as `read_dlio`; or an answer is missing, not valid or about what the file
-            decides; or no step is made; or they do not make a scenario.
+        InputError: as `read_dlio`; or an answer is missing, not valid or about what the
+            file decides; or no step is made; or they do not make a scenario.
     """
     values, notes = read_dlio(path)
-    rule, remedy = "is decided by the file of DLIO", "Leave it out, and change what is written."
+    rule = "is decided by the file of DLIO"
+    remedy = "Leave it out, and change what is written."
     file_defaults = {
-        question.name: question.default for question in QUESTIONS if question.group != MACHINE_GROUP
+        question.name: question.default
+        for question in QUESTIONS
+        if question.group != MACHINE_GROUP
     }
     decided_questions = [
         question
@@ -128,11 +134,15 @@ def dlio_drafts(
                 for question in decided_questions
             ]
         )
-    questions = questions_of(machine_answers.get("topology", BY_NAME["topology"].default))
+    questions = questions_of(
+        machine_answers.get("topology", BY_NAME["topology"].default)
+    )
     emulated_accelerator = (
         {"accelerator": ACCELERATOR} if BY_NAME["accelerator"] in questions else {}
     )
-    answers = complete_answers({**emulated_accelerator, **machine_answers, **file_defaults})
+    answers = complete_answers(
+        {**emulated_accelerator, **machine_answers, **file_defaults}
+    )
     ranks = int(answers["hosts"]) * int(answers["gpus"])
     values, step_notes = _cut_to_steps(values, ranks)
     notes = (*notes, *step_notes, *_note_cores(values, answers))
@@ -159,11 +169,13 @@ def dlio_drafts(
     return texts, notes
 
 
-def _cut_to_steps(values: dict[str, str], ranks: int) -> tuple[dict[str, str], list[str]]:
+def _cut_to_steps(
+    values: dict[str, str], ranks: int
+) -> tuple[dict[str, str], list[str]]:
     """Cut the data set to the samples that ``total_training_steps`` read in an epoch.
 
-    DLIO ends every epoch after so many steps, and draws other samples in the next one: one epoch
-    stands for all, since later ones read what the first left.
+    DLIO ends every epoch after so many steps, and draws other samples in the next one:
+    one epoch stands for all, since later ones read what the first left.
     """
     key = "train.total_training_steps"
     steps = int(values["steps"])
@@ -171,14 +183,18 @@ def _cut_to_steps(values: dict[str, str], ranks: int) -> tuple[dict[str, str], l
     read_samples = steps * int(values["batch"]) * ranks
     if steps <= 0 or read_samples >= samples:
         return values, []
-    note = f"{key}: an epoch is cut to the {read_samples:,} samples of its {steps} steps"
+    note = (
+        f"{key}: an epoch is cut to the {read_samples:,} samples of its {steps} steps"
+    )
     if values["epochs"] != "1":
         note += f", and one stands for the {values['epochs']}, which read other samples"
     return {**values, "samples": str(read_samples), "epochs": "1"}, [note]
 
 
 def _note_cores(values: Mapping[str, str], answers: Mapping[str, str]) -> list[str]:
-    """Return a note that preprocessing takes cores, where they are too few for all readers."""
+    """Return a note that preprocessing takes cores, where they are too few for all
+    readers.
+    """
     readers = int(answers["gpus"]) * int(values["workers"])
     cores = int(answers["cores"])
     if not float(values["decode"]) or readers <= cores:
@@ -196,16 +212,23 @@ def without_page_cache(machine: str) -> str:
         for line in machine.splitlines(keepends=True)
         if not line.lstrip().startswith("page_cache:")
     ]
-    memory_line = next(index for index, line in enumerate(lines) if line.startswith("memory:"))
-    return "".join([*lines[: memory_line + 1], PAGE_CACHE_OFF, *lines[memory_line + 1 :]])
+    memory_line = next(
+        index for index, line in enumerate(lines) if line.startswith("memory:")
+    )
+    return "".join(
+        [*lines[: memory_line + 1], PAGE_CACHE_OFF, *lines[memory_line + 1 :]]
+    )
 
 
 def _check_steps(values: Mapping[str, str], ranks: int, source: str) -> None:
     """Refuse a file whose samples are fewer than one batch on every rank.
 
-    DLIO makes floor(samples / batch / ranks) steps (main.py: max_steps), which are then none.
+    DLIO makes floor(samples / batch / ranks) steps (main.py: max_steps), which are then
+    none.
     """
-    batch, samples, per_file = (int(values[key]) for key in ("batch", "samples", "per_file"))
+    batch, samples, per_file = (
+        int(values[key]) for key in ("batch", "samples", "per_file")
+    )
     max_ranks = samples // batch
     if (
         samples >= batch * ranks or not max_ranks

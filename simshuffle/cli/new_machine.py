@@ -1,6 +1,7 @@
 """The machine of a new scenario as commented YAML.
 
-It begins from a shape of which a few numbers are known, the network of a file, or a machine.
+It begins from a shape of which a few numbers are known, the network of a file, or a
+machine.
 """
 
 from __future__ import annotations
@@ -152,18 +153,23 @@ topology:
 """By what a new machine begins from."""
 
 
-def machine_text(name: str, answers: Mapping[str, str], origins: Mapping[str, str]) -> str:
+def machine_text(
+    name: str, answers: Mapping[str, str], origins: Mapping[str, str]
+) -> str:
     """Return the text of the machine of a scenario.
 
     Args:
         name: of the scenario.
         answers: to every question, by name.
-        origins: sources of the answers that have one (`simshuffle.cli.new_sources`), by name.
+        origins: sources of the answers that have one (`simshuffle.cli.new_sources`), by
+            name.
     """
     start = start_of(answers["topology"])
     if start == MACHINE:
         path = find_file(answers["topology"], "topologies")
-        return COPY.format(name=name, topology=answers["topology"]) + copy_machine_text(path)
+        return COPY.format(name=name, topology=answers["topology"]) + copy_machine_text(
+            path
+        )
     text = TEXT.replace("{network}", NETWORK_TEXTS[start])
     values = {
         **answers,
@@ -179,8 +185,12 @@ def machine_text(name: str, answers: Mapping[str, str], origins: Mapping[str, st
     return fill_template(text.replace("{storage}", storage), values)
 
 
-def sources_of_machine(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str, str]:
-    """Return the sources of the records of a machine as YAML, by their names in the template."""
+def sources_of_machine(
+    answers: Mapping[str, str], origins: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the sources of the records of a machine as YAML, by their names in the
+    template.
+    """
     links = links_of_accelerator(answers["accelerator"])
     is_known = "as of an A100" not in links["pcie_why"]
     kind = DATA_SHEET if is_known else ESTIMATE
@@ -188,9 +198,13 @@ def sources_of_machine(answers: Mapping[str, str], origins: Mapping[str, str]) -
         f"{key}_bandwidth": f"{kind}: {links[f'{key}_why'].removesuffix(', data sheet')}"
         for key in ("pcie", "nvlink")
     }
-    servers = {"read_bandwidth": origins["pfs_bandwidth"], "open_rate": origins["pfs_opens"]}
+    servers = {
+        "read_bandwidth": origins["pfs_bandwidth"],
+        "open_rate": origins["pfs_opens"],
+    }
     device = {
-        f"{direction}_bandwidth": origins[f"ssd_{direction}"] for direction in ("read", "write")
+        f"{direction}_bandwidth": origins[f"ssd_{direction}"]
+        for direction in ("read", "write")
     }
     return {
         "host_source": source_lines(host, 4),
@@ -201,25 +215,33 @@ def sources_of_machine(answers: Mapping[str, str], origins: Mapping[str, str]) -
 
 
 def copy_machine_text(path: Path) -> str:
-    """Return the text of a machine's file, in which files beside it are named by absolute paths."""
+    """Return the text of a machine's file, in which files beside it are named by
+    absolute paths.
+    """
 
     def absolute_line(match: re.Match[str]) -> str:
-        """Return a line 'path: FILE' with the absolute path of a file beside the machine's."""
+        """Return a line 'path: FILE' with the absolute path of a file beside the
+        machine's.
+        """
         neighbour = path.parent / match[2]
         return f"{match[1]}{neighbour.resolve() if is_file(neighbour) else match[2]}"
 
-    return re.sub(r"(?m)^(\s+path: )(\S+)", absolute_line, path.read_text(encoding="utf-8"))
+    return re.sub(
+        r"(?m)^(\s+path: )(\S+)", absolute_line, path.read_text(encoding="utf-8")
+    )
 
 
 def links_of_accelerator(accelerator: str, nvlink: str = "") -> dict[str, str]:
-    """Return the bandwidths of the links between the GPUs of a host, and their sources, by name.
+    """Return the bandwidths of the links between the GPUs of a host, and their sources,
+    by name.
 
     Args:
         accelerator: name of the GPU.
         nvlink: bandwidth that a shipped machine has; '' for a new one.
     """
     known_name = next(
-        (key for key in _LINKS_OF_ACCELERATOR if accelerator.lower().startswith(key)), None
+        (key for key in _LINKS_OF_ACCELERATOR if accelerator.lower().startswith(key)),
+        None,
     )
     links = _LINKS_OF_ACCELERATOR[known_name or "a100"]
     if known_name is not None:
@@ -242,8 +264,8 @@ def yaml_scalar(text: str) -> str:
 def fill_template(template: str, values: Mapping[str, str]) -> str:
     """Return the template with its values.
 
-    A line ``{name?}`` becomes the text of the question ``name``, as a comment that is indented like
-    the line after it.
+    A line ``{name?}`` becomes the text of the question ``name``, as a comment that is
+    indented like the line after it.
     """
     filled_lines = []
     lines = template.splitlines()
@@ -251,7 +273,9 @@ def fill_template(template: str, values: Mapping[str, str]) -> str:
         if line.endswith("?}"):
             indent = " " * (len(next_line) - len(next_line.lstrip())) + "# "
             question = BY_NAME[line.strip("{?}")]
-            filled_lines += [indent + text for text in question.lines(COLUMNS - len(indent))]
+            filled_lines += [
+                indent + text for text in question.lines(COLUMNS - len(indent))
+            ]
         else:
             filled_lines.append(line.format_map(values))
     return "\n".join(filled_lines) + "\n"
@@ -271,8 +295,17 @@ def torus_values(answers: Mapping[str, str]) -> dict[str, str]:
     switches = math.prod(map(int, sizes))
     if switches > hosts:
         rule = f"must have at most {hosts} switches: each needs one of the hosts"
-        refuse("--shape", rule, f"{answers['shape']} = {switches}", "Use fewer.", PROBLEM_SOURCE)
-    return {"dimensions": f"[{', '.join(sizes)}]", "hosts_per_switch": str(-(-hosts // switches))}
+        refuse(
+            "--shape",
+            rule,
+            f"{answers['shape']} = {switches}",
+            "Use fewer.",
+            PROBLEM_SOURCE,
+        )
+    return {
+        "dimensions": f"[{', '.join(sizes)}]",
+        "hosts_per_switch": str(-(-hosts // switches)),
+    }
 
 
 def dragonfly_values(answers: Mapping[str, str]) -> dict[str, str]:
@@ -290,11 +323,17 @@ def dragonfly_values(answers: Mapping[str, str]) -> dict[str, str]:
             range(1, min(hosts, 4096) + 1), key=lambda count: abs(count - groups)
         )
         fitting_count = next(
-            (count for count in nearest_counts if balance_dragonfly(hosts, count, hcas, ports)),
+            (
+                count
+                for count in nearest_counts
+                if balance_dragonfly(hosts, count, hcas, ports)
+            ),
             None,
         )
         remedy = (
-            "Use switches with more ports." if fitting_count is None else f"Use {fitting_count}."
+            "Use switches with more ports."
+            if fitting_count is None
+            else f"Use {fitting_count}."
         )
         rule = f"must be such that {ports} ports of a switch join {hosts} hosts with {hcas} HCAs"
         refuse("--groups", rule, str(groups), remedy, PROBLEM_SOURCE)
@@ -305,7 +344,8 @@ def dragonfly_values(answers: Mapping[str, str]) -> dict[str, str]:
 def balance_dragonfly(
     hosts: int, groups: int, hcas: int, ports: int
 ) -> tuple[int, int, int] | None:
-    """Return the switches of a group, the hosts of a switch and its links to other groups.
+    """Return the switches of a group, the hosts of a switch and its links to other
+    groups.
 
     None is returned if there are too few ports. A balanced dragonfly has p links to hosts on a
     switch, 2p switches in a group and p links to other groups, with p + (2p - 1) + p ports (Kim,
@@ -354,12 +394,19 @@ def rail_optimised_values(answers: Mapping[str, str]) -> dict[str, str]:
             )
     if not valid_topologies:
         rule = (
-            f"must be enough for {hosts} hosts with {answers['hcas']} HCAs, and spines above them"
+            f"must be enough for {hosts} hosts with {answers['hcas']}"
+            " HCAs, and spines above them"
         )
-        remedy = "Use switches with more ports, another --taper, or --topology fat_tree."
+        remedy = (
+            "Use switches with more ports, another --taper, or --topology fat_tree."
+        )
         refuse("--ports", rule, str(ports), remedy, PROBLEM_SOURCE)
     layout = valid_topologies[0].spine_layout
-    return {"hosts_per_pod": str(hosts_per_pod), "pods": str(pods), "spine_layout": layout}
+    return {
+        "hosts_per_pod": str(hosts_per_pod),
+        "pods": str(pods),
+        "spine_layout": layout,
+    }
 
 
 VALUES_OF_SHAPE = {

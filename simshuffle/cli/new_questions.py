@@ -1,4 +1,5 @@
-"""The questions about a new scenario: the one table of the prompts, the options and the comments.
+"""The questions about a new scenario: the one table of the prompts, the options and the
+comments.
 
 Each says what to answer where the user does not know.
 """
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 
 SHAPES = ("fat_tree", "dragonfly", "rail_optimised", "torus")
 NETWORK, MACHINE = "network", "machine"
-"""From what a new machine begins: a shape with a few numbers, a network's file, or a machine."""
-NETWORK_SUFFIXES, MACHINE_SUFFIXES = (".json", ".graphml", ".xml"), (".yaml", ".yml")
+"""From what a new machine begins: a shape with a few numbers, a network's file, or a
+machine.
+"""
+NETWORK_SUFFIXES = (".json", ".graphml", ".xml")
+MACHINE_SUFFIXES = (".yaml", ".yml")
 """What names of files of a network end with, and those of a machine."""
 CHOICES = {
     "format": ("jpeg", "raw"),
@@ -72,7 +76,10 @@ _RUN_NAMES = "|".join(STRATEGY_OF_WAY)
 _ANSWER_PATTERNS = {
     "count": (_COUNT, "must be a whole number, at least 1"),
     "number": (r"[1-9][0-9]{0,3}(\.[0-9]{1,9})?", "must be a number, at least 1"),
-    "shape": (f"{_SIDE}(x{_SIDE})*", "must be whole numbers from 2 on with x between them"),
+    "shape": (
+        f"{_SIDE}(x{_SIDE})*",
+        "must be whole numbers from 2 on with x between them",
+    ),
     **{
         kind: ("|".join(choices), f"must be {', '.join(choices[:-1])} or {choices[-1]}")
         for kind, choices in CHOICES.items()
@@ -98,7 +105,9 @@ LIST_KINDS = ("ways", "inputs", "ranks")
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a new scenario: its option, its default, and how to find the answer."""
+    """A question about a new scenario: its option, its default, and how to find the
+    answer.
+    """
 
     name: str  # of the answer; the option has hyphens for its underscores
     group: str  # what it is about
@@ -127,7 +136,8 @@ class Question:
         return f"Unknown? Write {self.default} ({self.default_source})."
 
     def lines(self, columns: int) -> list[str]:
-        """Return the question, the command that measures its answer, and the advice, as lines.
+        """Return the question, the command that measures its answer, and the advice, as
+        lines.
 
         The command stands in a line of its own if it does not fit into ``columns``.
         """
@@ -135,7 +145,10 @@ class Question:
         if self.measure:
             question_and_command.append(f"Measure: {self.measure}")
         joined = " ".join(question_and_command)
-        return [*([joined] if len(joined) <= columns else question_and_command), self.advice]
+        return [
+            *([joined] if len(joined) <= columns else question_and_command),
+            self.advice,
+        ]
 
     def problem(self, answer: str) -> Problem | None:
         """Return the problem with an answer; None if there is none."""
@@ -144,7 +157,9 @@ class Question:
         if isinstance(self.kind, Dimension) or self.kind in QUANTITY_OR_WORD:
             dimension, word = QUANTITY_OR_WORD.get(self.kind, (self.kind, ""))
             rule = quantity_rule(answer, dimension)
-            rule = rule or "must not be divided" * bool(re.search(r"/\s*[0-9_]+$", answer))
+            rule = rule or "must not be divided" * bool(
+                re.search(r"/\s*[0-9_]+$", answer)
+            )
             if rule and word:
                 rule = "" if answer == word else f"{rule}; or {word}"
         elif self.kind == "name":
@@ -171,15 +186,16 @@ def start_problem(option: str, topology: str) -> Problem | None:
         )
         remedy = f"Import it: simshuffle machine import {topology} --out fabric.yaml."
     elif has_suffix:
-        rule, remedy = "no such file", "Name it from the working directory."
+        rule = "no such file"
+        remedy = "Name it from the working directory."
     else:
         remedy = suggest_nearest(topology, [*SHAPES, *machine_names])
     return Problem(option, rule, repr(topology), remedy)
 
 
 def quantity_rule(answer: str, dimension: Dimension) -> str:
-    """Return the rule that an answer breaks which must be a quantity above 0; '' if it breaks
-    none.
+    """Return the rule that an answer breaks which must be a quantity above 0; '' if it
+    breaks none.
     """
     try:
         return "" if parse_quantity(answer, dimension) > 0 else "must be greater than 0"
@@ -188,7 +204,9 @@ def quantity_rule(answer: str, dimension: Dimension) -> str:
 
 
 _IOR = "ior -w -r -F -C -e -t 1m -b 4g -i 3"
-_DATA, _TIME, _RATE = Dimension.NBYTES, Dimension.SECONDS, Dimension.BANDWIDTH
+_DATA = Dimension.NBYTES
+_TIME = Dimension.SECONDS
+_RATE = Dimension.BANDWIDTH
 _PFS, _SSD = "cluster.parallel_file_system", "cluster.ssd"
 _HOSTS = (*SHAPES, NETWORK)
 
@@ -310,9 +328,15 @@ def start_of(topology: str) -> str:
 
 
 def questions_of(topology: str) -> list[Question]:
-    """Return the questions about a new machine that begins from ``topology``, in their order."""
+    """Return the questions about a new machine that begins from ``topology``, in their
+    order.
+    """
     start = start_of(topology)
-    return [question for question in QUESTIONS if not question.starts or start in question.starts]
+    return [
+        question
+        for question in QUESTIONS
+        if not question.starts or start in question.starts
+    ]
 
 
 def split_answer(answer: str) -> list[str]:

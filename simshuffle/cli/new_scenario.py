@@ -38,8 +38,9 @@ from simshuffle.spec.units import Dimension, parse_quantity, readable
 BATCHES_PER_WORKER = 2
 """Batches that a worker loads ahead (prefetch_factor of PyTorch's DataLoader)."""
 _ALLREDUCE_SHARE = 0.85
-"""Of the adapters of a host, what an allreduce over hosts reaches: 84.8 of 100 GB/s with 4 HDR200
-(github.com/NVIDIA/nccl-tests, issue 119)."""
+"""Of the adapters of a host, what an allreduce over hosts reaches: 84.8 of 100 GB/s
+with 4 HDR200 (github.com/NVIDIA/nccl-tests, issue 119).
+"""
 
 SCENARIO = """\
 # {many} samples of {sample_size} on {gpu_counts} GPUs: what do ways to shuffle them cost?
@@ -118,10 +119,12 @@ def draft_texts(
 
     Args:
         name: of the scenario.
-        user_answers: by the names of the questions; those that have a default may be missing.
+        user_answers: by the names of the questions; those that have a default may be
+            missing.
 
     Returns:
-        The texts; and a sentence for each strategy that is left out, as hosts have no room for it.
+        The texts; and a sentence for each strategy that is left out, as hosts have no
+        room for it.
 
     Raises:
         InputError: an answer is missing or not valid, or they do not make a scenario.
@@ -131,13 +134,18 @@ def draft_texts(
     strategies = [
         STRATEGY_OF_WAY.get(run_name)
         or f"partial_local_shuffle:exchange_fraction={run_name.partition('-')[2]}"
-        for run_name in (OFFERED_WAYS if only_fitting else split_answer(answers["ways"]))
+        for run_name in (
+            OFFERED_WAYS if only_fitting else split_answer(answers["ways"])
+        )
     ]
     ranks = requested_ranks(answers)
     origins = sources_of_inputs(user_answers)
     derived = {**derived_values(name, answers), **loading_values(answers, origins)}
     text = fill_template(SCENARIO, {**answers, **derived, "first": strategies[0]})
-    texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers, origins)}
+    texts = {
+        f"{name}.yaml": text,
+        f"{name}-cluster.yaml": machine_text(name, answers, origins),
+    }
     option_of_key = {question.key: question.option for question in QUESTIONS}
     option_of_key |= {"workload.exchange": "--ways", "cluster.host": "--hcas"}
     too_large: dict[str, HeldStrategy] = {}
@@ -156,11 +164,14 @@ def draft_texts(
     return texts, unfit_sentences
 
 
-def check_texts(texts: Mapping[str, str], origins: Mapping[str, str], source: str) -> Scenario:
+def check_texts(
+    texts: Mapping[str, str], origins: Mapping[str, str], source: str
+) -> Scenario:
     """Return the scenario that some texts make, with all its runs and its machine.
 
     Args:
-        texts: by the names of their files; the first is the scenario, another its machine.
+        texts: by the names of their files; the first is the scenario, another its
+            machine.
         origins: what decides a dotted key, for errors.
         source: what the texts are made from, for errors.
 
@@ -184,14 +195,17 @@ def requested_ranks(answers: Mapping[str, str]) -> list[int]:
     """Return the numbers of ranks that the answers ask for, each once."""
     machine = int(answers["hosts"]) * int(answers["gpus"])
     rank_counts = (
-        machine if count == ALL_RANKS else int(count) for count in split_answer(answers["ranks"])
+        machine if count == ALL_RANKS else int(count)
+        for count in split_answer(answers["ranks"])
     )
     return list(dict.fromkeys(rank_counts))
 
 
 def derived_values(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     """Return the values of the template that follow from the answers, by name."""
-    adapters = int(answers["hcas"]) * parse_quantity(answers["hca_bandwidth"], Dimension.BANDWIDTH)
+    adapters = int(answers["hcas"]) * parse_quantity(
+        answers["hca_bandwidth"], Dimension.BANDWIDTH
+    )
     ranks = requested_ranks(answers)
     timed_on, _ = TEXTS_OF_TIMING[answers["timed"]]
     return {
@@ -210,8 +224,11 @@ def derived_values(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def loading_values(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the template on decoding, loader workers and sources, by name.
+def loading_values(
+    answers: Mapping[str, str], origins: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the values of the template on decoding, loader workers and sources, by
+    name.
 
     Decoding is a comment where no answer gives it.
     """
@@ -219,7 +236,9 @@ def loading_values(answers: Mapping[str, str], origins: Mapping[str, str]) -> di
     workers = int(answers["workers"])
     decoding = "# decode: 1 ms"
     if decode != BY_FORMAT:
-        decoding = f"decode: {decode}\n    {source_lines({'decode': origins['decode']}, 6)}"
+        decoding = (
+            f"decode: {decode}\n    {source_lines({'decode': origins['decode']}, 6)}"
+        )
     buses = {
         "intra_host_bus_bandwidth": "estimate: of hosts like these, measured elsewhere",
         "inter_host_bus_bandwidth": "estimate: 0.85 of the adapters, as measured on A100 and HDR",
@@ -234,7 +253,9 @@ def loading_values(answers: Mapping[str, str], origins: Mapping[str, str]) -> di
 
 
 def overlap_lines(kind: str, timed: str) -> str:
-    """Return the lines of the overlap, with what it adds to the batch time that was answered."""
+    """Return the lines of the overlap, with what it adds to the batch time that was
+    answered.
+    """
     if kind == "none":
         return "overlap: none"
     rule = Ddp(kind="ddp") if kind == "ddp" else Horovod(kind="horovod")
@@ -246,13 +267,17 @@ def overlap_lines(kind: str, timed: str) -> str:
 def sweep_lines(
     ranks: Sequence[int], strategies: Sequence[str], unfit_sentences: Sequence[str]
 ) -> str:
-    """Return the sweep over ranks and strategies that have several values; '' if none has.
+    """Return the sweep over ranks and strategies that have several values; '' if none
+    has.
 
     The sentences on strategies without room are comments.
     """
     lines = [f"  world_size: {[*ranks]}"] if ranks[1:] else []
     if strategies[1:]:
-        lines += ["  workload.exchange:", *(f"    - {strategy}" for strategy in strategies)]
+        lines += [
+            "  workload.exchange:",
+            *(f"    - {strategy}" for strategy in strategies),
+        ]
     lines = ["sweep:  # a run for each combination", *lines] if lines else []
     indent = "    # " if strategies[1:] else "# "
     for text in unfit_sentences:

@@ -1,4 +1,5 @@
-"""The sources of the numbers in a new scenario: whether they were measured, read or guessed.
+"""The sources of the numbers in a new scenario: whether they were measured, read or
+guessed.
 
 They decide how far an interval reaches (docs/trust.md).
 """
@@ -22,7 +23,11 @@ from simshuffle.cli.new_questions import (
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import suggest_nearest
 
-KIND_OF_QUESTION = {"measured": MEASURED, "data_sheet": DATA_SHEET, "estimated": ESTIMATE}
+KIND_OF_QUESTION = {
+    "measured": MEASURED,
+    "data_sheet": DATA_SHEET,
+    "estimated": ESTIMATE,
+}
 """What stands behind the numbers that an option names, by the name of its question."""
 BY_NAME = {question.name: question for question in SOURCE_QUESTIONS}
 SENTENCE_OF_KIND = {
@@ -42,7 +47,8 @@ def sources_of_inputs(user_answers: Mapping[str, str]) -> dict[str, str]:
         user_answers: answers that the user gave, by name.
 
     Raises:
-        InputError: an option names what is no such number, was not given, or is named twice.
+        InputError: an option names what is no such number, was not given, or is named
+            twice.
     """
     kind_of_input: dict[str, str] = {}
     problems = []
@@ -63,13 +69,18 @@ def sources_of_inputs(user_answers: Mapping[str, str]) -> dict[str, str]:
     for question in QUESTION_OF_INPUT.values():
         kind = kind_of_input.get(question.name, question.source_kind)
         texts[question.name] = (
-            SENTENCE_OF_KIND[kind] if _is_given(question.name, user_answers) else NOT_GIVEN
+            SENTENCE_OF_KIND[kind]
+            if _is_given(question.name, user_answers)
+            else NOT_GIVEN
         )
     return texts
 
 
 def naming_problem(
-    option: str, name: str, user_answers: Mapping[str, str], kind_of_input: Mapping[str, str]
+    option: str,
+    name: str,
+    user_answers: Mapping[str, str],
+    kind_of_input: Mapping[str, str],
 ) -> Problem | None:
     """Return the problem with naming a number in an option; None if there is none."""
     flag = BY_NAME[option].option
@@ -78,7 +89,9 @@ def naming_problem(
         return Problem(flag, "must name numbers", repr(name), remedy)
     if QUESTION_OF_INPUT[name].name in kind_of_input:
         remedy = "Leave it out of one of the options."
-        return Problem(flag, f"names {name}, which another option names, too", name, remedy)
+        return Problem(
+            flag, f"names {name}, which another option names, too", name, remedy
+        )
     if not _is_given(QUESTION_OF_INPUT[name].name, user_answers):
         rule = f"names {name}, which is not given: what is taken in its place is an estimate"
         return Problem(flag, rule, name, f"Give --{name} too, or leave it out here.")
@@ -86,11 +99,18 @@ def naming_problem(
 
 
 def _is_given(name: str, user_answers: Mapping[str, str]) -> bool:
-    """Return whether the user gave a number, and not the word that the format decides it."""
+    """Return whether the user gave a number, and not the word that the format decides
+    it.
+    """
     return user_answers.get(name, BY_FORMAT) != BY_FORMAT
 
 
 def source_lines(sources_by_key: Mapping[str, str], indent: int) -> str:
-    """Return sources by key as lines of YAML below ``source:``, indented by ``indent`` blanks."""
-    lines = (f"{' ' * indent}{key}: {json.dumps(text)}" for key, text in sources_by_key.items())
+    """Return sources by key as lines of YAML below ``source:``, indented by ``indent``
+    blanks.
+    """
+    lines = (
+        f"{' ' * indent}{key}: {json.dumps(text)}"
+        for key, text in sources_by_key.items()
+    )
     return "\n".join(["source:", *lines])

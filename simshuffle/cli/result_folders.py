@@ -39,7 +39,11 @@ LabelsOption = Annotated[
 
 def with_labels(result: Result, labels: str | None) -> Result:
     """Return the result with waiting booked by ``labels``; unchanged if it is None."""
-    return result if labels is None else replace(result, meta={**result.meta, "labels": labels})
+    return (
+        result
+        if labels is None
+        else replace(result, meta={**result.meta, "labels": labels})
+    )
 
 
 @command(
@@ -66,7 +70,9 @@ def plot(
 
     result = with_labels(read_folder(folder), labels)
     if result.meta.get("state") == "unfinished":
-        say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
+        say(
+            f"{folder} is unfinished: the figures show what is there. Its command goes on with it."
+        )
     if out is None:
         paths = result.draw(folder)
     elif result.study.one_figure and not is_folder(out):
@@ -89,10 +95,12 @@ def show(
     *,
     labels: LabelsOption = None,
     runs: Annotated[
-        str | None, Option("RUN,...", "Rows of these runs; 'local*' is a pattern. Default: all.")
+        str | None,
+        Option("RUN,...", "Rows of these runs; 'local*' is a pattern. Default: all."),
     ] = None,
     columns: Annotated[
-        str | None, Option("HEADING,...", "Columns in this order; 'wait*' is a pattern.")
+        str | None,
+        Option("HEADING,...", "Columns in this order; 'wait*' is a pattern."),
     ] = None,
     caption: Annotated[str | None, Option("TEXT", "Title of the first table.")] = None,
     json: AsJson = False,
@@ -131,7 +139,8 @@ def verify(
         ),
     ] = None,
     processes: Annotated[
-        int | None, Option("N", "Processes at once; the default is one on each core.", low=1)
+        int | None,
+        Option("N", "Processes at once; the default is one on each core.", low=1),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -145,7 +154,9 @@ def verify(
     on_gpu = str(meta_of(folder).get("device", "cpu")).startswith("cuda")
     num_processes = processes or (1 if on_gpu else None)
     with study_progress("run") as progress:
-        verification = verified(folder, LocalExecutor(num_processes), progress, tolerance)
+        verification = verified(
+            folder, LocalExecutor(num_processes), progress, tolerance
+        )
     print_answer(verification.as_json, verification.parts, json=json)
     if not verification.is_identical:
         raise typer.Exit(1)

@@ -38,7 +38,9 @@ complete_sides = any_of(result_folders, scenario_names)
     "simshuffle compare quickstart abci-imagenet1k --to markdown",
 )
 def compare(
-    a: Annotated[str, Argument("A", "A result folder, or a scenario.", complete=complete_sides)],
+    a: Annotated[
+        str, Argument("A", "A result folder, or a scenario.", complete=complete_sides)
+    ],
     b: Annotated[str, Argument("B", "Another one.", complete=complete_sides)],
     json: AsJson = False,
     to: To = None,
@@ -60,10 +62,14 @@ def compare(
     "simshuffle report results/before results/after --out both.html",
 )
 def report(
-    folders: Annotated[list[Path], Argument("RESULT", "Result folders, one or more.", many=True)],
+    folders: Annotated[
+        list[Path], Argument("RESULT", "Result folders, one or more.", many=True)
+    ],
     out: Annotated[
         Path | None,
-        Option(OUT_FILE, "The page. Default: NAME-report.html here, after the results."),
+        Option(
+            OUT_FILE, "The page. Default: NAME-report.html here, after the results."
+        ),
     ] = None,
     force: Annotated[
         bool, Option("", "Replace a file that is not the page of the same results.")
@@ -82,8 +88,12 @@ def report(
 
 
 def figure(
-    kind: Annotated[str | None, Argument("KIND", "What to draw.", complete=words(*KINDS))] = None,
-    results: Annotated[list[Path] | None, Argument("RESULT", "Result folders.", many=True)] = None,
+    kind: Annotated[
+        str | None, Argument("KIND", "What to draw.", complete=words(*KINDS))
+    ] = None,
+    results: Annotated[
+        list[Path] | None, Argument("RESULT", "Result folders.", many=True)
+    ] = None,
     *,
     style: Annotated[
         str, Option("STYLE", "ieee, acm or slides.", choices=("ieee", "acm", "slides"))
@@ -103,14 +113,22 @@ def figure(
     latex: Annotated[bool, Option("", "The same as --to latex.")] = False,
     to: To = None,
     json: AsJson = False,
-    force: Annotated[bool, Option("", "Replace a file that is no figure of simshuffle.")] = False,
+    force: Annotated[
+        bool, Option("", "Replace a file that is no figure of simshuffle.")
+    ] = False,
 ) -> None:
     """Draw a figure, or list the kinds there are."""
     if kind is None:
         typer.echo(list_kinds())
         return
     if latex and to not in {None, "latex"}:
-        refuse("--latex", "cannot be combined with --to", str(to), "Leave one out.", COMMAND_LINE)
+        refuse(
+            "--latex",
+            "cannot be combined with --to",
+            str(to),
+            "Leave one out.",
+            COMMAND_LINE,
+        )
     to = "latex" if latex else to
     check_format({"json": json, "to": to})
     from simshuffle.studies.presentation.draw import (
@@ -122,13 +140,23 @@ def figure(
     )
 
     out = output_file(out, f"{kind}.{format_ or 'pdf'}")
-    figure_request = FigureRequest(kind, results or [], style, int(columns), format_, out, force)
-    target_file = find_target(figure_request) if out is not None or not (json or to) else None
+    figure_request = FigureRequest(
+        kind, results or [], style, int(columns), format_, out, force
+    )
+    target_file = (
+        find_target(figure_request) if out is not None or not (json or to) else None
+    )
     figure_results = figure_request.read()
-    states = [(result.name, result.result.meta.get("state")) for result in figure_results]
+    states = [
+        (result.name, result.result.meta.get("state")) for result in figure_results
+    ]
     if unfinished_names := [name for name, state in states if state == "unfinished"]:
-        say(f"Unfinished: {', '.join(unfinished_names)}. The figure shows what is there.")
-    caption = draw_figure(figure_request, figure_results, target_file) if target_file else ""
+        say(
+            f"Unfinished: {', '.join(unfinished_names)}. The figure shows what is there."
+        )
+    caption = (
+        draw_figure(figure_request, figure_results, target_file) if target_file else ""
+    )
     if json:
         print_json(plain_rows_of_figure(figure_request, figure_results))
     elif to:

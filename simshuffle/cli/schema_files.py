@@ -1,4 +1,5 @@
-"""JSON Schemas (draft 2020-12) of files and of the options of verbs, for editors and other tools.
+"""JSON Schemas (draft 2020-12) of files and of the options of verbs, for editors and
+other tools.
 
 They are made from the records that read scenario, study and machine files.
 """
@@ -37,8 +38,8 @@ def schema(kind: str) -> Json:
     """Return the JSON Schema of a kind of file, or of the options of a verb.
 
     Args:
-        kind: 'scenario', 'topology' (a machine) or a kind that an extension reads; or the last word
-            of a verb, whose options are taken as its function takes them.
+        kind: 'scenario', 'topology' (a machine) or a kind that an extension reads; or
+            the last word of a verb, whose options are taken as its function takes them.
 
     Raises:
         InputError: the kind of file needs a package that is not installed.
@@ -50,7 +51,9 @@ def schema(kind: str) -> Json:
     if kind in merge_extensions().schemas:
         extension_schema: Json = resolve_name(merge_extensions().schemas[kind])()
         return extension_schema
-    return schema_of_options({verb.word: verb.options for verb in verbs().values()}[kind])
+    return schema_of_options(
+        {verb.word: verb.options for verb in verbs().values()}[kind]
+    )
 
 
 def schema_of_options(record: type[Options]) -> Json:
@@ -62,7 +65,10 @@ def schema_of_options(record: type[Options]) -> Json:
         property_schema["description"] = option.text
         value_schema = property_schema.get("items", property_schema)
         if option.choices:
-            value_schema["enum"] = [*option.choices, *([None] if field.default is None else [])]
+            value_schema["enum"] = [
+                *option.choices,
+                *([None] if field.default is None else []),
+            ]
         value_schema |= {} if option.low is None else {"minimum": option.low}
         value_schema |= {} if option.high is None else {"maximum": option.high}
     return {"$schema": DRAFT, **record_schema, "additionalProperties": False}
@@ -76,7 +82,9 @@ def schema_of_scenarios() -> Json:
     definitions = definitions_of(Scenario)
     keys = definitions.definition_of(Scenario)["properties"]
     profile = definitions.definition_of(ModelProfile)
-    required = [key for key in profile["required"] if key != "name"]  # the key is its name
+    required = [
+        key for key in profile["required"] if key != "name"
+    ]  # the key is its name
     keys["models"]["additionalProperties"] = {**profile, "required": required}
     keys["include"] = {
         "description": "files with measured values, which simshuffle machine calibrate writes.",
@@ -85,7 +93,9 @@ def schema_of_scenarios() -> Json:
     swept_keys = [key for key in keys if key != "sweep"]
     keys["sweep"] |= definitions.by_dotted_key(Scenario, swept_keys, list_schema)
     return document(
-        "A scenario of simshuffle", definitions, {"$ref": definitions.pointer_to(Scenario)}
+        "A scenario of simshuffle",
+        definitions,
+        {"$ref": definitions.pointer_to(Scenario)},
     )
 
 
@@ -93,7 +103,9 @@ def schema_of_machines() -> Json:
     """Return the schema of machine files."""
     definitions = definitions_of(Cluster)
     return document(
-        "A machine of simshuffle", definitions, {"$ref": definitions.pointer_to(Cluster)}
+        "A machine of simshuffle",
+        definitions,
+        {"$ref": definitions.pointer_to(Cluster)},
     )
 
 
@@ -119,11 +131,15 @@ def definitions_of(
 
     Args:
         records: that files hold.
-        by_kind: further (record, key) at which ``kind:key=value`` may stand, beside `TEXTS`.
+        by_kind: further (record, key) at which ``kind:key=value`` may stand, beside
+            `TEXTS`.
     """
     definitions = Definitions(*records)
     for schedule in definitions.definitions_below(MessageSchedule):
-        kind = {"enum": list(SCHEDULE_NAMES), "description": "Whose defaults the other keys have."}
+        kind = {
+            "enum": list(SCHEDULE_NAMES),
+            "description": "Whose defaults the other keys have.",
+        }
         schedule["properties"] = {"kind": kind, **schedule["properties"]}
     definitions.add_texts({**TEXTS, **dict.fromkeys(by_kind, kinds_as_text)})
     return definitions
@@ -133,16 +149,21 @@ def definitions_of(
 
 
 def kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
-    """Return the schema of ``kind:key=value,key=value``, see `simshuffle.spec.library.by_kind`."""
+    """Return the schema of ``kind:key=value,key=value``, see
+    `simshuffle.spec.library.by_kind`.
+    """
     kinds = {
-        member["properties"]["kind"]["const"]: definitions.dotted_keys(member) for member in members
+        member["properties"]["kind"]["const"]: definitions.dotted_keys(member)
+        for member in members
     }
     return [short_form(kinds)]
 
 
 def schedule_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
     """Return the schema of a schedule as text: its name, and maybe keys that it sets."""
-    keys = sorted({key for member in members for key in definitions.dotted_keys(member)})
+    keys = sorted(
+        {key for member in members for key in definitions.dotted_keys(member)}
+    )
     return [short_form(dict.fromkeys(SCHEDULE_NAMES, keys))]
 
 
@@ -166,9 +187,16 @@ def one_of(title: str, words: Iterable[str]) -> Json:
     return {"title": title, "enum": list(words)}
 
 
-_MODEL_NAME_SCHEMA = {"type": "string", "title": "own", "description": "A name below models."}
+_MODEL_NAME_SCHEMA = {
+    "type": "string",
+    "title": "own",
+    "description": "A name below models.",
+}
 TEXTS: Texts = {
-    (Scenario, "cluster"): lambda *_: [one_of("shipped", shipped_names("topologies")), PATH_SCHEMA],
+    (Scenario, "cluster"): lambda *_: [
+        one_of("shipped", shipped_names("topologies")),
+        PATH_SCHEMA,
+    ],
     (Scenario, "failures"): lambda definitions, members: [
         one_of("catalog", catalog_names("failures")),
         *kinds_as_text(definitions, members),

@@ -1,7 +1,7 @@
 """From records to the definitions of a JSON Schema.
 
-They hold what pydantic says of types, with units, defaults as files write them, and the sentences
-of docstrings.
+They hold what pydantic says of types, with units, defaults as files write them, and the
+sentences of docstrings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _KEYWORD_OF_LIMIT = {
 
 
 class SchemaGenerator(GenerateJsonSchema):
-    """A generator that keeps the order of keys, and the class of a record beside its schema."""
+    """A generator that keeps the order of keys, and the class of a record beside its
+    schema.
+    """
 
     def sort(self, value: Any, parent_key: str | None = None) -> Any:
         """Return the keys in their own order."""
@@ -50,7 +52,8 @@ class SchemaGenerator(GenerateJsonSchema):
 
 
 class Definitions:
-    """The JSON Schemas of records that belong to no union, and of all records inside them.
+    """The JSON Schemas of records that belong to no union, and of all records inside
+    them.
 
     Attributes:
         by_name: the definitions, by the name of the record.
@@ -58,12 +61,17 @@ class Definitions:
 
     def __init__(self, *records: type[BaseModel]) -> None:
         record_modes: Any = [(record, "validation") for record in records]
-        _, generated = models_json_schema(record_modes, schema_generator=SchemaGenerator)
+        _, generated = models_json_schema(
+            record_modes, schema_generator=SchemaGenerator
+        )
         record_schemas = {
-            name: value for name, value in generated["$defs"].items() if "class" in value
+            name: value
+            for name, value in generated["$defs"].items()
+            if "class" in value
         }
         classes = {
-            short_name(name): value.pop("class")[0] for name, value in record_schemas.items()
+            short_name(name): value.pop("class")[0]
+            for name, value in record_schemas.items()
         }
         self._roots = records
         self._names = {record: name for name, record in classes.items()}
@@ -81,13 +89,17 @@ class Definitions:
                 descriptions = {
                     name: value.pop(name) for name in _DESCRIPTIVE_KEYS if name in value
                 }
-                record_alternatives = [dict(alternative) for alternative in alternatives(value)]
+                record_alternatives = [
+                    dict(alternative) for alternative in alternatives(value)
+                ]
                 allowed = texts_of(self, self.members(value))
                 value.clear()
                 value |= {"anyOf": [*allowed, *record_alternatives], **descriptions}
 
     def definition_of(self, record: type[BaseModel]) -> Json:
-        """Return the definition of a record; the document shows changes of the definition."""
+        """Return the definition of a record; the document shows changes of the
+        definition.
+        """
         definition: Json = self.by_name[self._names[record]]
         return definition
 
@@ -97,7 +109,11 @@ class Definitions:
 
     def definitions_below(self, base: type[BaseModel]) -> list[Json]:
         """Return the definitions of the records that derive from ``base``."""
-        return [self.definition_of(record) for record in self._names if issubclass(record, base)]
+        return [
+            self.definition_of(record)
+            for record in self._names
+            if issubclass(record, base)
+        ]
 
     def members(self, value: Json) -> list[Json]:
         """Return the records that a value may be."""
@@ -105,9 +121,13 @@ class Definitions:
             self.by_name.get(referenced_name(alternative), alternative)
             for alternative in alternatives(value)
         ]
-        return [alternative for alternative in definitions if "properties" in alternative]
+        return [
+            alternative for alternative in definitions if "properties" in alternative
+        ]
 
-    def by_dotted_key(self, record: type[BaseModel], names: Iterable[str], wrap: Any) -> Json:
+    def by_dotted_key(
+        self, record: type[BaseModel], names: Iterable[str], wrap: Any
+    ) -> Json:
         """Return the schema of a mapping from the dotted keys of a record to values.
 
         Args:
@@ -122,12 +142,15 @@ class Definitions:
                 name, value, f"{self.pointer_to(record)}/properties/{name}"
             ):
                 keys.setdefault(path, {})[pointer] = {"$ref": pointer}
-        properties, patterns = {}, {}
+        properties = {}
+        patterns = {}
         for path, pointers in keys.items():
             values = [*pointers.values()]
             schema = wrap(values[0] if len(values) == 1 else {"anyOf": values})
             if "*" in path:
-                patterns[f"^{re.escape(path).replace(re.escape('*'), '[^.]+')}$"] = schema
+                patterns[f"^{re.escape(path).replace(re.escape('*'), '[^.]+')}$"] = (
+                    schema
+                )
             else:
                 properties[path] = schema
         return {
@@ -138,15 +161,21 @@ class Definitions:
         }
 
     def dotted_keys(self, member: Json) -> list[str]:
-        """Return the dotted keys of a record that a short form may set, all but its kind."""
+        """Return the dotted keys of a record that a short form may set, all but its
+        kind.
+        """
         keys_of_property = (
-            self.walk_keys(key, value, "") for key, value in member["properties"].items()
+            self.walk_keys(key, value, "")
+            for key, value in member["properties"].items()
         )
         paths = {path for key_paths in keys_of_property for path, _ in key_paths}
         return sorted(path for path in paths if path != "kind" and "*" not in path)
 
-    def walk_keys(self, path: str, value: Json, pointer: str) -> Iterator[tuple[str, str]]:
-        """Yield the dotted keys at and below a value, each with the pointer to its schema.
+    def walk_keys(
+        self, path: str, value: Json, pointer: str
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the dotted keys at and below a value, each with the pointer to its
+        schema.
 
         Args:
             path: dotted key of the value; '*' stands for any name or number.
@@ -164,9 +193,14 @@ class Definitions:
                     f"{path}.{key}", inner, f"{part_pointer}/properties/{key}"
                 )
             for container in ("additionalProperties", "items"):
-                if isinstance(part_schema.get(container), dict) and part_schema[container]:
+                if (
+                    isinstance(part_schema.get(container), dict)
+                    and part_schema[container]
+                ):
                     yield from self.walk_keys(
-                        f"{path}.*", part_schema[container], f"{part_pointer}/{container}"
+                        f"{path}.*",
+                        part_schema[container],
+                        f"{part_pointer}/{container}",
                     )
 
     def record_definition(self, generated: Json, record: type[BaseModel]) -> Json:
@@ -184,11 +218,17 @@ class Definitions:
             if "default" in key_schema:
                 default = self.default_in_file(key_schema.pop("default"), key_schema)
                 key_schema |= (
-                    {} if default is None or "const" in key_schema else {"default": default}
+                    {}
+                    if default is None or "const" in key_schema
+                    else {"default": default}
                 )
             keys[key] = key_schema
         required = list(generated.get("required", []))
-        if "const" in keys.get("kind", {}) and "kind" not in required and record not in self._roots:
+        if (
+            "const" in keys.get("kind", {})
+            and "kind" not in required
+            and record not in self._roots
+        ):
             required.insert(0, "kind")  # it says which member of a union the record is
         return {
             "title": record.__name__,
@@ -200,7 +240,9 @@ class Definitions:
         }
 
     def simplify(self, value: Any) -> Any:
-        """Return a schema without keys for pydantic alone, and with quantities as references."""
+        """Return a schema without keys for pydantic alone, and with quantities as
+        references.
+        """
         if isinstance(value, list):
             return [self.simplify(member) for member in value]
         if not isinstance(value, dict):
@@ -213,7 +255,9 @@ class Definitions:
         if "unit" in simplified:
             return self.refer_to_quantity(simplified)
         if "$ref" in simplified:
-            simplified["$ref"] = f"{_DEFINITIONS_PATH}{short_name(referenced_name(simplified))}"
+            simplified["$ref"] = (
+                f"{_DEFINITIONS_PATH}{short_name(referenced_name(simplified))}"
+            )
         if "oneOf" in simplified or "anyOf" in simplified:
             parts = simplified.pop("oneOf", None) or simplified.pop("anyOf")
             simplified["anyOf"] = [
@@ -222,11 +266,15 @@ class Definitions:
         return simplified
 
     def refer_to_quantity(self, value: Json) -> Json:
-        """Return a reference to the definition of a quantity, with its description and default."""
+        """Return a reference to the definition of a quantity, with its description and
+        default.
+        """
         name = _NAME_OF_DIMENSION[_DIMENSION_OF_UNIT[value["unit"]]]
         if "(?=" in value["pattern"]:
             name += "_above_0"
-        quantity_schema = {key: value[key] for key in ("type", "pattern", "examples", "unit")}
+        quantity_schema = {
+            key: value[key] for key in ("type", "pattern", "examples", "unit")
+        }
         self.by_name[name] = {"title": name.replace("_", " "), **quantity_schema}
         return {
             "$ref": f"{_DEFINITIONS_PATH}{name}",
@@ -234,8 +282,9 @@ class Definitions:
         }
 
     def default_in_file(self, default: Any, value: Json) -> Any:
-        """Return a default as a file has it; None for none, and for a record: its keys have
-        theirs."""
+        """Return a default as a file has it; None for none, and for a record: its keys
+        have theirs.
+        """
         if isinstance(default, dict):
             return None
         for alternative in alternatives(value):
@@ -246,24 +295,31 @@ class Definitions:
 
 
 def alternatives(value: Json) -> list[Json]:
-    """Return the schemas of which a value obeys one; the schema itself if there is one only."""
+    """Return the schemas of which a value obeys one; the schema itself if there is one
+    only.
+    """
     schemas: list[Json] = value.get("anyOf") or value.get("oneOf") or [value]
     return schemas
 
 
 def short_name(name: str) -> str:
-    """Return the short name of a definition: 'Torus', or 'topology.Torus' if classes share it."""
+    """Return the short name of a definition: 'Torus', or 'topology.Torus' if classes
+    share it.
+    """
     *_, folder, _, record = ["", "", *name.split("__")]
     return f"{folder}.{record}" if folder else record
 
 
 def referenced_name(value: Json) -> str:
-    """Return the name of the definition that a schema refers to; '' if it refers to none."""
+    """Return the name of the definition that a schema refers to; '' if it refers to
+    none.
+    """
     return str(value.get("$ref", "")).removeprefix(_DEFINITIONS_PATH)
 
 
 def sentences(record: type) -> dict[str, str]:
-    """Return the sentences in the section Attributes of a class and of its ancestors, by name.
+    """Return the sentences in the section Attributes of a class and of its ancestors,
+    by name.
 
     Each is one line without the backticks.
     """
@@ -276,7 +332,9 @@ def sentences(record: type) -> dict[str, str]:
 
 
 def summary(record: type) -> str:
-    """Return the first paragraph of a class's own docstring, as one line without backticks."""
+    """Return the first paragraph of a class's own docstring, as one line without
+    backticks.
+    """
     text = inspect.cleandoc(record.__dict__.get("__doc__") or "")
     return plain_line(text.split("\n\n", maxsplit=1)[0])
 
@@ -286,6 +344,9 @@ def plain_line(text: str) -> str:
     return " ".join(text.replace("``", "'").replace("`", "'").split())
 
 
-Texts = Mapping[tuple[type[BaseModel], str], Callable[[Definitions, Sequence[Json]], list[Json]]]
-"""By record and key, what may stand there in place of a mapping: from the definitions, and the
-records that may stand there."""
+Texts = Mapping[
+    tuple[type[BaseModel], str], Callable[[Definitions, Sequence[Json]], list[Json]]
+]
+"""By record and key, what may stand there in place of a mapping: from the definitions,
+and the records that may stand there.
+"""

@@ -1,7 +1,7 @@
 """Verbs below ``simshuffle study`` that make no result folder.
 
-collective times an allreduce by the size of its buffer, replay the flows of a file over a network
-alone, and schema prints the schemas of files, for editors.
+collective times an allreduce by the size of its buffer, replay the flows of a file over
+a network alone, and schema prints the schemas of files, for editors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ from simshuffle.cli.common import (
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
-from simshuffle.job.scenario.options import any_of, machine_names, read_assignments, scenario_names
+from simshuffle.job.scenario.options import (
+    any_of,
+    machine_names,
+    read_assignments,
+    scenario_names,
+)
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 from simshuffle.study.registry import merge_extensions, verbs
 
@@ -84,7 +89,8 @@ def collective(
         str, Option("KIND", "allreduce or alltoall.", choices=("allreduce", "alltoall"))
     ] = "allreduce",
     hosts: Annotated[
-        int | None, Option("N", "Hosts. Default: the scenario's, or all of the machine.", low=1)
+        int | None,
+        Option("N", "Hosts. Default: the scenario's, or all of the machine.", low=1),
     ] = None,
     gpus_per_host: Annotated[
         int | None, Option("N", "GPUs of each host. Default: all.", low=1)
@@ -107,17 +113,21 @@ def collective(
 ) -> None:
     """Simulate an allreduce or all-to-all alone, by the size of its buffer.
 
-    Printed as all_reduce_perf of nccl-tests or osu_alltoall does; `simshuffle machine calibrate`
-    reads it."""
+    Printed as all_reduce_perf of nccl-tests or osu_alltoall does; `simshuffle machine
+    calibrate` reads it.
+    """
     if kind == "alltoall" and allreduce:
-        rule, remedy = "sets keys of an allreduce", "Leave it out, or --kind alltoall."
+        rule = "sets keys of an allreduce"
+        remedy = "Leave it out, or --kind alltoall."
         refuse("--allreduce", rule, "--kind alltoall", remedy, COMMAND_LINE)
     machine = CollectiveMachine(name, set_ or {}, hosts, gpus_per_host)
     with share_progress(kind) as progress:
         if kind == "alltoall":
             measurement = measure_alltoall(machine, algorithm, sizes, progress)
         else:
-            measurement = measure_allreduce(machine, algorithm, allreduce, sizes, progress)
+            measurement = measure_allreduce(
+                machine, algorithm, allreduce, sizes, progress
+            )
     for note in measurement.notes:
         say(note)
     if json:
@@ -171,7 +181,9 @@ def measure_allreduce(
 def measure_alltoall(
     machine: CollectiveMachine, algorithm: str, sizes: str | None, progress: Any
 ) -> AlltoallTable | BenchMeasurement:
-    """Simulate an all-to-all for each size of its messages; arguments as of `measure_allreduce`."""
+    """Simulate an all-to-all for each size of its messages; arguments as of
+    `measure_allreduce`.
+    """
     from simshuffle.studies import alltoall as study
     from simshuffle.studies import collective
 
@@ -195,15 +207,23 @@ def measure_alltoall(
 )
 def replay(
     case: Annotated[
-        Path, Argument("CASE", "A JSON file with links and flows, compressed with gzip or not.")
+        Path,
+        Argument(
+            "CASE", "A JSON file with links and flows, compressed with gzip or not."
+        ),
     ],
     *,
     network: Annotated[
-        str, Option("MODEL", "The network model.", complete=words("analytic", "fluid", "packet"))
+        str,
+        Option(
+            "MODEL", "The network model.", complete=words("analytic", "fluid", "packet")
+        ),
     ] = "fluid",
     tolerance: Annotated[
         str | None,
-        Option("SHARE", "fluid: error allowed for less work, from 0 (exact) to below 1."),
+        Option(
+            "SHARE", "fluid: error allowed for less work, from 0 (exact) to below 1."
+        ),
     ] = None,
     mtu: Annotated[
         str | None, Option("SIZE", "packet: bytes of a packet, such as '4096 B'.")
@@ -212,10 +232,12 @@ def replay(
         str | None, Option("SIZE", "packet: buffer of a port, such as '64 KiB'.")
     ] = None,
     out: Annotated[
-        Path | None, Option(OUT_FILE, "CSV file (.csv or .csv.gz); the default is standard output.")
+        Path | None,
+        Option(OUT_FILE, "CSV file (.csv or .csv.gz); the default is standard output."),
     ] = None,
     compare: Annotated[
-        bool, Option("", "Put the ends that CASE expects, and the errors, beside each end.")
+        bool,
+        Option("", "Put the ends that CASE expects, and the errors, beside each end."),
     ] = False,
     to: To = None,
 ) -> None:
@@ -227,12 +249,15 @@ def replay(
     from simshuffle.fabric.network.replay import replay as replay_case
     from simshuffle.fabric.network.whole_file import check_target, whole_file
 
-    model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
+    model = network_model(
+        network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer}
+    )
     if (out := output_file(out, f"{case.name.partition('.')[0]}.csv")) is not None:
         check_target(out, case)
     replayed_case = read_case(case)
     if compare and replayed_case.expected is None:
-        rule, remedy = "needs a case that says when its flows end", "Leave it out."
+        rule = "needs a case that says when its flows end"
+        remedy = "Leave it out."
         refuse("--compare", rule, "no flows.end", remedy, str(case))
     with share_progress("replay") as progress:
         result = replay_case(replayed_case, model, progress)
@@ -251,7 +276,9 @@ def replay(
 
 
 def replay_tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
-    """Return the summary as a table, and below it the ends of flows unless a file has them."""
+    """Return the summary as a table, and below it the ends of flows unless a file has
+    them.
+    """
     from simshuffle.fabric.network.replay import end_columns, facts, title
     from simshuffle.report.console import new_table
 
@@ -263,7 +290,9 @@ def replay_tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Tab
     columns = end_columns(result, compare=compare)
     headings = [name.replace("_s", " (s)").replace("_", " ") for name in columns]
     table = new_table("When each flow ends", numbers=["flow", *headings])
-    for flow, row in enumerate(zip(*(column.tolist() for column in columns.values()), strict=True)):
+    for flow, row in enumerate(
+        zip(*(column.tolist() for column in columns.values()), strict=True)
+    ):
         table.add_row(str(flow), *map(repr, row))
     return [summary, table]
 
@@ -299,7 +328,8 @@ def schema(
     import json
 
     if what not in SCHEMA_KINDS:
-        rule, remedy = f"must be one of {', '.join(SCHEMA_KINDS)}", "Write one of them."
+        rule = f"must be one of {', '.join(SCHEMA_KINDS)}"
+        remedy = "Write one of them."
         refuse("schema", rule, repr(what), remedy, COMMAND_LINE)
     if (out := output_file(out, f"{what}.schema.json")) is not None:
         check_paths(out, replace=force)

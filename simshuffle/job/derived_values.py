@@ -16,9 +16,11 @@ from simshuffle.spec.units import Dimension, readable
 
 
 def derive_values(scenario: Scenario) -> dict[str, str]:
-    """Derived values by name, as text with units; samples and bytes are expected values per
-    rank."""
-    workload, dataset = scenario.workload, scenario.workload.dataset
+    """Derived values by name, as text with units; samples and bytes are expected values
+    per rank.
+    """
+    workload = scenario.workload
+    dataset = scenario.workload.dataset
     exchange = workload.exchange
     storage_tier = held_in(scenario) or "ssd"
     capacity = scenario.cluster.capacity(storage_tier)
@@ -32,7 +34,9 @@ def derive_values(scenario: Scenario) -> dict[str, str]:
             f"{_bytes(max_held_nbytes(scenario))} of"
             f" {_bytes(capacity)}{' of memory' if storage_tier == 'memory' else ''}"
         ),
-        "staging before the first epoch": readable(staging_seconds(scenario), Dimension.SECONDS),
+        "staging before the first epoch": readable(
+            staging_seconds(scenario), Dimension.SECONDS
+        ),
         "gradients per rank and iteration": _bytes(workload.model.gradient_size),
     }
     if sample := _sample(dataset):
@@ -55,10 +59,12 @@ def derive_values(scenario: Scenario) -> dict[str, str]:
 
 
 def _sample(dataset: Dataset) -> str:
-    """Return a sentence on what follows from the mean size of a sample; '' if the data set says it
-    all.
+    """Return a sentence on what follows from the mean size of a sample; '' if the data
+    set says it all.
     """
-    size, decode, encode = dataset.decoded_size, dataset.decode, dataset.encode
+    size = dataset.decoded_size
+    decode = dataset.decode
+    encode = dataset.encode
     parts = [
         text
         for written, text in (
@@ -67,8 +73,14 @@ def _sample(dataset: Dataset) -> str:
                 f"{_bytes(dataset.stored.spread)} of standard deviation",
             ),
             (size, f"{_bytes(dataset.decoded_nbytes)} decoded"),
-            (decode, f"decoded in {readable(dataset.decode_seconds, Dimension.SECONDS)}"),
-            (encode, f"encoded in {readable(dataset.encode_seconds, Dimension.SECONDS)}"),
+            (
+                decode,
+                f"decoded in {readable(dataset.decode_seconds, Dimension.SECONDS)}",
+            ),
+            (
+                encode,
+                f"encoded in {readable(dataset.encode_seconds, Dimension.SECONDS)}",
+            ),
         )
         if written is None
     ]
@@ -76,15 +88,18 @@ def _sample(dataset: Dataset) -> str:
 
 
 def _tokens(workload: Workload) -> dict[str, str]:
-    """Return how sequences of tokens are packed, and how much an epoch reads of each source; {}
-    without tokens.
+    """Return how sequences of tokens are packed, and how much an epoch reads of each
+    source; {} without tokens.
     """
-    tokens, samples = workload.dataset.tokens, workload.dataset.num_samples
+    tokens = workload.dataset.tokens
+    samples = workload.dataset.num_samples
     if tokens is None:
         return {}
     parts = [
         f"{tokens.ranges:.4g} ranges of a file",
-        f"{1.0 - tokens.useful:.3g} of it padding" if tokens.useful < 1.0 else "no padding",
+        f"{1.0 - tokens.useful:.3g} of it padding"
+        if tokens.useful < 1.0
+        else "no padding",
         f"{workload.mean_work:.4g} of the computing that the model's step times say",
     ]
     values = {"sequence of tokens, in the mean": ", ".join(parts)}

@@ -1,5 +1,6 @@
-"""The verdict on a run before it is simulated, as ``simshuffle check`` prints it: what bounds its
-epoch, what it needs, which values are probably not meant, and what else follows from a scenario.
+"""The verdict on a run before it is simulated, as ``simshuffle check`` prints it: what
+bounds its epoch, what it needs, which values are probably not meant, and what else
+follows from a scenario.
 """
 
 from __future__ import annotations
@@ -9,15 +10,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
-from simshuffle.job.plan.bounds import Bounds, allreduce_seconds, allreduce_seconds_alone, bounds
-from simshuffle.job.plan.checkpoint_findings import checkpoint_facts, checkpoint_sentence
+from simshuffle.job.plan.bounds import (
+    Bounds,
+    allreduce_seconds,
+    allreduce_seconds_alone,
+    bounds,
+)
+from simshuffle.job.plan.checkpoint_findings import (
+    checkpoint_facts,
+    checkpoint_sentence,
+)
 from simshuffle.job.plan.effort import START, effort
 from simshuffle.job.plan.findings import (
     extrapolation_sentences,
     slow_cable_facts,
     warnings,
 )
-from simshuffle.job.plan.holding import held_in, list_alternatives, max_held_nbytes, staging_seconds
+from simshuffle.job.plan.holding import (
+    held_in,
+    list_alternatives,
+    max_held_nbytes,
+    staging_seconds,
+)
 from simshuffle.job.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
 from simshuffle.job.plan.tier_gain import tier_gain, tier_sentence, tier_warnings
 from simshuffle.job.plan.wiring import routing_of
@@ -48,7 +62,8 @@ ABOUT = (
     " contention and waiting. The last epoch is shown."
 )
 TIMED = (
-    "as the last {count} such runs took on this machine; 9 of 10 within a factor of {within:.2g}"
+    "as the last {count} such runs took on this machine; 9 of 10"
+    " within a factor of {within:.2g}"
 )
 NOT_TIMED = (
     "of a machine like an AMD EPYC; 9 of 10 runs within a factor of {within:.2g}, until"
@@ -63,19 +78,23 @@ WORD: Style = {}
 
 
 def verdict(scenario: Scenario, run: str) -> Row:
-    """Return the verdict on a run as plain values, which JSON can hold. Seconds of an iteration are
-    ``compute_s``, which is the sum of ``compute`` without its ``slowed_s``, ``allreduce_s`` of what
-    the allreduces show beside the backward pass, ``allreduce_alone_s`` of all of them, and
-    ``exchange_s``, which is the sum of ``exchange``'s. Those of an epoch are ``resources_s`` by
-    resource, and ``epoch_s``, a lower bound. ``warnings`` have key, rule, value and remedy.
-    ``offers`` are strategies to compare this one with; ``holds`` is the kind of its own, if hosts
-    hold samples. ``simulation_s`` is right within the factor ``simulation_within`` in 9 of 10 runs,
-    as the ``simulation_timed`` ones on this machine say. With checkpoints ``checkpoint`` are the
-    `simshuffle.job.plan.checkpoint_findings.checkpoint_facts`.
+    """Return the verdict on a run as plain values, which JSON can hold. Seconds of an
+    iteration are ``compute_s``, which is the sum of ``compute`` without its
+    ``slowed_s``, ``allreduce_s`` of what the allreduces show beside the backward pass,
+    ``allreduce_alone_s`` of all of them, and ``exchange_s``, which is the sum of
+    ``exchange``'s. Those of an epoch are ``resources_s`` by resource, and ``epoch_s``,
+    a lower bound. ``warnings`` have key, rule, value and remedy. ``offers`` are
+    strategies to compare this one with; ``holds`` is the kind of its own, if hosts hold
+    samples. ``simulation_s`` is right within the factor ``simulation_within`` in 9 of
+    10 runs, as the ``simulation_timed`` ones on this machine say. With checkpoints
+    ``checkpoint`` are the `simshuffle.job.plan.checkpoint_findings.checkpoint_facts`.
     """
-    bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
+    bound = bounds(scenario)
+    work = effort(scenario)
+    cluster = scenario.cluster
     calibration = calibrations().get(work.kind, CellTimes())
-    storage_tier, exchange = held_in(scenario) or "ssd", scenario.workload.exchange
+    storage_tier = held_in(scenario) or "ssd"
+    exchange = scenario.workload.exchange
     return {
         "run": run,
         "epoch": scenario.epochs,
@@ -99,7 +118,11 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
         "routing": routing_of(cluster).describe(),
-        **({"faults": [fault.describe() for fault in scenario.faults]} if scenario.faults else {}),
+        **(
+            {"faults": [fault.describe() for fault in scenario.faults]}
+            if scenario.faults
+            else {}
+        ),
         **slow_cable_facts(scenario),
         **tier_gain(scenario),
         "storage_nbytes": max_held_nbytes(scenario),
@@ -148,7 +171,8 @@ def _warning_facts(scenario: Scenario) -> list[Row]:
 def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
     """The exchange after an iteration, in the mean; None without."""
     schedule = scenario.workload.exchange.exchange_schedule
-    exchange, count = bound.exchange, bound.iterations
+    exchange = bound.exchange
+    count = bound.iterations
     if schedule is None or not exchange.samples:
         return None
     return {
@@ -167,8 +191,9 @@ def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
 
 
 def tables(rows: Sequence[Row]) -> list[str | Table]:
-    """The verdicts of runs as tables and sentences: the bounds, the exchange if there is any, what
-    is needed, the warnings."""
+    """The verdicts of runs as tables and sentences: the bounds, the exchange if there
+    is any, what is needed, the warnings.
+    """
     names = without_schedule([row["run"] for row in rows])
     rows = [{**row, "run": name} for row, name in zip(rows, names, strict=True)]
     parts: list[str | Table] = [_bounds_table(rows), ABOUT]
@@ -181,8 +206,8 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     kinds_held = {row["holds"] for row in rows}
 
     def describe_alternatives(row: Row, fits: bool) -> list[str]:
-        """Return a sentence on the strategies that none of the runs has, and for which hosts have
-        room, or have not.
+        """Return a sentence on the strategies that none of the runs has, and for which
+        hosts have room, or have not.
         """
         alternatives = [
             alternative
@@ -190,15 +215,21 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
             if alternative["kind"] not in kinds_held and alternative["fits"] == fits
         ]
         return (
-            ["; ".join(alternative["told"] for alternative in alternatives)] if alternatives else []
+            ["; ".join(alternative["told"] for alternative in alternatives)]
+            if alternatives
+            else []
         )
 
     head = "Simulation, on one core, without compiling: "
     parts += _sentences(rows, head, _estimate_basis)
     parts += _sentences(
-        rows, "Would also fit on the hosts: ", lambda row: describe_alternatives(row, True)
+        rows,
+        "Would also fit on the hosts: ",
+        lambda row: describe_alternatives(row, True),
     )
-    parts += _sentences(rows, "Would not fit: ", lambda row: describe_alternatives(row, False))
+    parts += _sentences(
+        rows, "Would not fit: ", lambda row: describe_alternatives(row, False)
+    )
     parts += _sentences(rows, "Routing: ", lambda row: [row["routing"]])
     parts += _sentences(rows, "", _slow_cables)
     parts += _sentences(rows, "Fault, of which the bounds know nothing: ", _faults)
@@ -207,7 +238,10 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
 
 
 def _table(
-    title: str, columns: Mapping[str, Style], rows: Sequence[Row], cells: Callable[[Row], list[str]]
+    title: str,
+    columns: Mapping[str, Style],
+    rows: Sequence[Row],
+    cells: Callable[[Row], list[str]],
 ) -> Table:
     """A row for each run."""
     table = new_table(title, ["run"])
@@ -220,7 +254,9 @@ def _table(
 
 def _bounds_table(rows: Sequence[Row]) -> Table:
     columns = SHOWN
-    if any(REQUESTS in row["resources_s"] for row in rows):  # then those that any run uses
+    if any(
+        REQUESTS in row["resources_s"] for row in rows
+    ):  # then those that any run uses
         resources_of_runs = [row["resources_s"] for row in rows]
         columns_with_store = SHOWN | SHOWN_OF_STORE
         columns = {
@@ -231,17 +267,23 @@ def _bounds_table(rows: Sequence[Row]) -> Table:
 
     def cells(row: Row) -> list[str]:
         iteration = [
-            row[name] for name in ("compute_s", "allreduce_alone_s", "allreduce_s", "exchange_s")
+            row[name]
+            for name in ("compute_s", "allreduce_alone_s", "allreduce_s", "exchange_s")
         ]
         reading = [row["resources_s"].get(name, 0.0) for name in columns]
-        return [*map(_number, (*iteration, *reading, row["epoch_s"])), row["bottleneck"]]
+        return [
+            *map(_number, (*iteration, *reading, row["epoch_s"])),
+            row["bottleneck"],
+        ]
 
     title = (
         "At least (s): compute, allreduce (all, and what is seen beside the backward pass) and"
         " exchange of an iteration; reading of an epoch"
     )
     heads = ["compute", "allreduce", "seen", "exchange", *columns.values(), "epoch"]
-    return _table(title, dict.fromkeys(heads, NUMBER) | {"bottleneck": WORD}, rows, cells)
+    return _table(
+        title, dict.fromkeys(heads, NUMBER) | {"bottleneck": WORD}, rows, cells
+    )
 
 
 def _exchange_table(rows: Sequence[Row]) -> Table:
@@ -264,15 +306,20 @@ def _exchange_table(rows: Sequence[Row]) -> Table:
     columns = dict.fromkeys(("samples", "messages"), NUMBER)
     columns |= dict.fromkeys(("barrier before", "payload"), WORD)
     columns |= dict.fromkeys(("host work", "waiting", "barriers", "wire"), RIGHT)
-    return _table("Exchange after an iteration: samples, messages, and ms", columns, rows, cells)
+    return _table(
+        "Exchange after an iteration: samples, messages, and ms", columns, rows, cells
+    )
 
 
 def _needs_table(rows: Sequence[Row]) -> Table:
-    nbytes, seconds = Dimension.NBYTES, Dimension.SECONDS
+    nbytes = Dimension.NBYTES
+    seconds = Dimension.SECONDS
 
     def cells(row: Row) -> list[str]:
         return [
-            readable(row["storage_nbytes"], nbytes, 3) if row["storage_nbytes"] else "-",
+            readable(row["storage_nbytes"], nbytes, 3)
+            if row["storage_nbytes"]
+            else "-",
             f"{readable(row['capacity_nbytes'], nbytes, 3)} {row['storage_on']}",
             readable(row["staging_s"], seconds, 2) if row["staging_s"] else "-",
             readable(row["simulation_s"], seconds, 2),
@@ -298,7 +345,9 @@ def _checkpoints(row: Row) -> list[str]:
 
 
 def _estimate_basis(row: Row) -> list[str]:
-    """Return a sentence on the timings behind the simulation's estimates, and on their error."""
+    """Return a sentence on the timings behind the simulation's estimates, and on their
+    error.
+    """
     text = TIMED if row["simulation_timed"] else NOT_TIMED
     return [text.format(count=row["simulation_timed"], within=row["simulation_within"])]
 
@@ -318,9 +367,15 @@ def _tier(row: Row) -> list[str]:
 
 
 def _warnings(row: Row) -> list[str]:
-    """Return the warnings, and sentences on measured values that are used outside their range."""
+    """Return the warnings, and sentences on measured values that are used outside their
+    range.
+    """
     odd = [
-        str(Problem(warning["key"], warning["rule"], warning["value"], warning["remedy"]))
+        str(
+            Problem(
+                warning["key"], warning["rule"], warning["value"], warning["remedy"]
+            )
+        )
         for warning in row["warnings"]
     ]
     return [*odd, *(f"{sentence}." for sentence in row["extrapolated"])]
@@ -335,11 +390,16 @@ def _sentences(
         for text in texts(row):
             runs.setdefault(text, []).append(row["run"])
     names = [row["run"] for row in rows]
-    place_of_text = {text: name_subset(named_runs, names) for text, named_runs in runs.items()}
-    suffix_of_text = {
-        text: f" ({run_names})" if run_names else "" for text, run_names in place_of_text.items()
+    place_of_text = {
+        text: name_subset(named_runs, names) for text, named_runs in runs.items()
     }
-    return [f"{head}{text}{run_names}{end}" for text, run_names in suffix_of_text.items()]
+    suffix_of_text = {
+        text: f" ({run_names})" if run_names else ""
+        for text, run_names in place_of_text.items()
+    }
+    return [
+        f"{head}{text}{run_names}{end}" for text, run_names in suffix_of_text.items()
+    ]
 
 
 def _number(value: float) -> str:

@@ -1,5 +1,5 @@
-"""Make figures of matplotlib in the current style: empty figures, legends, names beside points, and
-files.
+"""Make figures of matplotlib in the current style: empty figures, legends, names beside
+points, and files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ from simshuffle.report.style import (
 
 LETTERS = 62
 """Letters of a legend's title in a line across `simshuffle.report.style.COLUMN_INCHES`."""
-NO_LAYOUT: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_layout.use": False}
+NO_LAYOUT: dict[Any, Any] = {
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
+}
 """For a figure without an engine of its own."""
 
 
@@ -44,8 +47,14 @@ NO_LAYOUT: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_lay
 for _name, _file in ((SANS, "DejaVuSans.ttf"), (SERIF, "STIXGeneral.ttf")):
     if all(entry.name != _name for entry in fontManager.ttflist):
         _path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / _file
-        _font_style: dict[str, Any] = {"style": "normal", "variant": "normal", "stretch": "normal"}
-        _font = FontEntry(fname=str(_path), name=_name, weight=400, size="scalable", **_font_style)
+        _font_style: dict[str, Any] = {
+            "style": "normal",
+            "variant": "normal",
+            "stretch": "normal",
+        }
+        _font = FontEntry(
+            fname=str(_path), name=_name, weight=400, size="scalable", **_font_style
+        )
         fontManager.ttflist.append(_font)
 
 
@@ -56,8 +65,8 @@ class _Figure(Figure):
 
 
 def new_figure(height: float) -> Figure:
-    """Return an empty figure, one column wide and ``height`` inches high without its legend; higher
-    in a style whose figures have a least height.
+    """Return an empty figure, one column wide and ``height`` inches high without its
+    legend; higher in a style whose figures have a least height.
     """
     figure = _Figure(figsize=(width(), height), layout="constrained")
     figure.natural_height = height
@@ -67,7 +76,9 @@ def new_figure(height: float) -> Figure:
 
 
 def _stretch(figure: Figure, extra_inches: float) -> None:
-    """Make a figure higher by ``extra_inches``, or as high as the least height of its style."""
+    """Make a figure higher by ``extra_inches``, or as high as the least height of its
+    style.
+    """
     if not isinstance(figure, _Figure):
         figure.set_figheight(figure.get_figheight() + extra_inches)
         return
@@ -82,8 +93,8 @@ def legend_above(
     location: str = "upper center",
     **legend_options: Any,
 ) -> None:
-    """Set the legend above the panels of a figure from `new_figure`, and make the figure higher by
-    it.
+    """Set the legend above the panels of a figure from `new_figure`, and make the
+    figure higher by it.
 
     It has as few rows as there is width for. There is no legend without ``handles``.
 
@@ -95,11 +106,19 @@ def legend_above(
         legend_options: options of matplotlib's legend.
     """
     title = textwrap.fill(
-        title, letters_in_line(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
+        title,
+        letters_in_line(LETTERS),
+        max_lines=2,
+        placeholder=" ...",
+        break_on_hyphens=False,
     )
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
-        options: Any = {**legend_options, "loc": f"outside {location}", "title": title or None}
+        options: Any = {
+            **legend_options,
+            "loc": f"outside {location}",
+            "title": title or None,
+        }
         legend = figure.legend(handles=handles, ncols=columns, **options)
         for text in legend.get_texts():
             text.set_linespacing(spacing_of_lines())
@@ -111,8 +130,8 @@ def legend_above(
 
 
 def save(figure: Figure, stem: Path, description: str = "") -> list[Path]:
-    """Write ``stem``.png (300 dpi) and ``stem``.pdf with a ``description`` in their metadata;
-    return both paths. The same figure gives the same bytes.
+    """Write ``stem``.png (300 dpi) and ``stem``.pdf with a ``description`` in their
+    metadata; return both paths. The same figure gives the same bytes.
     """
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT}):
@@ -126,7 +145,9 @@ def save(figure: Figure, stem: Path, description: str = "") -> list[Path]:
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as SVG, in which letters are outlines; equal figures give equal texts."""
+    """Return a figure as SVG, in which letters are outlines; equal figures give equal
+    texts.
+    """
     file = io.StringIO()
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT, "svg.fonttype": "path"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -134,12 +155,12 @@ def svg(figure: Figure) -> str:
 
 
 def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
-    """Write the names of points of a figure that is laid out, the most important first, each where
-    it lies on no other name, or not at all.
+    """Write the names of points of a figure that is laid out, the most important first,
+    each where it lies on no other name, or not at all.
 
     Args:
-        spots: columns x, y; low and high, the ends of an upright interval, NaN for none; size in
-            points; text, or ''; colour.
+        spots: columns x, y; low and high, the ends of an upright interval, NaN for
+            none; size in points; text, or ''; colour.
     """
     point = figure.dpi / 72
     texts: list[Annotation] = []
@@ -147,8 +168,13 @@ def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
     mark_boxes: list[Box] = []
     interval_boxes: list[Box] = []
     for spot in spots.to_dict("records"):
-        x_value, ends = spot["x"], [spot["low"], spot["y"], spot["high"]]
-        corners = [(x_value, spot["y"]), (x_value, np.nanmin(ends)), (x_value, np.nanmax(ends))]
+        x_value = spot["x"]
+        ends = [spot["low"], spot["y"], spot["high"]]
+        corners = [
+            (x_value, spot["y"]),
+            (x_value, np.nanmin(ends)),
+            (x_value, np.nanmax(ends)),
+        ]
         (x, y), (_, bottom), (_, top) = ax.transData.transform(corners)
         half_size = (spot["size"] / 2 + 0.4) * point
         mark_boxes.append((x - half_size, y - half_size, x + half_size, y + half_size))
@@ -156,9 +182,16 @@ def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
         if spot["text"]:
             texts.append(_write_label(ax, spot))
             extent = texts[-1].get_window_extent()
-            labels.append(Label(mark_boxes[-1], (bottom, top), extent.width, extent.height))
+            labels.append(
+                Label(mark_boxes[-1], (bottom, top), extent.width, extent.height)
+            )
     inside = ax.get_window_extent()
-    area = (inside.x0 + point, inside.y0 + point, inside.x1 - 2 * point, inside.y1 + 2 * point)
+    area = (
+        inside.x0 + point,
+        inside.y0 + point,
+        inside.x1 - 2 * point,
+        inside.y1 + 2 * point,
+    )
     places = place_labels(labels, mark_boxes, interval_boxes, area, point)
     for annotation, label, label_place in zip(texts, labels, places, strict=True):
         if label_place is None:
@@ -166,14 +199,17 @@ def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
             continue
         # how far the middle of its box is from that of the mark, in points
         across, upwards = (
-            (sum(label_place.box[i::2]) - sum(label.mark[i::2])) / 2 / point for i in (0, 1)
+            (sum(label_place.box[i::2]) - sum(label.mark[i::2])) / 2 / point
+            for i in (0, 1)
         )
         annotation.xyann = across, upwards
         if label_place.led:
             line: dict[str, Any] = {"arrowstyle": "-", "linewidth": 0.5}
             line |= {"color": annotation.get_color(), "shrinkA": 3.5, "shrinkB": 2.0}
             leader_options: Any = {"textcoords": "offset points", "arrowprops": line}
-            ax.annotate("", annotation.xy, annotation.xyann, **leader_options).set_in_layout(False)
+            ax.annotate(
+                "", annotation.xy, annotation.xyann, **leader_options
+            ).set_in_layout(False)
 
 
 def _write_label(ax: Axes, spot: Mapping[Any, Any]) -> Annotation:
@@ -198,13 +234,17 @@ LEADER_DISTANCE = 5.0  # in points: from there on a line leads from a label to i
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 """Right, left, above, below, and the corners; the first that are free are taken."""
 ON_MARK, ON_LEADER, ON_LINE = 400.0, 120.0, 25.0
-"""Costs of lying on a mark, a leading line, or another line; a point of distance costs 1."""
+"""Costs of lying on a mark, a leading line, or another line; a point of distance costs
+1.
+"""
 LEADER_PIECES = 12  # pieces in which a leading line is looked at
 
 
 @dataclass(frozen=True)
 class Label:
-    """A label to place: the box of its mark, its interval from bottom to top, width and height."""
+    """A label to place: the box of its mark, its interval from bottom to top, width and
+    height.
+    """
 
     mark: Box
     interval: tuple[float, float]
@@ -237,27 +277,31 @@ def place_labels(
     area: Box,
     point: float = 1.0,
 ) -> list[LabelPlace | None]:
-    """Return a place inside ``area`` for each label, the most important first; None where all are
-    taken. Boxes of ``marks`` should not be hidden; boxes of ``lines`` may be. ``point`` is a
-    typographic point in the unit of the boxes.
+    """Return a place inside ``area`` for each label, the most important first; None
+    where all are taken. Boxes of ``marks`` should not be hidden; boxes of ``lines`` may
+    be. ``point`` is a typographic point in the unit of the boxes.
     """
     label_places: list[LabelPlace | None] = []
     used_boxes: list[Box] = []
     leaders: list[Box] = []
     for label in labels:
-        cheapest, least_cost = None, float("inf")
+        cheapest = None
+        least_cost = float("inf")
         for distance, box in _candidates(label, point):
             is_inside = area[0] <= box[0] and area[1] <= box[1]
             is_inside = is_inside and box[2] <= area[2] and box[3] <= area[3]
             if not is_inside or any(overlap(box, used_box) for used_box in used_boxes):
                 continue
-            leader = _leader(label.mark, box, point) if distance >= LEADER_DISTANCE else []
+            leader = (
+                _leader(label.mark, box, point) if distance >= LEADER_DISTANCE else []
+            )
             cost = distance + _cost_of_box(box, label.mark, marks, lines, leaders)
             cost += ON_LEADER * count_crossed_boxes(
                 leader, used_boxes
             ) + ON_LINE * count_crossed_boxes(leader, marks)
             if cost < least_cost:
-                cheapest, least_cost = (LabelPlace(box, distance >= LEADER_DISTANCE), leader), cost
+                cheapest = (LabelPlace(box, distance >= LEADER_DISTANCE), leader)
+                least_cost = cost
         label_places.append(cheapest and cheapest[0])
         if cheapest:
             used_boxes.append(cheapest[0].box)
@@ -284,27 +328,44 @@ def _candidates(label: Label, point: float) -> Iterator[tuple[float, Box]]:
                 y = (ends[1] if upwards > 0 else ends[0]) + upwards * (
                     half_size[1] + distance * point
                 )
-                beyond = (ends[1] - mark_top if upwards > 0 else mark_bottom - ends[0]) / point
+                beyond = (
+                    ends[1] - mark_top if upwards > 0 else mark_bottom - ends[0]
+                ) / point
             yield (
                 distance + beyond / 4,
-                (x - half_size[0], y - half_size[1], x + half_size[0], y + half_size[1]),
+                (
+                    x - half_size[0],
+                    y - half_size[1],
+                    x + half_size[0],
+                    y + half_size[1],
+                ),
             )
 
 
 def _leader(mark: Box, box: Box, point: float) -> list[Box]:
-    """Return the line from a mark to the middle of its label's box, in small boxes outside both."""
+    """Return the line from a mark to the middle of its label's box, in small boxes
+    outside both.
+    """
     middles = [
-        ((end_box[0] + end_box[2]) / 2, (end_box[1] + end_box[3]) / 2) for end_box in (mark, box)
+        ((end_box[0] + end_box[2]) / 2, (end_box[1] + end_box[3]) / 2)
+        for end_box in (mark, box)
     ]
     shares = [step / LEADER_PIECES for step in range(1, LEADER_PIECES)]
-    dots = [tuple(a + share * (b - a) for a, b in zip(*middles, strict=True)) for share in shares]
+    dots = [
+        tuple(a + share * (b - a) for a, b in zip(*middles, strict=True))
+        for share in shares
+    ]
     size = point / 2
     boxes = [(x - size, y - size, x + size, y + size) for x, y in dots]
     return [dot for dot in boxes if not overlap(dot, mark) and not overlap(dot, box)]
 
 
 def _cost_of_box(
-    box: Box, own_mark: Box, marks: Sequence[Box], lines: Sequence[Box], leaders: Sequence[Box]
+    box: Box,
+    own_mark: Box,
+    marks: Sequence[Box],
+    lines: Sequence[Box],
+    leaders: Sequence[Box],
 ) -> float:
     """Return the cost of a label's box, in points of distance: what it lies on."""
     on_marks = sum(overlap(box, mark) for mark in marks if mark != own_mark)

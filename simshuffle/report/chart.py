@@ -1,10 +1,10 @@
-"""Chart: the declaration of a figure (data, marks, axes, looks and a caption), which is drawn
-twice: for paper by `simshuffle.report.paper` (matplotlib), for a browser by
+"""Chart: the declaration of a figure (data, marks, axes, looks and a caption), which is
+drawn twice: for paper by `simshuffle.report.paper` (matplotlib), for a browser by
 `simshuffle.studies.presentation.page_vega` (Vega-Lite).
 
-No library does both: vl-convert's PDF of a Vega-Lite specification differs from call to call, its
-width grows with the letters beside the axes, and it has no .pgf; plotnine and seaborn.objects have
-no hatching and no page. So the declaration is our own and thin.
+No library does both: vl-convert's PDF of a Vega-Lite specification differs from call to
+call, its width grows with the letters beside the axes, and it has no .pgf; plotnine and
+seaborn.objects have no hatching and no page. So the declaration is our own and thin.
 """
 
 from __future__ import annotations
@@ -17,14 +17,22 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-Kind = Literal["bar", "line", "point", "interval", "rule", "band", "text", "label", "cell"]
-"""What a row is drawn as: a bar from x to x2 or from y to y2; a point of a line; a point; a line
-with caps from x to x2 or from y to y2; one without caps, or through the whole panel where there is
-no end; the upper and the lower edge of a band; a text; a text beside a point, where it lies on no
-other; a cell from x to x2 and from y to y2 in the colour of its value."""
+Kind = Literal[
+    "bar", "line", "point", "interval", "rule", "band", "text", "label", "cell"
+]
+"""What a row is drawn as: a bar from x to x2 or from y to y2; a point of a line; a
+point; a line with caps from x to x2 or from y to y2; one without caps, or through the
+whole panel where there is no end; the upper and the lower edge of a band; a text; a
+text beside a point, where it lies on no other; a cell from x to x2 and from y to y2 in
+the colour of its value.
+"""
 Marker = Literal["", "o", "s", "^", "v", "D", "P", "X", "x", "<", ">", "*", "p", "h"]
-"""A marker of points in matplotlib's spelling; '' for none. `SHAPES` draws each on a page."""
-DIAGONAL_CROSS = "M-.9,-.5L-.5,-.9L0,-.4L.5,-.9L.9,-.5L.4,0L.9,.5L.5,.9L0,.4L-.5,.9L-.9,.5L-.4,0Z"
+"""A marker of points in matplotlib's spelling; '' for none. `SHAPES` draws each on a
+page.
+"""
+DIAGONAL_CROSS = (
+    "M-.9,-.5L-.5,-.9L0,-.4L.5,-.9L.9,-.5L.4,0L.9,.5L.5,.9L0,.4L-.5,.9L-.9,.5L-.4,0Z"
+)
 STAR = "M0,-1L.24,-.32H.95L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.32H-.24Z"
 SHAPES: Mapping[Marker, str] = {
     "o": "circle",
@@ -80,7 +88,9 @@ class Mark:
     y: str = "y"
     x2: str = "x2"
     y2: str = "y2"
-    look: Look | str = "look"  # of all rows; or the column that names one of `Chart.looks`
+    look: Look | str = (
+        "look"  # of all rows; or the column that names one of `Chart.looks`
+    )
     text: str = "text"  # column of texts
     value: str = ""  # column of numbers that colour rows by `Chart.ramp`
     thick: float = 0.66  # of bars, in units of the axis
@@ -93,13 +103,23 @@ class Mark:
     backed: bool = False  # whether texts are on white
 
     def places(self) -> pd.DataFrame:
-        """Return the rows with columns x, y, x2, y2, look, text, tip, size and value, where the
-        data have them.
+        """Return the rows with columns x, y, x2, y2, look, text, tip, size and value,
+        where the data have them.
         """
-        names = {"x": self.x, "y": self.y, "x2": self.x2, "y2": self.y2, "text": self.text}
+        names = {
+            "x": self.x,
+            "y": self.y,
+            "x2": self.x2,
+            "y2": self.y2,
+            "text": self.text,
+        }
         names |= {"look": self.look} if isinstance(self.look, str) else {}
         names |= {"value": self.value, "tip": "tip", "size": "size"}
-        columns = {name: self.data[column] for name, column in names.items() if column in self.data}
+        columns = {
+            name: self.data[column]
+            for name, column in names.items()
+            if column in self.data
+        }
         return pd.DataFrame(columns, index=self.data.index)
 
 
@@ -112,7 +132,9 @@ class Axis:
     # low, high: its ends; None for those of the data
     low: float | None = None
     high: float | None = None
-    ticks: Mapping[float, str] | None = None  # texts by place; None for numbers where there is room
+    ticks: Mapping[float, str] | None = (
+        None  # texts by place; None for numbers where there is room
+    )
     unit: str = ""  # that stands behind such numbers on a page
     max_ticks: int = 0  # such numbers; 0 for as many as there is room for
     names: bool = False  # whether these are names, which need no ticks
@@ -203,8 +225,8 @@ def key(name: str, kind: Kind = "line") -> Mark:
 
 
 def rule(look: Look | str, **places: float) -> Mark:
-    """Return a line through the whole panel, at ``x`` or ``y``, or a band up to ``x2`` or
-    ``y2``.
+    """Return a line through the whole panel, at ``x`` or ``y``, or a band up to ``x2``
+    or ``y2``.
     """
     kind: Kind = "rule" if len(places) == 1 else "band"
     if isinstance(look, Look):
@@ -216,13 +238,17 @@ def message_panel(text: str) -> Panel:
     """Return a panel that shows ``text`` in place of marks."""
     row = pd.DataFrame({"x": [0.5], "y": [0.5], "text": [text]})
     ends: dict[str, Any] = {"low": 0.0, "high": 1.0, "ticks": {}, "names": True}
-    return Panel([Mark("text", row, align=("center", "center"))], Axis(**ends), Axis(**ends))
+    return Panel(
+        [Mark("text", row, align=("center", "center"))], Axis(**ends), Axis(**ends)
+    )
 
 
 def in_rows(names: Sequence[str], **options: Any) -> Axis:
     """Return an axis of names, from top to bottom at 0, 1, ..."""
     ticks = {float(index): name for index, name in enumerate(names)}
-    return Axis(ticks=ticks, low=-0.6, high=len(names) - 0.4, names=True, down=True, **options)
+    return Axis(
+        ticks=ticks, low=-0.6, high=len(names) - 0.4, names=True, down=True, **options
+    )
 
 
 def with_intervals(kind: Kind, data: pd.DataFrame) -> list[Mark]:
@@ -230,8 +256,12 @@ def with_intervals(kind: Kind, data: pd.DataFrame) -> list[Mark]:
     return [Mark("interval", data, y="low", y2="high"), Mark(kind, data)]
 
 
-def hollow_looks(looks: Mapping[str, Look], suffix: str, **changes: Any) -> dict[str, Look]:
-    """Return the hollow twin of each look, which no legend lists; ``suffix`` ends its name."""
+def hollow_looks(
+    looks: Mapping[str, Look], suffix: str, **changes: Any
+) -> dict[str, Look]:
+    """Return the hollow twin of each look, which no legend lists; ``suffix`` ends its
+    name.
+    """
     return {
         f"{name}{suffix}": replace(look, label="", fill="none", **changes)
         for name, look in looks.items()
@@ -241,19 +271,25 @@ def hollow_looks(looks: Mapping[str, Look], suffix: str, **changes: Any) -> dict
 def spread_points(
     data: pd.DataFrame, group_column: str, step: float, *, log: bool = False
 ) -> pd.DataFrame:
-    """Return the rows with each group moved aside by another step, so that intervals do not cover
-    each other. On a logarithmic axis x is multiplied by powers of ``step``, else steps are added.
+    """Return the rows with each group moved aside by another step, so that intervals do
+    not cover each other. On a logarithmic axis x is multiplied by powers of ``step``,
+    else steps are added.
     """
-    index_of_group = {name: index for index, name in enumerate(dict.fromkeys(data[group_column]))}
-    aside = data[group_column].map(index_of_group).astype(float) - (len(index_of_group) - 1) / 2
+    index_of_group = {
+        name: index for index, name in enumerate(dict.fromkeys(data[group_column]))
+    }
+    aside = (
+        data[group_column].map(index_of_group).astype(float)
+        - (len(index_of_group) - 1) / 2
+    )
     return data.assign(x=data["x"] * step**aside if log else data["x"] + step * aside)
 
 
 def stack_rows(
     data: pd.DataFrame, bar_column: str, size: str, ends: tuple[str, str]
 ) -> pd.DataFrame:
-    """Return the rows of each bar stacked in their order: columns ``ends`` have where a row begins
-    and ends.
+    """Return the rows of each bar stacked in their order: columns ``ends`` have where a
+    row begins and ends.
     """
     end = data.groupby(bar_column, sort=False)[size].cumsum()
     return data.assign(**{ends[0]: end - data[size], ends[1]: end})
@@ -265,15 +301,19 @@ def stacked_bars(
     size: str = "size",
     ends: tuple[str, str] = ("x", "x2"),
 ) -> pd.DataFrame:
-    """Return the pieces of a bar for each row of ``sizes``, one for each column, end to end.
+    """Return the pieces of a bar for each row of ``sizes``, one for each column, end to
+    end.
 
     Args:
-        sizes: a row for each bar; its index names the bars, its columns are names of looks.
+        sizes: a row for each bar; its index names the bars, its columns are names of
+            looks.
         bar_column: the column of the result that holds the index.
         size: the column that holds the sizes.
         ends: the columns that hold where a piece begins and ends.
     """
-    pieces = sizes.reset_index(names=bar_column).melt(bar_column, var_name="look", value_name=size)
+    pieces = sizes.reset_index(names=bar_column).melt(
+        bar_column, var_name="look", value_name=size
+    )
     return stack_rows(pieces, bar_column, size, ends)
 
 
@@ -296,13 +336,19 @@ def ticks(values: Any, text: Callable[[Any], str] = plain_number) -> dict[float,
 
 
 def round_values(low: float, high: float, max_count: int = 7) -> list[float]:
-    """Return values for ticks of a logarithmic axis: as many as there is room for of 1, 2, 5, ...,
-    1, 3, 10, ... or powers of ten; the ends of the axis where fewer than two fit.
+    """Return values for ticks of a logarithmic axis: as many as there is room for of 1,
+    2, 5, ..., 1, 3, 10, ... or powers of ten; the ends of the axis where fewer than two
+    fit.
     """
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    first = math.floor(math.log10(low))
+    last = math.ceil(math.log10(high))
     for steps in ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1, 3), (1,)):
-        candidates = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-        candidates = [value for value in candidates if 0.999 * low <= value <= 1.001 * high]
+        candidates = [
+            step * 10.0**power for power in range(first, last + 1) for step in steps
+        ]
+        candidates = [
+            value for value in candidates if 0.999 * low <= value <= 1.001 * high
+        ]
         if len(candidates) <= max_count:
             return candidates if len(candidates) > 1 else sorted({low, high})
     stride = -(-len(candidates) // max_count)
@@ -322,15 +368,18 @@ def log_axis(
 
 
 def spaced_ticks(values: Sequence[float], log: bool) -> dict[float, str]:
-    """Return ticks at those values, without the texts that would cover others; the text of the
-    largest value stays.
+    """Return ticks at those values, without the texts that would cover others; the text
+    of the largest value stays.
     """
     values = sorted(map(float, set(values)))
     texts = [plain_number(value) for value in values]
     positions = np.log(values) if log else np.array(values)
     least_distance = max(map(len, texts)) * LETTER_SHARE * np.ptp(positions)
-    text_of_value, last_position = {values[-1]: texts[-1]}, positions[-1]
-    for value, position, text in list(zip(values, positions, texts, strict=True))[-2::-1]:
+    text_of_value = {values[-1]: texts[-1]}
+    last_position = positions[-1]
+    for value, position, text in list(zip(values, positions, texts, strict=True))[
+        -2::-1
+    ]:
         has_room = last_position - position >= least_distance
         text_of_value[value] = text if has_room else ""
         last_position = position if has_room else last_position

@@ -1,4 +1,6 @@
-"""Column: the kind, range and meaning of a column of a table, and how its values are printed."""
+"""Column: the kind, range and meaning of a column of a table, and how its values are
+printed.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Column:
     look: Look = ""
 
     def cell(self, value: Any) -> str:
-        """Return a value as a terminal shows it; '' where it is missing. Texts stay as they are."""
+        """Return a value as a terminal shows it; '' where it is missing. Texts stay as
+        they are.
+        """
         if pd.isna(value):
             return ""
         if callable(self.look):
@@ -58,7 +62,8 @@ class Column:
     def fault(self, values: pd.Series[Any], num_previous_rows: int = 0) -> str:
         """Return the rule that the values of a column break; '' if they break none.
 
-        ``num_previous_rows`` rows stand before the first value, for the number of the row.
+        ``num_previous_rows`` rows stand before the first value, for the number of the
+        row.
         """
         missing = values.isna()
         if missing.any() and not self.empty:
@@ -70,11 +75,19 @@ class Column:
             distinct = values.cat.categories if is_categorical else values.unique()
             has_foreign = self.choices and not set(distinct) <= set(self.choices)
             rule = f"must be one of {', '.join(self.choices)}" if has_foreign else ""
-            return rule if all(isinstance(value, str) for value in distinct) else "must be texts"
+            return (
+                rule
+                if all(isinstance(value, str) for value in distinct)
+                else "must be texts"
+            )
         if self.kind == "flag":
-            is_flag = pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
+            is_flag = (
+                pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
+            )
             return "" if is_flag else "must be true or false"
-        if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(
+            values
+        ):
             # a column of Python objects may still hold numbers only
             values = pd.to_numeric(values, errors="coerce")
             if values.isna().any():
@@ -83,9 +96,15 @@ class Column:
         numbers = values.to_numpy() if is_integer else values.to_numpy(np.float64)
         if not np.isfinite(numbers).all():
             return "must be finite"
-        if self.kind == "count" and not is_integer and (numbers != np.rint(numbers)).any():
+        if (
+            self.kind == "count"
+            and not is_integer
+            and (numbers != np.rint(numbers)).any()
+        ):
             return "must be whole numbers"
-        if len(numbers) and not (self.low <= numbers.min() and numbers.max() <= self.high):
+        if len(numbers) and not (
+            self.low <= numbers.min() and numbers.max() <= self.high
+        ):
             return f"must be from {self.low:g} to {self.high:g}"
         return ""
 
@@ -98,13 +117,20 @@ def text(
 
 
 def real(
-    meaning: str, low: float = -LARGEST, *, empty: bool = False, head: str = "", look: Look = ""
+    meaning: str,
+    low: float = -LARGEST,
+    *,
+    empty: bool = False,
+    head: str = "",
+    look: Look = "",
 ) -> Column:
     """Return a column of finite numbers, from ``low`` on."""
     return Column(meaning, "real", empty, low, head=head, look=look)
 
 
-def amount(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
+def amount(
+    meaning: str, *, empty: bool = False, head: str = "", look: Look = ""
+) -> Column:
     """Return a column of finite numbers from 0 on: seconds, bytes, rates."""
     return Column(meaning, "real", empty, 0.0, head=head, look=look)
 
@@ -114,13 +140,20 @@ def spent(meaning: str) -> Column:
     return Column(meaning, "real", True, 0.0, measured=True)
 
 
-def share(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
+def share(
+    meaning: str, *, empty: bool = False, head: str = "", look: Look = ""
+) -> Column:
     """Return a column of numbers from 0 to 1; a little beyond by rounding."""
     return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9, head=head, look=look)
 
 
 def count(
-    meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: Look = ""
+    meaning: str,
+    low: float = 0,
+    *,
+    empty: bool = False,
+    head: str = "",
+    look: Look = "",
 ) -> Column:
     """Return a column of whole numbers from ``low`` on."""
     return Column(meaning, "count", empty, low, MAX_COUNT, head=head, look=look)

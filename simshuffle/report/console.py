@@ -26,7 +26,8 @@ def new_table(
     rows: Iterable[Sequence[str]] = (),
     texts: Sequence[str] = (),
 ) -> Table:
-    """Return a table with these rows and columns: names at the left, numbers, then texts.
+    """Return a table with these rows and columns: names at the left, numbers, then
+    texts.
 
     Where the table is too wide, names and texts fold; numbers never do.
     """
@@ -67,9 +68,13 @@ def print_whole(console: Console, part: str | Table) -> None:
         if column.no_wrap:  # or else rich asks for the longest word of a cell only
             texts = "\n".join(map(str, [column.header, *column.cells]))
             column.min_width = max(map(cell_len, texts.splitlines()))
-    least_width = console.measure(part, options=console.options.update(max_width=1000)).minimum
+    least_width = console.measure(
+        part, options=console.options.update(max_width=1000)
+    ).minimum
     part.width = least_width if least_width > console.width else None
-    console.print(part, highlight=False, markup=False, crop=False, no_wrap=True, overflow="ignore")
+    console.print(
+        part, highlight=False, markup=False, crop=False, no_wrap=True, overflow="ignore"
+    )
 
 
 _LATEX = {
@@ -100,36 +105,46 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&#$])")
 def export_parts(parts: Iterable[str | Table], file_format: str) -> str:
     """Return ``parts`` in a format of `FORMATS`, with a line end at the end.
 
-    'latex' has tables of the package booktabs, with texts as comments; a table has at most
-    `MOST_COLUMNS` columns, and a comment names those left out. 'markdown' has tables with vertical
-    bars, with texts as paragraphs, or as blocks where they have several lines.
+    'latex' has tables of the package booktabs, with texts as comments; a table has at
+    most `MOST_COLUMNS` columns, and a comment names those left out. 'markdown' has
+    tables with vertical bars, with texts as paragraphs, or as blocks where they have
+    several lines.
     """
     write_table, write_note, separator = FORMATS[file_format]
     pieces = ["% needs \\usepackage{booktabs}"] if file_format == "latex" else []
     for are_notes, group in groupby(parts, key=lambda part: isinstance(part, str)):
         if are_notes:
-            pieces.append(separator.join(filter(None, map(write_note, map(str, group)))))
+            pieces.append(
+                separator.join(filter(None, map(write_note, map(str, group))))
+            )
         else:
             pieces += [
-                write_table(part) for part in group if isinstance(part, Table) and part.columns
+                write_table(part)
+                for part in group
+                if isinstance(part, Table) and part.columns
             ]
     return "\n\n".join(filter(None, pieces)) + "\n"
 
 
 def table_content(table: Table) -> tuple[str, list[str], list[list[str]], list[bool]]:
-    """Return title, headings and rows of a table, and for each column whether it holds numbers.
+    """Return title, headings and rows of a table, and for each column whether it holds
+    numbers.
 
     Columns of numbers are aligned at the right.
     """
     headings = [plain_line(str(column.header)) for column in table.columns]
-    cells = [[plain_line(str(cell)) for cell in column.cells] for column in table.columns]
+    cells = [
+        [plain_line(str(cell)) for cell in column.cells] for column in table.columns
+    ]
     rows = [list(row) for row in zip(*cells, strict=True)]
     is_numeric = [column.justify == "right" for column in table.columns]
     return plain_line(str(table.title or "")), headings, rows, is_numeric
 
 
 def plain_line(text: str) -> str:
-    """Return the text on one line, without control characters, which no document can print."""
+    """Return the text on one line, without control characters, which no document can
+    print.
+    """
     line = re.sub(r"[^\S\u00a0]+", " ", text).strip(" ")
     return "".join(letter for letter in line if unicodedata.category(letter) != "Cc")
 
@@ -140,7 +155,9 @@ def plain_line(text: str) -> str:
 def latex(text: str) -> str:
     """Return the text as LaTeX prints it; two hyphens stay two, and are no dash."""
     separated = re.sub("-(?=-)", "-\0", text)
-    return "".join(_LATEX.get(letter, letter) for letter in separated).replace("\0", "{}")
+    return "".join(_LATEX.get(letter, letter) for letter in separated).replace(
+        "\0", "{}"
+    )
 
 
 def _latex_cell(text: str, right: bool) -> str:
@@ -191,13 +208,19 @@ def _markdown(text: str) -> str:
 def _markdown_table(table: Table) -> str:
     title, headings, rows, are_numeric = table_content(table)
     rule = ["---:" if is_numeric else "---" for is_numeric in are_numeric]
-    lines = [list(map(_markdown, headings)), rule, *(list(map(_markdown, row)) for row in rows)]
+    lines = [
+        list(map(_markdown, headings)),
+        rule,
+        *(list(map(_markdown, row)) for row in rows),
+    ]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"**{_markdown(title)}**\n\n{text}" if title else text
 
 
 def _markdown_note(text: str) -> str:
-    """Return a paragraph; a text of several lines, which may be a table of its own, keeps them."""
+    """Return a paragraph; a text of several lines, which may be a table of its own,
+    keeps them.
+    """
     if len(text.splitlines()) > 1:
         longest = max(map(len, re.findall("`+", text)), default=0)
         fence = "`" * max(3, longest + 1)
@@ -210,8 +233,8 @@ def _markdown_note(text: str) -> str:
 
 
 def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
-    """Return ``parts`` as HTML, as a notebook shows them. With ``sortable``, as on the report page,
-    each table lies in a box that scrolls, and headings are buttons.
+    """Return ``parts`` as HTML, as a notebook shows them. With ``sortable``, as on the
+    report page, each table lies in a box that scrolls, and headings are buttons.
     """
     written = (
         _html_note(part) if isinstance(part, str) else _html_table(part, sortable)
@@ -234,9 +257,13 @@ def _html_table(table: Table, sortable: bool) -> str:
 
     caption = f"<caption><span>{escape(title)}</span></caption>" if title else ""
     body = "\n".join(line([escape(cell) for cell in row], "td") for row in rows)
-    heads, tag, box, end = [escape(text) for text in headings], "th", "", ""
+    heads = [escape(text) for text in headings]
+    tag = "th"
+    box = ""
+    end = ""
     if sortable:
-        heads, tag = [f'<button type="button">{text}</button>' for text in heads], 'th scope="col"'
+        heads = [f'<button type="button">{text}</button>' for text in heads]
+        tag = 'th scope="col"'
         label = escape(title) or "Table"
         box = f'<div class="box" tabindex="0" role="region" aria-label="{label}">'
         end = "</div>"
@@ -253,4 +280,6 @@ FORMATS: dict[str, tuple[Callable[[Table], str], Callable[[str], str], str]] = {
     "latex": (_latex_table, _latex_note, "\n"),
     "markdown": (_markdown_table, _markdown_note, "\n\n"),
 }
-"""By name: how a table is written, how a text beside it, and what stands between two texts."""
+"""By name: how a table is written, how a text beside it, and what stands between two
+texts.
+"""

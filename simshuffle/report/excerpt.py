@@ -1,4 +1,6 @@
-"""Excerpts of printed tables for a paper: chosen rows and columns, few digits, a caption."""
+"""Excerpts of printed tables for a paper: chosen rows and columns, few digits, a
+caption.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,21 @@ _NUMBER = re.compile(r"-?\d[\d,]*\.\d+")
 class Excerpt:
     """The rows, columns and caption that a reader wants of the tables of a result."""
 
-    runs: Sequence[str] = ()  # names or patterns such as 'local*' of the first column; () for all
-    columns: Sequence[str] = ()  # headings in the order that they shall have; () for all
+    runs: Sequence[
+        str
+    ] = ()  # names or patterns such as 'local*' of the first column; () for all
+    columns: Sequence[
+        str
+    ] = ()  # headings in the order that they shall have; () for all
     caption: str | None = None  # title of the first table; None for its own
 
     def take_from(self, parts: Iterable[str | Table], source: str) -> list[str | Table]:
-        """Return the chosen rows and columns of each table; texts beside the tables are left out
-        where rows or columns are chosen.
+        """Return the chosen rows and columns of each table; texts beside the tables are
+        left out where rows or columns are chosen.
 
-        A table without a chosen row is left out, and one without a chosen column of numbers where
-        another table has one. ``source`` names the place of the options in an error.
+        A table without a chosen row is left out, and one without a chosen column of
+        numbers where another table has one. ``source`` names the place of the options
+        in an error.
 
         Raises:
             InputError: no table has a run or a column that is named.
@@ -44,7 +51,11 @@ class Excerpt:
         self._check("--runs", self.runs, list(map(_row_names, tables)), source)
         if self.runs or self.columns:
             chosen = [_with_rows(table, self.runs) for table in tables]
-            chosen = [_with_columns(table, self.columns) for table in chosen if table.row_count]
+            chosen = [
+                _with_columns(table, self.columns)
+                for table in chosen
+                if table.row_count
+            ]
             tables = [table for table in chosen if _has_numbers(table)] or chosen
             everything = list(tables)
         if self.caption is not None and tables:
@@ -53,27 +64,35 @@ class Excerpt:
 
     @staticmethod
     def _check(
-        option: str, patterns: Sequence[str], names_of_table: list[list[str]], source: str
+        option: str,
+        patterns: Sequence[str],
+        names_of_table: list[list[str]],
+        source: str,
     ) -> None:
         names = list(dict.fromkeys(name for table in names_of_table for name in table))
         for pattern in patterns:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 remedy = f"Known: {', '.join(names)}."
-                refuse(option, "must name what a table has", repr(pattern), remedy, source)
+                refuse(
+                    option, "must name what a table has", repr(pattern), remedy, source
+                )
 
 
 def shorten_numbers(table: Table) -> Table:
-    """Return the table with `DIGITS` significant digits in each number that has decimals.
+    """Return the table with `DIGITS` significant digits in each number that has
+    decimals.
 
-    Digits before the decimal point stay. The half width behind '±' has as many decimals as its
-    mean, and both have more where the half width would be 0.
+    Digits before the decimal point stay. The half width behind '±' has as many decimals
+    as its mean, and both have more where the half width would be 0.
     """
 
     def shorten(cell: str) -> str:
         mean, separator, half_width = cell.partition(" ± ")
         decimals = _decimals(mean)
         if decimals is None:
-            return _NUMBER.sub(lambda match: round_number(match[0], _decimals(match[0])), cell)
+            return _NUMBER.sub(
+                lambda match: round_number(match[0], _decimals(match[0])), cell
+            )
         if not separator:
             return round_number(mean, decimals)
         decimals = max(decimals, _decimals(half_width, digits=1) or 0)
@@ -83,14 +102,17 @@ def shorten_numbers(table: Table) -> Table:
 
 
 def narrow(table: Table) -> tuple[Table, list[str]]:
-    """Return the first `MAX_COLUMNS` columns of a table, and the headings of those left out."""
+    """Return the first `MAX_COLUMNS` columns of a table, and the headings of those left
+    out.
+    """
     headings = _headings(table)
     return _with_columns(table, headings[:MAX_COLUMNS]), headings[MAX_COLUMNS:]
 
 
 def _decimals(number: str, digits: int = DIGITS) -> int | None:
-    """Return how many decimals leave so many significant digits; None where the text is no
-    number with decimals."""
+    """Return how many decimals leave so many significant digits; None where the text is
+    no number with decimals.
+    """
     if not _NUMBER.fullmatch(number):
         return None
     value = abs(float(number.replace(",", "")))
@@ -121,11 +143,14 @@ def _row_names(table: Table) -> list[str]:
 
 
 def _with_rows(table: Table, patterns: Sequence[str]) -> Table:
-    """Return the rows whose first cell one of the patterns names; all rows without a pattern."""
+    """Return the rows whose first cell one of the patterns names; all rows without a
+    pattern.
+    """
     chosen_rows = [
         row
         for row, name in enumerate(_row_names(table))
-        if not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        if not patterns
+        or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     ]
     columns = [[str(cell) for cell in column.cells] for column in table.columns]
     rows = [[cells[row] for cells in columns] for row in chosen_rows]
@@ -147,11 +172,15 @@ def _with_columns(table: Table, patterns: Sequence[str]) -> Table:
     ]
     chosen = list(dict.fromkeys(chosen))
     columns = [[str(cell) for cell in table.columns[index].cells] for index in chosen]
-    return rebuild_table(table, chosen, [list(row) for row in zip(*columns, strict=True)])
+    return rebuild_table(
+        table, chosen, [list(row) for row in zip(*columns, strict=True)]
+    )
 
 
 def with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
-    """Return the table with each cell changed; ``change`` is given its column and its text."""
+    """Return the table with each cell changed; ``change`` is given its column and its
+    text.
+    """
     columns = [
         [change(index, str(cell)) for cell in column.cells]
         for index, column in enumerate(table.columns)

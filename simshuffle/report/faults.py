@@ -15,27 +15,35 @@ def describe_faults(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence on the faults of a run that was simulated.
 
     Args:
-        rows: ``faults`` of ``meta.json``: for each fault that began the thing it struck (``what``),
-            ``at_s``, ``until_s`` (None: to the end), the share of its ``rate`` that remained, how
-            many ``links`` and ``gpus`` it hit, and how many transfers under way were ``rerouted``.
+        rows: ``faults`` of ``meta.json``: for each fault that began the thing it struck
+            (``what``), ``at_s``, ``until_s`` (None: to the end), the share of its
+            ``rate`` that remained, how many ``links`` and ``gpus`` it hit, and how many
+            transfers under way were ``rerouted``.
     """
     if not rows:
         return "Faults: none began before the end"
     sentences = [describe_fault(row) for row in rows[:MAX_NAMED_FAULTS]]
     remaining = (
-        [f"and {len(rows) - MAX_NAMED_FAULTS:,} more"] if len(rows) > MAX_NAMED_FAULTS else []
+        [f"and {len(rows) - MAX_NAMED_FAULTS:,} more"]
+        if len(rows) > MAX_NAMED_FAULTS
+        else []
     )
     return f"Faults: {len(rows):,}: {'; '.join([*sentences, *remaining])}"
 
 
 def describe_fault(row: Mapping[str, Any]) -> str:
-    """Return which thing a fault struck, its remaining rate, when, and how much it hit; ``row`` is
-    as in `describe_faults`.
+    """Return which thing a fault struck, its remaining rate, when, and how much it hit;
+    ``row`` is as in `describe_faults`.
     """
-    start, end = _seconds(row["at_s"]), row["until_s"]
+    start = _seconds(row["at_s"])
+    end = row["until_s"]
     span = f"from {start}" + ("" if end is None else f" to {_seconds(end)}")
     counts = {"link": row["links"], "GPU": row["gpus"]}
-    struck = [f"{count:,} {noun}{'s' * (count > 1)}" for noun, count in counts.items() if count]
+    struck = [
+        f"{count:,} {noun}{'s' * (count > 1)}"
+        for noun, count in counts.items()
+        if count
+    ]
     rerouted = f", {row['rerouted']:,} transfers rerouted" if row["rerouted"] else ""
     counted = f"{', '.join(struck) or 'not in use'}{rerouted}"
     return f"{row['what']} {describe_rate(row['rate'])} {span} ({counted})"

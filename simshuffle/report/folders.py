@@ -1,4 +1,6 @@
-"""Result folders: where one may be written, and how it is written completely or not at all."""
+"""Result folders: where one may be written, and how it is written completely or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ _DOCUMENTS = {
     *("report.txt", "sealed.json", ".lock"),
 }
 _TABLES = {
-    *("timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv"),
+    *(
+        "timeline.parquet",
+        "links.parquet",
+        "sources.csv",
+        "epochs.csv",
+        "breakdown.csv",
+    ),
     "summary.csv",
 }
 """Of results whose columns.json does not name them."""
@@ -28,9 +36,11 @@ _PART_SUFFIXES = {".json", ".parquet", ".npz", ".yaml"}
 _INPUT = re.compile(r"[0-9a-f]{16}(\.[^.]*)?")  # names of the files in `INPUTS`
 
 
-def check_place(folder: Path, *, replace: bool, known_names: Collection[str] = ()) -> None:
-    """Check that a result can be written to ``folder``: a new or empty folder, or with ``replace``
-    one that holds a result and nothing else.
+def check_place(
+    folder: Path, *, replace: bool, known_names: Collection[str] = ()
+) -> None:
+    """Check that a result can be written to ``folder``: a new or empty folder, or with
+    ``replace`` one that holds a result and nothing else.
 
     Args:
         known_names: files and folders in it beside those that every result may have.
@@ -40,31 +50,45 @@ def check_place(folder: Path, *, replace: bool, known_names: Collection[str] = (
     """
     try:
         rule, remedy = (
-            _find_obstacle(folder, replace, known_names) or _find_unwritable(folder) or ("", "")
+            _find_obstacle(folder, replace, known_names)
+            or _find_unwritable(folder)
+            or ("", "")
         )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        rule, remedy = f"cannot be written: {reason}", "Name a folder that can."
+        rule = f"cannot be written: {reason}"
+        remedy = "Name a folder that can."
     if rule:
-        raise InputError(Problem("--out", rule, shorten_text(str(folder)), remedy), "result folder")
+        raise InputError(
+            Problem("--out", rule, shorten_text(str(folder)), remedy), "result folder"
+        )
 
 
 def _find_obstacle(
     folder: Path, replace: bool, known_names: Collection[str]
 ) -> tuple[str, str] | None:
-    """Return rule and remedy if something is in the way at ``folder``; None if nothing is."""
+    """Return rule and remedy if something is in the way at ``folder``; None if nothing
+    is.
+    """
     is_folder = folder.is_dir()
     if not is_folder and os.path.lexists(folder):
         return "is not a folder", "Name a folder."
     if Path.cwd().is_relative_to(os.path.realpath(folder)):
-        return "must not be the working directory or one around it", "Name a folder in it."
+        return (
+            "must not be the working directory or one around it",
+            "Name a folder in it.",
+        )
     if is_folder and folder.is_mount():
         return "must not be where a file system begins", "Name a folder in it."
     if not is_folder or not any(folder.iterdir()):
         return None
     # the ``meta.json`` of a result has its kind, or a fingerprint
-    kind, fingerprint = (meta_of(folder).get(name, "") for name in ("kind", "fingerprint"))
-    if not isinstance(kind, str) or not (kind or re.fullmatch("[0-9a-f]{12}", str(fingerprint))):
+    kind, fingerprint = (
+        meta_of(folder).get(name, "") for name in ("kind", "fingerprint")
+    )
+    if not isinstance(kind, str) or not (
+        kind or re.fullmatch("[0-9a-f]{12}", str(fingerprint))
+    ):
         return "holds something else than a result", "Name a new folder."
     if foreign := _foreign_files(folder, known_names):
         first_names = ", ".join(foreign[:3])
@@ -73,19 +97,25 @@ def _find_obstacle(
             "Move it, or name another.",
         )
     if not replace:
-        return "holds another result", "Name another folder, or use --force to replace it."
+        return (
+            "holds another result",
+            "Name another folder, or use --force to replace it.",
+        )
     return None
 
 
 def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
-    """Return the names in ``folder`` that no result has, in order: files that no ``columns.json``
-    names, figures without their twin, links; files and folders in ``known_names`` are left out.
+    """Return the names in ``folder`` that no result has, in order: files that no
+    ``columns.json`` names, figures without their twin, links; files and folders in
+    ``known_names`` are left out.
     """
     try:
         columns = json.loads((folder / "columns.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         columns = {}
-    possible_names = _DOCUMENTS | _TABLES | set(columns if isinstance(columns, dict) else ())
+    possible_names = (
+        _DOCUMENTS | _TABLES | set(columns if isinstance(columns, dict) else ())
+    )
     names = {path.name for path in folder.iterdir()}
 
     def is_ours(path: Path) -> bool:
@@ -93,7 +123,9 @@ def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
         twin = {".png": ".pdf", ".pdf": ".png"}.get(path.suffix)
         if path.is_symlink():
             return False
-        if path.name.startswith(".") and ".part-" in path.name:  # of a process that was killed
+        if (
+            path.name.startswith(".") and ".part-" in path.name
+        ):  # of a process that was killed
             return True
         if not path.is_dir():
             drawn = twin is not None and path.with_suffix(twin).name in names
@@ -103,16 +135,20 @@ def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
         parts = list(path.rglob("*"))
         if any(part.is_symlink() for part in parts):
             return False
-        kinds = {part.suffix for part in parts if not part.is_dir() and part.name != ".lock"}
-        return path.name in known_names or (path.name in _PART_FOLDERS and kinds <= _PART_SUFFIXES)
+        kinds = {
+            part.suffix for part in parts if not part.is_dir() and part.name != ".lock"
+        }
+        return path.name in known_names or (
+            path.name in _PART_FOLDERS and kinds <= _PART_SUFFIXES
+        )
 
     return sorted(path.name for path in folder.iterdir() if not is_ours(path))
 
 
 def _find_unwritable(folder: Path) -> tuple[str, str] | None:
-    """Return rule and remedy if `write_folder` could not make ``folder``. A folder is made beside
-    it and removed, because permissions alone do not tell: of root, of other file systems, of long
-    names.
+    """Return rule and remedy if `write_folder` could not make ``folder``. A folder is
+    made beside it and removed, because permissions alone do not tell: of root, of other
+    file systems, of long names.
     """
     parent = folder.parent
     while not parent.exists():
@@ -123,7 +159,10 @@ def _find_unwritable(folder: Path) -> tuple[str, str] | None:
             )
         parent = parent.parent
     if not parent.is_dir():
-        return f"is below {shorten_text(str(parent))}, which is a file", "Name another folder."
+        return (
+            f"is below {shorten_text(str(parent))}, which is a file",
+            "Name another folder.",
+        )
     longest = os.pathconf(parent, "PC_NAME_MAX")
     if any(len(os.fsencode(part)) > longest for part in folder.parts):
         return f"has a name of more than {longest} bytes", "Name a shorter one."
@@ -132,7 +171,9 @@ def _find_unwritable(folder: Path) -> tuple[str, str] | None:
 
 
 def room_for(path: Path, parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder in ``parent`` for a draft of the file or folder ``path``."""
+    """Return a temporary folder in ``parent`` for a draft of the file or folder
+    ``path``.
+    """
     # the first characters only: the whole name may be as long as names can be
     return tempfile.TemporaryDirectory(
         dir=parent, prefix=f".{path.name[:40]}.part-", ignore_cleanup_errors=True
@@ -140,8 +181,8 @@ def room_for(path: Path, parent: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def take_place(draft: Path, path: Path) -> None:
-    """Rename ``draft``, a file or folder in a folder of `room_for`, to ``path``. A file or folder
-    at ``path`` stays until then, and comes back if the renaming fails.
+    """Rename ``draft``, a file or folder in a folder of `room_for`, to ``path``. A file
+    or folder at ``path`` stays until then, and comes back if the renaming fails.
     """
     if not path.is_dir():
         draft.replace(path)
@@ -170,8 +211,8 @@ def write_folder(
 ) -> Path:
     """Write a folder completely or not at all, and return it.
 
-    ``fill`` writes into a temporary folder beside it, which is then renamed. An older folder stays
-    until the new one is complete, and comes back if the renaming fails.
+    ``fill`` writes into a temporary folder beside it, which is then renamed. An older
+    folder stays until the new one is complete, and comes back if the renaming fails.
 
     Raises:
         InputError: as `check_place`.

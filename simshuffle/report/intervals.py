@@ -1,5 +1,6 @@
-"""Show 90 % intervals of runs in words, tables and figures, from the plain values that a result
-stores (`simshuffle.job.uncertainty.report.plain`); and say where there are none.
+"""Show 90 % intervals of runs in words, tables and figures, from the plain values that
+a result stores (`simshuffle.job.uncertainty.report.plain`); and say where there are
+none.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class _Odds(TypedDict):
 
 
 class Intervals(TypedDict):
-    """The intervals in ``meta.json``, as `simshuffle.job.uncertainty.report.plain` makes them."""
+    """The intervals in ``meta.json``, as `simshuffle.job.uncertainty.report.plain`
+    makes them.
+    """
 
     runs: Annotated[dict[str, _OfRun], Field(min_length=1)]
     hangs: dict[str, list[_Hang]]
@@ -64,8 +67,8 @@ class Intervals(TypedDict):
 
 
 class ModelError(TypedDict):
-    """The best point of an oracle in ``meta.json``, and how sure it is that it is faster than the
-    second one, if there is one.
+    """The best point of an oracle in ``meta.json``, and how sure it is that it is
+    faster than the second one, if there is one.
     """
 
     strategy: str
@@ -109,16 +112,19 @@ Ends = Mapping[str, tuple[float, float]]
 
 
 def interval_ends(stored: Plain | None) -> dict[str, tuple[float, float]]:
-    """Return the ends of the interval of the last epoch of every run (s); {} where there are
-    none.
+    """Return the ends of the interval of the last epoch of every run (s); {} where
+    there are none.
     """
     runs = {} if stored is None else stored["runs"]
     return {run: (interval["low"], interval["high"]) for run, interval in runs.items()}
 
 
-def add_interval_ends(rows: pd.DataFrame, ends_of_run: Ends, run: str = "run") -> pd.DataFrame:
-    """Return rows of last epochs with the columns `LOW` and `HIGH` (s), by the name in the column
-    ``run``; NaN where there is no interval, or where several rows have one name.
+def add_interval_ends(
+    rows: pd.DataFrame, ends_of_run: Ends, run: str = "run"
+) -> pd.DataFrame:
+    """Return rows of last epochs with the columns `LOW` and `HIGH` (s), by the name in
+    the column ``run``; NaN where there is no interval, or where several rows have one
+    name.
     """
     is_unique = ~rows[run].duplicated(keep=False)
     names = rows[run].astype(str).where(is_unique)
@@ -132,13 +138,16 @@ def add_interval_ends(rows: pd.DataFrame, ends_of_run: Ends, run: str = "run") -
 def frame(stored: Plain) -> pd.DataFrame:
     """Return the epoch and the ends of its interval (s), with runs as index."""
     columns = ("seconds", "low", "high")
-    rows = {run: [interval[name] for name in columns] for run, interval in stored["runs"].items()}
+    rows = {
+        run: [interval[name] for name in columns]
+        for run, interval in stored["runs"].items()
+    }
     return pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("run")
 
 
 def intervals_side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that both have, from `frame`: columns run, a, a_low, a_high, b, b_low, b_high
-    (s), and whether the two intervals overlap.
+    """Return the runs that both have, from `frame`: columns run, a, a_low, a_high, b,
+    b_low, b_high (s), and whether the two intervals overlap.
     """
     shared = a.index[a.index.isin(b.index)]
     frames = {"a": a.loc[shared], "b": b.loc[shared]}
@@ -175,12 +184,14 @@ def side_by_side_table(rows: pd.DataFrame) -> Table:
         ]
         for row in rows.to_dict("records")
     )
-    return new_table("Epochs and their 90 % intervals", ["run"], heads, cells, ["overlap"])
+    return new_table(
+        "Epochs and their 90 % intervals", ["run"], heads, cells, ["overlap"]
+    )
 
 
 def table(stored: Plain) -> Table:
-    """Return a table with a row for each run: its epoch, the interval, and what each cause
-    contributes.
+    """Return a table with a row for each run: its epoch, the interval, and what each
+    cause contributes.
     """
     heads = ["epoch", "90 % interval", "inputs", "model", "chance"]
     rows = (
@@ -196,13 +207,17 @@ def table(stored: Plain) -> Table:
 
 
 def odds_table(stored: Plain) -> Table | None:
-    """Return how sure the order of runs is, a row for each pair; None where no pair is known."""
+    """Return how sure the order of runs is, a row for each pair; None where no pair is
+    known.
+    """
     if not stored["odds"]:
         return None
     rows = []
     for odds in stored["odds"]:
         flips = "flips_at" in odds
-        change = f"{odds['key']} {odds['flips_at']} (now {odds['value']})" if flips else "-"
+        change = (
+            f"{odds['key']} {odds['flips_at']} (now {odds['value']})" if flips else "-"
+        )
         share = odds["share"]
         sure = "all" if share > MIN_SURE_SHARE else f"{100 * share:.0f} %"
         rows.append([odds["first"], odds["second"], sure, change])
@@ -211,27 +226,39 @@ def odds_table(stored: Plain) -> Table | None:
 
 
 def hangs_table(stored: Plain) -> Table | None:
-    """Return what the width of each interval hangs on, and what measures it; None for nothing."""
+    """Return what the width of each interval hangs on, and what measures it; None for
+    nothing.
+    """
     rows = [
-        [run, hang["key"], f"{100 * hang['total']:.0f} %", hang["kind"], hang["measured_by"]]
+        [
+            run,
+            hang["key"],
+            f"{100 * hang['total']:.0f} %",
+            hang["kind"],
+            hang["measured_by"],
+        ]
         for run, hangs in stored["hangs"].items()
         for hang in hangs
         if is_notable(hang)
     ]
     if not rows:
         return None
-    title, texts = "What the intervals hang on", ["is", "measured by"]
+    title = "What the intervals hang on"
+    texts = ["is", "measured by"]
     return new_table(title, ["run", "input"], ["share"], rows, texts)
 
 
 def details(stored: Plain) -> list[Table]:
-    """Return all tables of intervals: what makes them, how sure orders are, what they hang on."""
+    """Return all tables of intervals: what makes them, how sure orders are, what they
+    hang on.
+    """
     tables = (table(stored), odds_table(stored), hangs_table(stored))
     return [interval_table for interval_table in tables if interval_table is not None]
 
 
 def measure_next(stored: Plain) -> Iterator[str]:
-    """Yield a line: the input whose measurement shrinks an interval most, or that none does.
+    """Yield a line: the input whose measurement shrinks an interval most, or that none
+    does.
 
     Runs on the most ranks are considered.
     """

@@ -16,14 +16,20 @@ from simshuffle.report.timeline import PHASES, phase_rows, phase_table
 from simshuffle.spec.arrays import Floats
 
 KeptRanks = Literal["full", "ranks", "none"]
-"""Of which ranks a timeline is kept: of all, of those that `sample_ranks` names, of none."""
+"""Of which ranks a timeline is kept: of all, of those that `sample_ranks` names, of
+none.
+"""
 
 ITERATION_COLUMNS: dict[str, Column] = {
     "run": text("name of the run"),
     "epoch": count("from 1"),
-    "iteration": count("from 1; 0 for what goes before the first one and follows the last one"),
+    "iteration": count(
+        "from 1; 0 for what goes before the first one and follows the last one"
+    ),
     "phase": text("one of PHASES that a rank had in the iteration", *PHASES),
-    "mean_s": amount("s in it, mean over all ranks; a rank that had none counts as 0 s"),
+    "mean_s": amount(
+        "s in it, mean over all ranks; a rank that had none counts as 0 s"
+    ),
     "least_s": amount("s of the rank with the least of it"),
     "most_s": amount("s of the rank with the most of it"),
 }
@@ -31,10 +37,11 @@ EVEN_SAMPLE = 8  # ranks of the sample that lie evenly, beside the extreme ones
 
 
 def seconds_by_rank(phases: pd.DataFrame) -> Floats:
-    """Return the seconds in each phase, (iterations + 1, M, phases), from the phases of one
-    epoch.
+    """Return the seconds in each phase, (iterations + 1, M, phases), from the phases of
+    one epoch.
     """
-    iterations, ranks = int(phases["iteration"].max()) + 1, int(phases["rank"].max()) + 1
+    iterations = int(phases["iteration"].max()) + 1
+    ranks = int(phases["rank"].max()) + 1
     # row-major in (iteration, rank, phase)
     flat_index = phases["iteration"].to_numpy(np.int64) * ranks
     flat_index += phases["rank"].to_numpy()
@@ -50,7 +57,9 @@ def iteration_means(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
     """Return the means over ranks of an epoch, from `seconds_by_rank`: columns
     `ITERATION_COLUMNS`.
     """
-    mean, shortest, longest = seconds.mean(axis=1), seconds.min(axis=1), seconds.max(axis=1)
+    mean = seconds.mean(axis=1)
+    shortest = seconds.min(axis=1)
+    longest = seconds.max(axis=1)
     iteration, phase = np.nonzero(longest > 0)
     first = phases.iloc[[0] * len(iteration)]
     return pd.DataFrame(
@@ -67,9 +76,9 @@ def iteration_means(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
 
 
 def sample_ranks(seconds: Floats) -> list[int]:
-    """Return ranks that stand for all of an epoch, given its `seconds_by_rank`: `EVEN_SAMPLE` ranks
-    that lie evenly, from 0 on; and the first of those that computed, or waited for others, least
-    and most.
+    """Return ranks that stand for all of an epoch, given its `seconds_by_rank`:
+    `EVEN_SAMPLE` ranks that lie evenly, from 0 on; and the first of those that
+    computed, or waited for others, least and most.
     """
     seconds_of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
     computing = sum(seconds_of_phase[name] for name in (*COMPUTING, SLOWDOWN))
@@ -80,7 +89,9 @@ def sample_ranks(seconds: Floats) -> list[int]:
         for rank in (np.argmin(seconds_of_rank), np.argmax(seconds_of_rank))
     }
     ranks = seconds.shape[1]
-    return sorted({ranks * index // EVEN_SAMPLE for index in range(EVEN_SAMPLE)} | extremes)
+    return sorted(
+        {ranks * index // EVEN_SAMPLE for index in range(EVEN_SAMPLE)} | extremes
+    )
 
 
 def no_phases() -> pd.DataFrame:

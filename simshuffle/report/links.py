@@ -9,15 +9,17 @@ from simshuffle.report.report import keys_of
 
 
 def links_of_whole_epochs(links: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """Return the links with the bytes and the mean utilisation of all iterations of an epoch.
+    """Return the links with the bytes and the mean utilisation of all iterations of an
+    epoch.
 
-    Of an epoch with I iterations, i of them simulated, a link carries I / i times its bytes. The
-    simulated part lasted T s, and the epoch t s: so a link is in use for the share u T I / (i t)
-    of the epoch, with u the share of the part. T is the median of bytes / (capacity u) over the
-    links of the part.
+    Of an epoch with I iterations, i of them simulated, a link carries I / i times its
+    bytes. The simulated part lasted T s, and the epoch t s: so a link is in use for the
+    share u T I / (i t) of the epoch, with u the share of the part. T is the median of
+    bytes / (capacity u) over the links of the part.
 
     Args:
-        links: columns run, epoch, capacity, nbytes, mean_utilisation, and seed where several are.
+        links: columns run, epoch, capacity, nbytes, mean_utilisation, and seed where
+            several are.
         epochs: columns `EPOCH_COLUMNS`, and seed where ``links`` has it.
     """
     keys = [key for key in keys_of(epochs) if key in links]
@@ -30,16 +32,21 @@ def links_of_whole_epochs(links: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     epochs_of_links = pd.MultiIndex.from_frame(links[keys].astype({"run": str}))
     times, epoch_s = window_of_epoch.reindex(epochs_of_links).to_numpy(float).T
     nbytes, utilisation, capacity = (
-        links[name].to_numpy(float) for name in ("nbytes", "mean_utilisation", "capacity")
+        links[name].to_numpy(float)
+        for name in ("nbytes", "mean_utilisation", "capacity")
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds_of_link = pd.Series(
-            np.where(nbytes * utilisation > 0, nbytes / (capacity * utilisation), np.nan)
+            np.where(
+                nbytes * utilisation > 0, nbytes / (capacity * utilisation), np.nan
+            )
         )
-    part_s = seconds_of_link.groupby([links[key].astype(str).to_numpy() for key in keys]).transform(
-        "median"
+    part_s = seconds_of_link.groupby(
+        [links[key].astype(str).to_numpy() for key in keys]
+    ).transform("median")
+    epoch_utilisation = np.minimum(
+        utilisation * part_s.to_numpy(float) * times / epoch_s, 1.0
     )
-    epoch_utilisation = np.minimum(utilisation * part_s.to_numpy(float) * times / epoch_s, 1.0)
     is_part = (times > 1) & np.isfinite(epoch_utilisation)
     return links.assign(
         nbytes=np.where(times > 1, nbytes * times, nbytes),

@@ -15,7 +15,8 @@ def cut_text(text: str, max_letters: int) -> str:
 
 
 def without_schedule(runs: Sequence[str]) -> list[str]:
-    """Return names of runs without the schedule, their second word, if all runs have one schedule.
+    """Return names of runs without the schedule, their second word, if all runs have
+    one schedule.
 
     A name with a schedule is 'partial-0.1 streamlined @64'.
     """
@@ -23,19 +24,28 @@ def without_schedule(runs: Sequence[str]) -> list[str]:
     second_words = {
         run_words[1]
         for run_words in words
-        if len(run_words) > 1 and run_words[1][:1] not in {"@", ""} and "=" not in run_words[1]
+        if len(run_words) > 1
+        and run_words[1][:1] not in {"@", ""}
+        and "=" not in run_words[1]
     }
     if len(second_words) != 1:
         return list(runs)
     shortened = [
-        " ".join([run_words[0], *(word for word in run_words[1:] if word not in second_words)])
+        " ".join(
+            [
+                run_words[0],
+                *(word for word in run_words[1:] if word not in second_words),
+            ]
+        )
         for run_words in words
     ]
     return shortened if len(set(shortened)) == len(set(runs)) else list(runs)
 
 
 def short_names(runs: Iterable[str]) -> dict[str, str]:
-    """Return `without_schedule` of each run that it changes, by its name, the longest first."""
+    """Return `without_schedule` of each run that it changes, by its name, the longest
+    first.
+    """
     names = sorted(dict.fromkeys(runs), key=len, reverse=True)
     pairs = zip(names, without_schedule(names), strict=True)
     return {name: short for name, short in pairs if name != short}
@@ -56,12 +66,16 @@ def with_short_names(
         if isinstance(part, str):
             yield shorten_names(part, short)
         else:
-            yield with_cells(part, lambda _, cell: shorten_names(cell, short)) if short else part
+            yield (
+                with_cells(part, lambda _, cell: shorten_names(cell, short))
+                if short
+                else part
+            )
 
 
 def name_subset(runs: Sequence[str], all_runs: Sequence[str]) -> str:
-    """Return words that name ``runs`` among ``all_runs``: '' if they are all, 'on 64 ranks' if they
-    are all runs on as many ranks, else their names.
+    """Return words that name ``runs`` among ``all_runs``: '' if they are all, 'on 64
+    ranks' if they are all runs on as many ranks, else their names.
     """
     if len(runs) == len(all_runs):
         return ""

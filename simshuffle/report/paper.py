@@ -31,7 +31,9 @@ from simshuffle.report.chart import (
 )
 from simshuffle.report.style import SMALL, STYLE, letters_in_line, spacing_of_lines
 
-MAX_VECTOR_MARKS = 2000  # marks of a kind, beyond which they are a picture inside the figure
+MAX_VECTOR_MARKS = (
+    2000  # marks of a kind, beyond which they are a picture inside the figure
+)
 LEAST_EDGED_SHARE = 0.004
 """Share of the longest bar below which a piece has no edge, which would be all of it."""
 _FILLS: dict[str, dict[str, Any]] = {
@@ -54,7 +56,9 @@ AxisName = Literal["x", "y"]
 def draw(chart: Chart) -> Figure:
     """Draw a chart as a figure in the current style."""
     with matplotlib.rc_context(STYLE):
-        note = textwrap.fill(chart.note, letters_in_line(NOTE_LETTERS), break_on_hyphens=False)
+        note = textwrap.fill(
+            chart.note, letters_in_line(NOTE_LETTERS), break_on_hyphens=False
+        )
         height = min(chart.height, MAX_INCHES)
         figure = new_figure(height + NOTE_INCHES * len(note.splitlines()))
         axes = _make_axes(figure, chart)
@@ -69,9 +73,13 @@ def draw(chart: Chart) -> Figure:
         elif chart.x:
             figure.supxlabel(chart.x, fontsize=STYLE["axes.labelsize"])
         handles = [_legend_handle(kinds, look) for kinds, look in chart.legend_keys()]
-        legend_above(figure, handles, chart.legend, **(_DENSE_LEGEND if chart.dense else {}))
+        legend_above(
+            figure, handles, chart.legend, **(_DENSE_LEGEND if chart.dense else {})
+        )
         if chart.names:
-            name_handles = [Line2D([], [], linestyle="", label=name) for name in chart.names]
+            name_handles = [
+                Line2D([], [], linestyle="", label=name) for name in chart.names
+            ]
             look: Any = {**_DENSE_LEGEND, "handlelength": 0, "handletextpad": 0}
             look["columnspacing"] = 1.5
             legend_above(figure, name_handles, location="lower left", **look)
@@ -88,19 +96,26 @@ def _make_axes(figure: Figure, chart: Chart) -> list[Axes]:
         rows[-1].append(panel)
     heights = [max(panel.weight for panel in row) for row in rows]
     widths = chart.widths or [1.0] * chart.across
-    grid = figure.add_gridspec(len(rows), chart.across, height_ratios=heights, width_ratios=widths)
+    grid = figure.add_gridspec(
+        len(rows), chart.across, height_ratios=heights, width_ratios=widths
+    )
     axes: list[Axes] = []
     shared: dict[str, Axes] = {}
     for row_index, row in enumerate(rows):
         column = 0
         for panel in row:
-            ax = figure.add_subplot(grid[row_index, column : column + panel.span], **shared)
+            ax = figure.add_subplot(
+                grid[row_index, column : column + panel.span], **shared
+            )
             has_panel_below = (
-                row_index + 1 < len(rows) and sum(p.span for p in rows[row_index + 1]) > column
+                row_index + 1 < len(rows)
+                and sum(p.span for p in rows[row_index + 1]) > column
             )
             ax.tick_params(labelleft=not ("y" in chart.share and column > 0))
             ax.tick_params(labelbottom=not ("x" in chart.share and has_panel_below))
-            shared = {f"share{letter}": axes[0] if axes else ax for letter in chart.share}
+            shared = {
+                f"share{letter}": axes[0] if axes else ax for letter in chart.share
+            }
             column += panel.span
             axes.append(ax)
     return axes
@@ -117,13 +132,17 @@ def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
         )
         title_style: Any = {"rotation": 90} if panel.turned else {}
         size = SMALL if panels_across > 1 else 6.5
-        ax.set_title(panel.title if panel.turned else title, fontsize=size, pad=3, **title_style)
+        ax.set_title(
+            panel.title if panel.turned else title, fontsize=size, pad=3, **title_style
+        )
     # scales first: what is hatched or has caps is drawn on them
     _draw_axis(ax, "x", panel.x)
     _draw_axis(ax, "y", panel.y)
     for mark_index, mark in enumerate(panel.marks):
         for rows, look in _groups(mark, chart):
-            _DRAW[mark.kind](ax, rows, look, _Drawing(mark, chart.ramp, 2 + 0.01 * mark_index))
+            _DRAW[mark.kind](
+                ax, rows, look, _Drawing(mark, chart.ramp, 2 + 0.01 * mark_index)
+            )
     if panel.equal:
         ax.set_aspect("equal", "datalim")
     else:
@@ -134,7 +153,9 @@ def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
         _draw_axis(top_axes, "x", panel.top)
         top_axes.set_xlim(ax.get_xlim())
         top_axes.spines[["right", "left", "top", "bottom"]].set_visible(False)
-    name_sides = [side for side, axis in (("left", panel.y), ("bottom", panel.x)) if axis.names]
+    name_sides = [
+        side for side, axis in (("left", panel.y), ("bottom", panel.x)) if axis.names
+    ]
     ax.spines[["top", "right", *name_sides]].set_visible(False)
 
 
@@ -163,7 +184,9 @@ def _draw_axis(ax: Axes, axis_name: AxisName, declared: Axis) -> None:
     ax.tick_params(axis=axis_name, labelsize=size, rotation=declared.turned)
     if declared.ticks is not None:
         axis.set_ticks(
-            list(declared.ticks), list(declared.ticks.values()), linespacing=spacing_of_lines()
+            list(declared.ticks),
+            list(declared.ticks.values()),
+            linespacing=spacing_of_lines(),
         )
         axis.set_minor_locator(NullLocator())
         for text in axis.get_ticklabels() if slanted else ():
@@ -180,11 +203,10 @@ def _draw_axis(ax: Axes, axis_name: AxisName, declared: Axis) -> None:
 def _set_limits(ax: Axes, axis_name: AxisName, declared: Axis) -> None:
     """Set both ends of an axis, as declared, or else as the data have them."""
     limits = getattr(ax, f"get_{axis_name}lim")()
-    low, high = min(limits), max(limits)
-    low, high = (
-        (low if declared.low is None else declared.low),
-        (high if declared.high is None else declared.high),
-    )
+    low = min(limits)
+    high = max(limits)
+    low = low if declared.low is None else declared.low
+    high = high if declared.high is None else declared.high
     getattr(ax, f"set_{axis_name}lim")(*((high, low) if declared.down else (low, high)))
 
 
@@ -200,13 +222,21 @@ def _face_style(look: Look) -> dict[str, Any]:
         "alpha": look.alpha,
     }
     fill_style = _FILLS.get(look.fill, {})
-    edge = {} if "edgecolor" in fill_style or not fill_style else {"edgecolor": look.colour}
+    edge = (
+        {}
+        if "edgecolor" in fill_style or not fill_style
+        else {"edgecolor": look.colour}
+    )
     return {**default, **edge, **fill_style}
 
 
 def _line_style(look: Look) -> dict[str, Any]:
     """Return matplotlib's options for a line and its markers."""
-    face = {"markerfacecolor": "white", "markeredgewidth": 0.7} if look.fill == "none" else {}
+    face = (
+        {"markerfacecolor": "white", "markeredgewidth": 0.7}
+        if look.fill == "none"
+        else {}
+    )
     return {
         "color": look.colour,
         "linestyle": look.dash,
@@ -219,8 +249,8 @@ def _line_style(look: Look) -> dict[str, Any]:
 
 
 class _Drawing(NamedTuple):
-    """The context of drawn rows: their mark, the colours of values, and how far in front they
-    are.
+    """The context of drawn rows: their mark, the colours of values, and how far in
+    front they are.
     """
 
     mark: Mark
@@ -233,7 +263,8 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> N
     is_horizontal = "x2" in rows
     start, end = ("x", "x2") if is_horizontal else ("y", "y2")
     starts = rows.get(start, 0.0)
-    sizes, places = rows[end] - starts, rows["y" if is_horizontal else "x"]
+    sizes = rows[end] - starts
+    places = rows["y" if is_horizontal else "x"]
     if look.fill == "plain":
         longest = drawing.mark.places()[end].abs().max()
         face["linewidth"] = np.where(
@@ -262,22 +293,41 @@ def _draw_points(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) ->
     colours = _colour_map(drawing.ramp)
     for row in rows.to_dict("records"):
         edge: Any = {"markeredgecolor": "black", "markeredgewidth": 0.3}
-        ax.plot(row["x"], row["y"], **{**style, "color": colours.to_rgba(row["value"]), **edge})
+        ax.plot(
+            row["x"],
+            row["y"],
+            **{**style, "color": colours.to_rgba(row["value"]), **edge},
+        )
 
 
-def _draw_intervals(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+def _draw_intervals(
+    ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing
+) -> None:
     is_upright = "y2" in rows
     low, high = (
-        rows[name].to_numpy(float) for name in (("y", "y2") if is_upright else ("x", "x2"))
+        rows[name].to_numpy(float)
+        for name in (("y", "y2") if is_upright else ("x", "x2"))
     )
     is_known = ~(np.isnan(low) | np.isnan(high))
-    middle, half_width = ((low + high) / 2)[is_known], ((high - low) / 2)[is_known]
+    middle = ((low + high) / 2)[is_known]
+    half_width = ((high - low) / 2)[is_known]
     positions = rows["x" if is_upright else "y"].to_numpy(float)[is_known]
-    style: Any = {"ecolor": look.colour, "elinewidth": 0.8 * look.width, "alpha": look.alpha}
-    style |= {"capsize": look.size / 2, "capthick": 0.7, "linestyle": "", "zorder": drawing.order}
+    style: Any = {
+        "ecolor": look.colour,
+        "elinewidth": 0.8 * look.width,
+        "alpha": look.alpha,
+    }
+    style |= {
+        "capsize": look.size / 2,
+        "capthick": 0.7,
+        "linestyle": "",
+        "zorder": drawing.order,
+    }
     style |= {"yerr": half_width} if is_upright else {"xerr": half_width}
     if len(middle):
-        ax.errorbar(*((positions, middle) if is_upright else (middle, positions)), **style)
+        ax.errorbar(
+            *((positions, middle) if is_upright else (middle, positions)), **style
+        )
 
 
 def _draw_rules(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
@@ -289,7 +339,10 @@ def _draw_rules(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> 
         elif "y" not in row:
             ax.axvline(row["x"], **style)
         else:
-            ends = [row["x"], row.get("x2", row["x"])], [row["y"], row.get("y2", row["y"])]
+            ends = (
+                [row["x"], row.get("x2", row["x"])],
+                [row["y"], row.get("y2", row["y"])],
+            )
             ax.plot(*ends, **style, clip_on=False, solid_capstyle="butt")
 
 
@@ -317,9 +370,15 @@ def _draw_texts(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> 
         "zorder": 3 + drawing.order,
     }
     style |= {"fontsize": SMALL} if drawing.mark.small else {}
-    style |= {"color": look.colour} if isinstance(drawing.mark.look, Look) or "look" in rows else {}
     style |= (
-        {"bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.5}} if drawing.mark.backed else {}
+        {"color": look.colour}
+        if isinstance(drawing.mark.look, Look) or "look" in rows
+        else {}
+    )
+    style |= (
+        {"bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.5}}
+        if drawing.mark.backed
+        else {}
     )
     for row in rows.to_dict("records"):
         position = (row["x"], row["y"])
@@ -332,9 +391,13 @@ def _draw_cells(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> 
     boxes = np.stack([rows[list(corner)].to_numpy(float) for corner in corners], axis=1)
     edges: Any = {"linewidth": 0.4, "edgecolor": "white"} if look.fill == "none" else {}
     # without smooth edges cells that touch have no seams
-    collection = PolyCollection(list(boxes), **edges, zorder=drawing.order, antialiased=bool(edges))
+    collection = PolyCollection(
+        list(boxes), **edges, zorder=drawing.order, antialiased=bool(edges)
+    )
     collection.set_rasterized(len(rows) > MAX_VECTOR_MARKS)
-    colours: Any = _colour_map(drawing.ramp or Ramp("")).to_rgba(rows["value"].to_numpy(float))
+    colours: Any = _colour_map(drawing.ramp or Ramp("")).to_rgba(
+        rows["value"].to_numpy(float)
+    )
     collection.set_facecolor(colours)
     ax.add_collection(collection)
 

@@ -1,4 +1,6 @@
-"""Tables for people, from the timeline alone: epochs, the breakdown, and causes of waiting."""
+"""Tables for people, from the timeline alone: epochs, the breakdown, and causes of
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,32 @@ from simshuffle.report.waiting import (
 from simshuffle.spec.arrays import Floats, Ints
 
 SLOWDOWN, SLOWING = "slowdown", "GE+WU"
-"""The phase of what gradients in flight add to the backward pass, and the label that causes it."""
+"""The phase of what gradients in flight add to the backward pass, and the label that
+causes it.
+"""
 
 LABELS = {
     "I/O": ("io", "decode"),
-    "FW+BW": ("forward", "backward", SLOWDOWN, "wait_group", "bubble", "group_communication"),
+    "FW+BW": (
+        "forward",
+        "backward",
+        SLOWDOWN,
+        "wait_group",
+        "bubble",
+        "group_communication",
+    ),
     "IMPT": ("importance",),
     "GE+WU": ("allreduce", "update", "wait_allreduce"),
     "EXCHANGE": ("exchange", "wait_exchange"),
 }
-"""The papers' labels and the phases in each. The authors' timers book waiting for other ranks where
-it happens; `breakdown` says what for."""
+"""The papers' labels and the phases in each. The authors' timers book waiting for other
+ranks where it happens; `breakdown` says what for.
+"""
 SAVING, LOST = "CHECKPOINT", "LOST"
 ALL_LABELS = {**LABELS, SAVING: ("checkpoint",), LOST: ("lost", "restart")}
-"""And what the papers do not have: with it, what a rank does adds up to the epoch. Sweeps,
-ablations and times to an accuracy have columns for the papers' alone."""
+"""And what the papers do not have: with it, what a rank does adds up to the epoch.
+Sweeps, ablations and times to an accuracy have columns for the papers' alone.
+"""
 OPTIONAL_LABELS = ("IMPT", SAVING, LOST)
 """Labels that are listed only where they occur."""
 
@@ -61,7 +74,11 @@ MEANINGS = {
 
 WHOLE = "epoch"  # beside the labels: the whole epoch, to which they add up
 
-COMPUTING = ("forward", "backward", "update")  # phases in which the accelerator computes
+COMPUTING = (
+    "forward",
+    "backward",
+    "update",
+)  # phases in which the accelerator computes
 
 COUNT_COLUMNS = (
     "samples_moved",
@@ -89,12 +106,16 @@ EPOCH_COLUMNS: dict[str, Column] = {
         "of them those that were simulated; all but with a time tolerance"
     ),
     "epoch_s": amount("s from its start to its end, which all ranks share"),
-    "epoch_low_s": amount("s, lower end of its 95 % interval, if iterations were left out"),
+    "epoch_low_s": amount(
+        "s, lower end of its 95 % interval, if iterations were left out"
+    ),
     "epoch_high_s": amount("s, upper end of it; both are epoch_s if none were"),
     "staging_s": amount(
         "s of the copying of samples to the hosts before the epoch; part of no epoch"
     ),
-    "samples_per_s": amount("samples trained on over its duration", head="samples/s", look=",.0f"),
+    "samples_per_s": amount(
+        "samples trained on over its duration", head="samples/s", look=",.0f"
+    ),
     "accelerator_utilisation": share(
         "AU: share of its duration in which an accelerator computes (forward, backward, update),"
         " mean over ranks",
@@ -104,29 +125,35 @@ EPOCH_COLUMNS: dict[str, Column] = {
     "exchange_total_s": amount(
         "s of exchange of a rank, on average: what it shows and what other phases hide"
     ),
-    "exchange_exposed_s": amount("s of exchange that a rank does nothing else in, on average"),
+    "exchange_exposed_s": amount(
+        "s of exchange that a rank does nothing else in, on average"
+    ),
     "allreduce_exposed_s": amount(
         "s of allreduce after the backward pass of all ranks, in which a rank does nothing else, on"
         " average"
     ),
     "allreduce_hidden_s": amount("s of allreduce beside the backward pass, on average"),
-    "slowdown_s": amount("s that the backward pass of a rank takes longer for that, on average"),
+    "slowdown_s": amount(
+        "s that the backward pass of a rank takes longer for that, on average"
+    ),
     **{name: SOURCE_COLUMNS[name] for name in COUNT_COLUMNS},
 }
 
 
 def keys_of(table: pd.DataFrame) -> list[str]:
-    """Return the columns that tell epochs apart: run and epoch; the seed too, where ``table`` has
-    it.
+    """Return the columns that tell epochs apart: run and epoch; the seed too, where
+    ``table`` has it.
     """
     return [name for name in ("run", "seed", "epoch") if name in table]
 
 
 def row_weights(timeline: Timeline) -> Floats | None:
-    """Return (rows of the phases,) how many times each row counts in sums over an epoch: more than
-    once in the iterations that stand for others. None if there are no such iterations.
+    """Return (rows of the phases,) how many times each row counts in sums over an
+    epoch: more than once in the iterations that stand for others. None if there are no
+    such iterations.
     """
-    sources, phases = timeline.sources, timeline.phases
+    sources = timeline.sources
+    phases = timeline.phases
     if "steady_last" not in sources or not sources["steady_last"].any():
         return None  # of real ranks it says nothing of windows
     keys = keys_of(phases)
@@ -142,8 +169,8 @@ def row_weights(timeline: Timeline) -> Floats | None:
 
 
 def seconds_of_rows(timeline: Timeline) -> pd.Series[float]:
-    """Return (rows of the phases,) the seconds of each row in sums over an epoch: its length times
-    its `row_weights`.
+    """Return (rows of the phases,) the seconds of each row in sums over an epoch: its
+    length times its `row_weights`.
     """
     seconds = timeline.phases["end_s"] - timeline.phases["start_s"]
     weight = row_weights(timeline)
@@ -151,14 +178,17 @@ def seconds_of_rows(timeline: Timeline) -> pd.Series[float]:
 
 
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:
-    """Return the mean over ranks of the seconds in each phase: columns `keys_of`, and one for every
-    phase.
+    """Return the mean over ranks of the seconds in each phase: columns `keys_of`, and
+    one for every phase.
     """
     phases = timeline.phases
-    keys, seconds = keys_of(phases), seconds_of_rows(timeline)
+    keys = keys_of(phases)
+    seconds = seconds_of_rows(timeline)
     groups = [phases[name] for name in (*keys, "phase")]  # no copy of all columns
     totals = seconds.groupby(groups, observed=False).sum().unstack("phase")
-    totals = totals.reindex(columns=list(PHASES), fill_value=0.0)  # older results lack some
+    totals = totals.reindex(
+        columns=list(PHASES), fill_value=0.0
+    )  # older results lack some
     ranks = phases.groupby(keys, observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
     table.columns = table.columns.astype(str)
@@ -166,11 +196,14 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
 
 
 def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return one row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed after the
-    run where the timeline has it. ``in_phases`` are its `phase_seconds`, where they are known.
+    """Return one row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed
+    after the run where the timeline has it. ``in_phases`` are its `phase_seconds`,
+    where they are known.
     """
     keys = keys_of(timeline.phases)
-    seconds = (phase_seconds(timeline) if in_phases is None else in_phases).set_index(keys)
+    seconds = (phase_seconds(timeline) if in_phases is None else in_phases).set_index(
+        keys
+    )
     phases = timeline.phases
     exclusive = ~phases["phase"].isin(HIDDEN)
     by_epoch = [phases[key] for key in keys]
@@ -179,12 +212,16 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
     table = timeline.sources.set_index(keys)
     duration = end - start
     table["epoch_s"] = np.where(
-        table["steady_last"] > 0, seconds[list(EXCLUSIVE)].sum(axis=1), duration.loc[table.index]
+        table["steady_last"] > 0,
+        seconds[list(EXCLUSIVE)].sum(axis=1),
+        duration.loc[table.index],
     )
     table["epoch_low_s"] = table["epoch_s"] - table["half_width_s"]
     table["epoch_high_s"] = table["epoch_s"] + table["half_width_s"]
     table["samples_per_s"] = table["samples"] / table["epoch_s"]
-    table["accelerator_utilisation"] = seconds[list(COMPUTING)].sum(axis=1) / table["epoch_s"]
+    table["accelerator_utilisation"] = (
+        seconds[list(COMPUTING)].sum(axis=1) / table["epoch_s"]
+    )
     table["exchange_exposed_s"] = seconds["exchange"] + seconds["wait_exchange"]
     table["exchange_total_s"] = table["exchange_exposed_s"] + seconds["exchange_hidden"]
     table["allreduce_exposed_s"] = seconds["allreduce"]
@@ -195,13 +232,15 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
-    """Return `all_labels`, with `OPTIONAL_LABELS` only where they occur (`drop_absent_labels`)."""
+    """Return `all_labels`, with `OPTIONAL_LABELS` only where they occur
+    (`drop_absent_labels`).
+    """
     return drop_absent_labels(all_labels(timeline))
 
 
 def drop_absent_labels(table: pd.DataFrame) -> pd.DataFrame:
-    """Return breakdowns from `all_labels`, below one another, without those `OPTIONAL_LABELS` that
-    no run has.
+    """Return breakdowns from `all_labels`, below one another, without those
+    `OPTIONAL_LABELS` that no run has.
     """
     for label in OPTIONAL_LABELS:
         has_label = table["label"] == label
@@ -210,15 +249,18 @@ def drop_absent_labels(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return the seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause,
-    seconds.
+def all_labels(
+    timeline: Timeline, in_phases: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return the seconds of an epoch by label, mean over ranks: columns `keys_of`,
+    label, cause, seconds.
 
-    With an empty cause they are a rank's own work. With a cause they are waiting for ranks that
-    were busy with it, at the label where it is booked (see `simshuffle.report.waiting.waiting`).
-    The time that gradients in flight add to the backward pass is booked at FW+BW and caused by
-    GE+WU. All rows of an epoch add up to its duration, and the rows of a label to the time that the
-    authors' timers book there (`book_as_papers`).
+    With an empty cause they are a rank's own work. With a cause they are waiting for
+    ranks that were busy with it, at the label where it is booked (see
+    `simshuffle.report.waiting.waiting`). The time that gradients in flight add to the
+    backward pass is booked at FW+BW and caused by GE+WU. All rows of an epoch add up to
+    its duration, and the rows of a label to the time that the authors' timers book
+    there (`book_as_papers`).
 
     Args:
         in_phases: the timeline's `phase_seconds`, where they are known.
@@ -226,7 +268,11 @@ def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.
     keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline) if in_phases is None else in_phases
     phases_of_work = {
-        label: [phase for phase in phases if not phase.startswith("wait_") and phase != SLOWDOWN]
+        label: [
+            phase
+            for phase in phases
+            if not phase.startswith("wait_") and phase != SLOWDOWN
+        ]
         for label, phases in ALL_LABELS.items()
     }
     # every step in pandas costs more than all the sums of an epoch
@@ -234,23 +280,32 @@ def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.
     own_work = own_work.assign(
         label=np.repeat(list(phases_of_work), len(seconds)),
         cause="",
-        seconds=np.concatenate([seconds[phases].sum(axis=1) for phases in phases_of_work.values()]),
+        seconds=np.concatenate(
+            [seconds[phases].sum(axis=1) for phases in phases_of_work.values()]
+        ),
     )
     slowed = seconds.loc[seconds[SLOWDOWN] > 0, [*keys, SLOWDOWN]]
-    slowed = slowed.set_axis([*keys, "seconds"], axis=1).assign(label="FW+BW", cause=SLOWING)
+    slowed = slowed.set_axis([*keys, "seconds"], axis=1).assign(
+        label="FW+BW", cause=SLOWING
+    )
     parts = [
         own_work,
         slowed,
         waiting_by_cause(timeline.phases, ALL_LABELS, keys, row_weights(timeline)),
     ]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    index_of_run = {str(run): index for index, run in enumerate(timeline.sources["run"].unique())}
+    index_of_run = {
+        str(run): index for index, run in enumerate(timeline.sources["run"].unique())
+    }
     index_of_label = {label: index for index, label in enumerate(["", *ALL_LABELS])}
     sort_keys: list[Any] = [
         [index_of_run[str(run)] for run in table["run"]],
         *(table[key] for key in keys[1:]),
     ]
-    sort_keys += [[index_of_label[name] for name in table[column]] for column in ("label", "cause")]
+    sort_keys += [
+        [index_of_label[name] for name in table[column]]
+        for column in ("label", "cause")
+    ]
     columns = [*keys, "label", "cause", "seconds"]
     return table[columns].iloc[np.lexsort(sort_keys[::-1])].reset_index(drop=True)
 
@@ -258,7 +313,8 @@ def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.
 def waited_for(
     timeline: Timeline, parts: pd.DataFrame, host_of_rank: Ints, faulty: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Return the hosts that the ranks of an epoch wait for, worst first: host, label, seconds.
+    """Return the hosts that the ranks of an epoch wait for, worst first: host, label,
+    seconds.
 
     Args:
         timeline: of one epoch, with the phases of all ranks.
@@ -268,9 +324,14 @@ def waited_for(
     """
     epoch_s = float(parts["seconds"].sum())
     is_slowed = (parts["label"] == "FW+BW") & (parts["cause"] == SLOWING)
-    if parts.loc[(parts["cause"] != "") & ~is_slowed, "seconds"].sum() < WAITED_FOR * epoch_s:
+    if (
+        parts.loc[(parts["cause"] != "") & ~is_slowed, "seconds"].sum()
+        < WAITED_FOR * epoch_s
+    ):
         return []
-    waits_of_hosts = waits_by_host(timeline.phases, ALL_LABELS, host_of_rank, row_weights(timeline))
+    waits_of_hosts = waits_by_host(
+        timeline.phases, ALL_LABELS, host_of_rank, row_weights(timeline)
+    )
     names = name_hosts(timeline.links, int(host_of_rank.max()) + 1)
     labels = list(ALL_LABELS)
     unshared_labels = [labels.index(label) for label in UNSHARED_LABELS]
@@ -281,8 +342,8 @@ def waited_for(
 
 
 def hidden_seconds(epochs: Any, name: str) -> Any:
-    """Return the seconds of 'exchange' or 'allreduce' behind other work, of one or all rows of
-    `epochs`.
+    """Return the seconds of 'exchange' or 'allreduce' behind other work, of one or all
+    rows of `epochs`.
     """
     if name == "exchange":
         return epochs["exchange_total_s"] - epochs["exchange_exposed_s"]
@@ -290,18 +351,26 @@ def hidden_seconds(epochs: Any, name: str) -> Any:
 
 
 Booking = Literal["cause", "paper"]
-"""How waiting for other ranks is shown: by what it is for, or where the authors' timers book it."""
+"""How waiting for other ranks is shown: by what it is for, or where the authors' timers
+book it.
+"""
 
 
 def arrange_labels(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
-    """Return the breakdown as it is shown: as in `by_cause`, or as papers book it, where nothing is
-    waiting.
+    """Return the breakdown as it is shown: as in `by_cause`, or as papers book it,
+    where nothing is waiting.
     """
-    return by_cause(table) if labels == "cause" else book_as_papers(table).assign(waiting=False)
+    return (
+        by_cause(table)
+        if labels == "cause"
+        else book_as_papers(table).assign(waiting=False)
+    )
 
 
 def part_name(label: str, waits: bool) -> str:
-    """Return the name of a column of a table or a piece of a bar: a label, or waiting for it."""
+    """Return the name of a column of a table or a piece of a bar: a label, or waiting
+    for it.
+    """
     if not waits:
         return label
     return f"slowed by {label}" if label == SLOWING else f"wait for {label}"
@@ -315,11 +384,13 @@ def legend(table: pd.DataFrame, labels: Booking = "cause") -> str:
 
 
 def explain_labels(names: Iterable[str]) -> str:
-    """Return the meanings of labels that occur in ``names``, by themselves or as waiting for
-    them.
+    """Return the meanings of labels that occur in ``names``, by themselves or as
+    waiting for them.
     """
     text = "\n".join(names)
-    meanings = [f"{label}: {meaning}" for label, meaning in MEANINGS.items() if label in text]
+    meanings = [
+        f"{label}: {meaning}" for label, meaning in MEANINGS.items() if label in text
+    ]
     sentences = f"{'; '.join(meanings)}." if meanings else ""
     if "wait for" in text:
         sentences += " Waiting for one of them: for other ranks that are still at it."
@@ -329,8 +400,9 @@ def explain_labels(names: Iterable[str]) -> str:
 
 
 def book_as_papers(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the breakdown as the authors' timers book it, where waiting counts where it happens:
-    columns `keys_of`, label, seconds. The labels of an epoch add up to its duration.
+    """Return the breakdown as the authors' timers book it, where waiting counts where
+    it happens: columns `keys_of`, label, seconds. The labels of an epoch add up to its
+    duration.
     """
     keys = [*keys_of(table), "label"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
@@ -343,8 +415,8 @@ def booked(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_cause(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the breakdown with waiting under the label that was waited for: columns `keys_of`,
-    label, waiting, seconds. `waiting` is False for a rank's own work.
+    """Return the breakdown with waiting under the label that was waited for: columns
+    `keys_of`, label, waiting, seconds. `waiting` is False for a rank's own work.
     """
     is_waiting = table["cause"] != ""
     table = table.assign(
@@ -355,4 +427,6 @@ def by_cause(table: pd.DataFrame) -> pd.DataFrame:
 
 
 DLIO_PAUSES = "measured by definition: DLIO sleeps so long"
-"""Source of the times of a scenario that was a workload of DLIO, whose users ask for AU first."""
+"""Source of the times of a scenario that was a workload of DLIO, whose users ask for AU
+first.
+"""

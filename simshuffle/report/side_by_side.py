@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MAX_ROWS = 60
-"""Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
+"""Rows of a table that are all shown; of a longer one, those that differ, and at most
+so many.
+"""
 MAX_KEYS = 30  # keys of what was asked that are shown, those that say most
 MIN_HEADLINE_SHARE = 1e-3
 """Share of the largest value beside it below which a value of A makes no headline."""
@@ -26,15 +28,18 @@ ABSENT, MAX_LETTERS = "-", 60
 
 
 def list_differing_keys(table: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield the table of keys with different values in the requests, the first `MAX_KEYS` of
-    them."""
+    """Yield the table of keys with different values in the requests, the first
+    `MAX_KEYS` of them.
+    """
     yield differences("What was asked", table.head(MAX_KEYS))
     if len(table) > MAX_KEYS:
         yield f"{len(table) - MAX_KEYS} more keys differ; --json has them."
 
 
 def differences(title: str, table: pd.DataFrame) -> Table:
-    """Return a table of keys and their values in A and B, with the run where the runs differ."""
+    """Return a table of keys and their values in A and B, with the run where the runs
+    differ.
+    """
     has_runs = "run" in table and (table["run"] != "").any()
     console_table = new_table(title, ["run"] if has_runs else [])
     for name in ("key", "A", "B"):
@@ -47,19 +52,27 @@ def differences(title: str, table: pd.DataFrame) -> Table:
 
 def _value(value: Any) -> str:
     """Return a value as a file has it, cut where it is long."""
-    text = ABSENT if value is None else str(value).lower() if value in (True, False) else str(value)
+    text = (
+        ABSENT
+        if value is None
+        else str(value).lower()
+        if value in (True, False)
+        else str(value)
+    )
     return cut_text(text, MAX_LETTERS)
 
 
 def last_epochs(table: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on the last epoch of each run: the one that differs most, and the others.
-    Yield nothing for a table without epochs.
+    """Yield a sentence on the last epoch of each run: the one that differs most, and
+    the others. Yield nothing for a table without epochs.
     """
     if not {"epoch", "label"} <= {*table} or table.empty:
         return
     epoch_rows = table[table["label"] == WHOLE]
     keys = [key for key in _keys(table) if key not in {"epoch", "label"}]
-    last = epoch_rows[epoch_rows["epoch"] == epoch_rows.groupby(keys)["epoch"].transform("max")]
+    last = epoch_rows[
+        epoch_rows["epoch"] == epoch_rows.groupby(keys)["epoch"].transform("max")
+    ]
     changes = last["difference"].abs().sort_values(ascending=False)
     if changes.empty:
         return
@@ -72,7 +85,9 @@ def last_epochs(table: pd.DataFrame) -> Iterator[str]:
     text = f"Last epoch of {run}: A {a} s, B {b} s, {_change(row['difference'])}"
     if len(changes) > 1:
         second_change = changes.iloc[1]
-        other_runs = "1 other run" if len(changes) == 2 else f"{len(changes) - 1} other runs"
+        other_runs = (
+            "1 other run" if len(changes) == 2 else f"{len(changes) - 1} other runs"
+        )
         largest_change = (
             f"{_change(second_change)[1:]} at most" if second_change > 0 else "the same"
         )
@@ -106,7 +121,9 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
         >= MIN_HEADLINE_SHARE * largest_beside(table)[differing_rows.index]
     ]
     if notable["difference"].notna().any():
-        largest = notable.loc[[notable["difference"].abs().idxmax()]].to_dict("records")[0]
+        largest = notable.loc[[notable["difference"].abs().idxmax()]].to_dict(
+            "records"
+        )[0]
         place = ", ".join(str(largest[key]) for key in keys)
         text += f"; the largest difference is {_change(largest['difference'])}, {place}"
     num_hidden = len(differing_rows) - len(displayed_rows)
@@ -145,9 +162,13 @@ def largest_beside(table: pd.DataFrame) -> pd.Series[float]:
 def _side_by_side(name: str, table: pd.DataFrame, keys: Sequence[str]) -> Table:
     """Return a table of the values in A and B, and their differences."""
     text_keys = [key for key in keys if not pd.api.types.is_numeric_dtype(table[key])]
-    console_table = new_table(f"{name[0].upper()}{name[1:]}: A, B, difference in % of A")
+    console_table = new_table(
+        f"{name[0].upper()}{name[1:]}: A, B, difference in % of A"
+    )
     for key in keys:
-        console_table.add_column(str(key), justify="left" if key in text_keys else "right")
+        console_table.add_column(
+            str(key), justify="left" if key in text_keys else "right"
+        )
     for letter in ("A", "B", "difference"):
         console_table.add_column(letter, justify="right", no_wrap=True)
     for row in table.to_dict("records"):

@@ -8,14 +8,20 @@ from typing import Any
 MIN_FULL_SHARE = 0.999  # share of a cable from which it is full
 
 
-MENDED_IS_EQUAL = "mended, the result is the same"  # why a run with --mended is as this one
+MENDED_IS_EQUAL = (
+    "mended, the result is the same"  # why a run with --mended is as this one
+)
 
 
 def describe_slow_cables_on_routes(facts: Mapping[str, Any]) -> str:
-    """Return a sentence on the slow cables on the routes of a run that is not simulated yet."""
+    """Return a sentence on the slow cables on the routes of a run that is not simulated
+    yet.
+    """
     if facts["used"]:
         used = name_used_cables(facts)
-        return f"{_count_slow(facts)}, {used} on the ways between ranks and to their files"
+        return (
+            f"{_count_slow(facts)}, {used} on the ways between ranks and to their files"
+        )
     return f"{_count_slow(facts)}, none on a way between ranks or to their files: {MENDED_IS_EQUAL}"
 
 
@@ -30,7 +36,9 @@ def describe_slow_cables_in_use(facts: Mapping[str, Any]) -> str:
         )
     share = f"{100 * facts['mean']:.2g} %"
     used = name_used_cables(facts)
-    return f"{_count_slow(facts)}, {used} in use, full at times, {share} full in the mean"
+    return (
+        f"{_count_slow(facts)}, {used} in use, full at times, {share} full in the mean"
+    )
 
 
 def _count_slow(facts: Mapping[str, Any]) -> str:

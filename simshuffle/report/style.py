@@ -1,5 +1,5 @@
-"""The styles of figures, for columns of papers or for slides, and the metadata of figures'
-files.
+"""The styles of figures, for columns of papers or for slides, and the metadata of
+figures' files.
 """
 
 from __future__ import annotations
@@ -58,14 +58,20 @@ _COMMON: dict[str, Any] = {
 class FigureStyle:
     """The widths, letters and proportions of figures."""
 
-    widths: tuple[float, float]  # inches of a figure of one column and of two, as it is drawn
+    widths: tuple[
+        float, float
+    ]  # inches of a figure of one column and of two, as it is drawn
     # parameters of matplotlib beside those that all styles share
     rc: Mapping[str, Any] = field(default_factory=dict)
     # distance of lines of text, as matplotlib multiplies the font's own line height; STIX declares
     # lines 1.26 times as high as DejaVu Sans
     line_spacing: float = 1.2
-    enlarged: float = 1.0  # how many times larger than drawn it is kept, letters and lines with it
-    aspect: float = 0.0  # of height to width, at least; a figure with more rows than that is higher
+    enlarged: float = (
+        1.0  # how many times larger than drawn it is kept, letters and lines with it
+    )
+    aspect: float = (
+        0.0  # of height to width, at least; a figure with more rows than that is higher
+    )
 
 
 STYLES = {
@@ -75,8 +81,9 @@ STYLES = {
     "acm": FigureStyle((3.33, 7.0)),
     "slides": FigureStyle((4.5, 4.5), enlarged=10 / 4.5, aspect=9 / 16),
 }
-"""By the name that people choose. IEEE's papers have Times, which STIX resembles; 10 inches are the
-width of a slide of 16:9."""
+"""By the name that people choose. IEEE's papers have Times, which STIX resembles; 10
+inches are the width of a slide of 16:9.
+"""
 _PLAIN = FigureStyle((COLUMN_INCHES, 7.0))
 _current_style: ContextVar[tuple[FigureStyle, int]] = ContextVar(
     "style of figures", default=(_PLAIN, 1)
@@ -112,12 +119,16 @@ def letters_in_line(count: int) -> int:
 
 
 def spacing_of_lines() -> float:
-    """Return the multiple of the font's own line height at which lines of a text stand now."""
+    """Return the multiple of the font's own line height at which lines of a text stand
+    now.
+    """
     return _current_style.get()[0].line_spacing
 
 
 def line_height() -> float:
-    """Return the height of a line of text in the current style, over that of the plain style."""
+    """Return the height of a line of text in the current style, over that of the plain
+    style.
+    """
     return float(STYLE["font.size"] / _COMMON["font.size"])
 
 
@@ -137,8 +148,8 @@ STYLE: Any = _Parameters()
 
 
 def sign_figure(name: str, fingerprints: Sequence[str]) -> str:
-    """Return the signature of a figure's file: that simshuffle drew it, the version, the figure's
-    name, and the fingerprints of the results that it shows.
+    """Return the signature of a figure's file: that simshuffle drew it, the version,
+    the figure's name, and the fingerprints of the results that it shows.
     """
     results = f" of results {', '.join(fingerprints)}" if fingerprints else ""
     return f"{SIGNATURE_START} {__version__}, figure {name}{results}"

@@ -11,13 +11,17 @@ import pandas as pd
 
 
 def plain_rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Return the rows, each as values by the names of columns; empty values become None."""
+    """Return the rows, each as values by the names of columns; empty values become
+    None.
+    """
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def json_text(values: Any) -> str:
     """Return values as JSON; values of numpy are written as numbers."""
-    return json.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())
+    return json.dumps(
+        values, indent=1, allow_nan=False, default=lambda value: value.item()
+    )
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -27,25 +31,33 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     """
     # the default of pandas 3, where naming it is deprecated
     exact: dict[str, Any] = (
-        {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
+        {}
+        if int(pd.__version__.partition(".")[0]) >= 3
+        else {"float_precision": "round_trip"}
     )
     table: pd.DataFrame = pd.read_csv(path, **options, **exact)
     return table
 
 
 def stack_tables(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Join tables below one another, at least one. A column of categories has the categories of all
-    tables, in the order in which they come. A column that is of categories in some tables only
-    becomes a column of objects.
+    """Join tables below one another, at least one. A column of categories has the
+    categories of all tables, in the order in which they come. A column that is of
+    categories in some tables only becomes a column of objects.
     """
     if len(tables) == 1:
         return tables[0]
     for column in tables[0].select_dtypes("category"):
-        if not all(isinstance(table[column].dtype, pd.CategoricalDtype) for table in tables):
+        if not all(
+            isinstance(table[column].dtype, pd.CategoricalDtype) for table in tables
+        ):
             continue
-        category_sets = dict.fromkeys(tuple(table[column].cat.categories) for table in tables)
+        category_sets = dict.fromkeys(
+            tuple(table[column].cat.categories) for table in tables
+        )
         if len(category_sets) > 1:
-            values = list(dict.fromkeys(value for kind in category_sets for value in kind))
+            values = list(
+                dict.fromkeys(value for kind in category_sets for value in kind)
+            )
             columns = [table[column].cat.set_categories(values) for table in tables]
             tables = [
                 table_part.assign(**{str(column): column_values})

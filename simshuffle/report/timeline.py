@@ -1,5 +1,5 @@
-"""Timeline: which rank did what at which time, what crossed every link, and where every epoch's
-bytes came from.
+"""Timeline: which rank did what at which time, what crossed every link, and where every
+epoch's bytes came from.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ EXCLUSIVE = PHASES[: -len(HIDDEN)]
 PHASE_COLUMNS: dict[str, Column] = {
     "run": text("name of the run"),
     "epoch": count("from 1"),
-    "iteration": count("of those simulated, from 1; 0 for what goes before or follows all of them"),
+    "iteration": count(
+        "of those simulated, from 1; 0 for what goes before or follows all of them"
+    ),
     "rank": count("from 0"),
     "phase": text("one of PHASES", *PHASES),
     "start_s": amount("s of simulated time since the first epoch began"),
@@ -61,7 +63,9 @@ LINK_COLUMNS: dict[str, Column] = {
     "unit": text("'B', 's' of device or core time, or 'ops'"),
     "nbytes": amount("bytes of the transfers that ended on it in the epoch"),
     "mean_utilisation": amount("share of the capacity used, on average over the epoch"),
-    "peak_utilisation": amount("highest share of the capacity used at any moment of the epoch"),
+    "peak_utilisation": amount(
+        "highest share of the capacity used at any moment of the epoch"
+    ),
     "busy_s": amount("s of the epoch with any traffic"),
 }
 SOURCE_COLUMNS: dict[str, Column] = {
@@ -87,9 +91,13 @@ SOURCE_COLUMNS: dict[str, Column] = {
     "samples": count("samples trained on, over all ranks"),
     "samples_moved": count("samples that changed their rank"),
     "nbytes_peer": amount(
-        "bytes received from other ranks by sample exchange", head="peers", look="bytes or -"
+        "bytes received from other ranks by sample exchange",
+        head="peers",
+        look="bytes or -",
     ),
-    "nbytes_pfs": amount("bytes read from the parallel file system", head="PFS", look="bytes or -"),
+    "nbytes_pfs": amount(
+        "bytes read from the parallel file system", head="PFS", look="bytes or -"
+    ),
     "nbytes_cached": amount(
         "most bytes that a node held of what its loaders fetched; 0 if they keep none"
     ),
@@ -110,7 +118,9 @@ SOURCE_COLUMNS: dict[str, Column] = {
         "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
     ),
     "read_requests_object_store": count(
-        "requests that the object store answers, for batches", head="requests", look=",.0f or -"
+        "requests that the object store answers, for batches",
+        head="requests",
+        look=",.0f or -",
     ),
     "file_opens": amount(
         "files that the parallel file system opens: samples that are not in memory over"
@@ -120,7 +130,9 @@ SOURCE_COLUMNS: dict[str, Column] = {
     "staging_s": amount(
         "s of the copying of samples to the hosts before the epoch; part of no epoch"
     ),
-    "nbytes_staged": amount("bytes read for it from the parallel file system or the object store"),
+    "nbytes_staged": amount(
+        "bytes read for it from the parallel file system or the object store"
+    ),
     "read_requests_staged": count(
         "requests for that: files that are copied, or of an archive one for each HCA that copies"
     ),
@@ -150,14 +162,18 @@ class Timeline:
     # columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another without a gap
     # from the start of an epoch to its end.
     phases: pd.DataFrame
-    links: pd.DataFrame  # columns `LINK_COLUMNS`; links that carried nothing are left out
+    links: (
+        pd.DataFrame
+    )  # columns `LINK_COLUMNS`; links that carried nothing are left out
     sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
     # what else is to be said of it: lists of plain values, by name
     facts: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
-    """Join the tables of several timelines below one another; several may be of one run."""
+    """Join the tables of several timelines below one another; several may be of one
+    run.
+    """
     names = dict.fromkeys(name for timeline in timelines for name in timeline.facts)
     facts = {
         name: [fact for timeline in timelines for fact in timeline.facts.get(name, [])]
@@ -174,11 +190,12 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
 def phase_rows(
     epoch: int, phases: list[str], bounds: Floats, nbytes: Floats, final: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """Return rows of exclusive phases of one epoch; with ``final`` those after its last iteration.
+    """Return rows of exclusive phases of one epoch; with ``final`` those after its last
+    iteration.
 
     Args:
-        bounds: (iterations, M, phases + 1) s: phase j lasts from bound j to bound j + 1, and has no
-            row if that is no time.
+        bounds: (iterations, M, phases + 1) s: phase j lasts from bound j to bound j +
+            1, and has no row if that is no time.
         nbytes: (iterations, M, phases), or fewer dimensions where they are alike.
     """
     has_row = bounds[..., 1:] > bounds[..., :-1]
@@ -186,8 +203,9 @@ def phase_rows(
     code = np.array([PHASES.index(name) for name in phases], np.int8)
 
     def values_of_rows(values: NDArray[Any]) -> NDArray[Any]:
-        """Return the values of the rows, of an array that is as long in each dimension, or 1
-        long."""
+        """Return the values of the rows, of an array that is as long in each dimension,
+        or 1 long.
+        """
         return np.broadcast_to(values, has_row.shape)[has_row]
 
     iteration = np.arange(1, len(has_row) + 1, dtype=np.int32) * (not final)
@@ -202,10 +220,12 @@ def phase_rows(
     }
 
 
-def seconds_by_iteration(parts: list[dict[str, NDArray[Any]]], world_size: int) -> Floats:
-    """Return the mean over ranks of the seconds in each exclusive phase: (iterations, phases),
-    without the time before and after all iterations; ``parts`` are from `phase_rows`, of one
-    epoch.
+def seconds_by_iteration(
+    parts: list[dict[str, NDArray[Any]]], world_size: int
+) -> Floats:
+    """Return the mean over ranks of the seconds in each exclusive phase: (iterations,
+    phases), without the time before and after all iterations; ``parts`` are from
+    `phase_rows`, of one epoch.
     """
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     totals = np.zeros((iterations + 1) * len(PHASES))
@@ -227,17 +247,20 @@ def seconds_in(
     for part in parts:
         is_chosen = np.isin(part["phase"], codes)
         flat_index = (
-            part["iteration"][is_chosen].astype(np.int64) * world_size + part["rank"][is_chosen]
+            part["iteration"][is_chosen].astype(np.int64) * world_size
+            + part["rank"][is_chosen]
         )
-        totals += np.bincount(flat_index, (part["end_s"] - part["start_s"])[is_chosen], len(totals))
+        totals += np.bincount(
+            flat_index, (part["end_s"] - part["start_s"])[is_chosen], len(totals)
+        )
     return np.asarray(totals.reshape(-1, world_size)[1:])
 
 
 def hidden_rows(
     epoch: int, spans: list[tuple[int, float, float]], world_size: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """Return rows of gradients in flight while ranks compute, equal for all ranks of an epoch; none
-    without ``spans``.
+    """Return rows of gradients in flight while ranks compute, equal for all ranks of an
+    epoch; none without ``spans``.
 
     Args:
         spans: iteration, from 0, start and end (s) of each flight.
@@ -245,7 +268,9 @@ def hidden_rows(
     if not spans:
         return []
     count = len(spans)
-    iteration, start, end = (np.repeat(column, world_size) for column in zip(*spans, strict=True))
+    iteration, start, end = (
+        np.repeat(column, world_size) for column in zip(*spans, strict=True)
+    )
     return [
         {
             "epoch": np.full(len(start), epoch, np.int16),
@@ -261,8 +286,13 @@ def hidden_rows(
 
 def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
     """Return the phases table of one run, from `phase_rows`, which are used up."""
-    columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
-    label = pd.Categorical.from_codes(np.zeros(len(columns["rank"]), np.int8), pd.Index([run]))
+    columns = {
+        name: np.concatenate([part.pop(name) for part in parts])
+        for name in list(parts[0])
+    }
+    label = pd.Categorical.from_codes(
+        np.zeros(len(columns["rank"]), np.int8), pd.Index([run])
+    )
     phase = pd.Categorical.from_codes(columns.pop("phase"), pd.Index(PHASES))
     table = {"run": label, **columns, "phase": phase}
     return pd.DataFrame({name: table[name] for name in PHASE_COLUMNS}, copy=False)

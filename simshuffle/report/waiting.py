@@ -1,8 +1,9 @@
 """The causes of waiting of ranks, at allreduces and barriers.
 
-The idea is that of the delay analysis of D. Böhme et al., "Identifying the root causes of wait
-states in large-scale parallel applications", ICPP 2010: a wait is caused by the work that the last
-rank to arrive did beyond that of the waiting rank, since they last were together.
+The idea is that of the delay analysis of D. Böhme et al., "Identifying the root causes
+of wait states in large-scale parallel applications", ICPP 2010: a wait is caused by the
+work that the last rank to arrive did beyond that of the waiting rank, since they last
+were together.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from simshuffle.report.timeline import PHASES
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
 TIE_SHARE = 1e-6
-"""Share of the longest wait of a step by which ranks that come last together may differ."""
+"""Share of the longest wait of a step by which ranks that come last together may
+differ.
+"""
 WAITED_FOR = 0.05
-"""Share of an epoch that ranks must wait for a host, beyond what they wait for others, to name it
-(chosen; as in `simshuffle.extensions.doctor.blame`)."""
+"""Share of an epoch that ranks must wait for a host, beyond what they wait for others,
+to name it (chosen; as in `simshuffle.extensions.doctor.blame`).
+"""
 MAX_HOSTS = 3  # that are named of an epoch
 SURE_ERRORS = 4.0
-"""Standard errors by which a host must come last more often than by chance (normal tail: 1 host of
-30,000 does so by chance)."""
+"""Standard errors by which a host must come last more often than by chance (normal
+tail: 1 host of 30,000 does so by chance).
+"""
 
 
 def waiting_by_cause(
@@ -35,20 +40,21 @@ def waiting_by_cause(
     keys: Sequence[str] = ("run", "epoch"),
     weights: Floats | None = None,
 ) -> pd.DataFrame:
-    """Return the seconds that ranks wait for one another in an epoch: columns ``keys``, label
-    (where it is booked), cause (the label waited for), seconds (mean over ranks); rows of more than
-    0 s only.
+    """Return the seconds that ranks wait for one another in an epoch: columns ``keys``,
+    label (where it is booked), cause (the label waited for), seconds (mean over ranks);
+    rows of more than 0 s only.
 
-    All ranks leave an allreduce together. Until the next one, a rank's own phases and its waiting
-    last as long as those of any other. So a rank waits for the time that the last rank to arrive
-    spent more, label by label; labels in which the last rank spent less have no part in it. After
-    an allreduce there is nothing but the exchange to wait for.
+    All ranks leave an allreduce together. Until the next one, a rank's own phases and
+    its waiting last as long as those of any other. So a rank waits for the time that
+    the last rank to arrive spent more, label by label; labels in which the last rank
+    spent less have no part in it. After an allreduce there is nothing but the exchange
+    to wait for.
 
     Args:
         labels: the phases of each label, those of waiting where it is booked.
         keys: columns that tell epochs apart, the run first.
-        weights: (rows of ``phases``,) how many times each row counts, the same for all rows of an
-            iteration; None for once.
+        weights: (rows of ``phases``,) how many times each row counts, the same for all
+            rows of an iteration; None for once.
     """
     rows = []
     if weights is not None:
@@ -66,8 +72,9 @@ def waiting_by_cause(
 def _by_epoch(
     phases: pd.DataFrame, keys: Sequence[str]
 ) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Yield the rows of each epoch, after its keys. Rows of a single epoch are not copied: a
-    simulation reports each epoch by itself, of which there may be a million rows.
+    """Yield the rows of each epoch, after its keys. Rows of a single epoch are not
+    copied: a simulation reports each epoch by itself, of which there may be a million
+    rows.
     """
     first = [phases[key].iloc[:1].array for key in keys]
     pairs = zip(keys, first, strict=True)
@@ -82,16 +89,20 @@ def wait_causes(
     """Return the cause of each wait of an epoch, with all its ranks.
 
     Returns:
-        (rows,) the label that has the largest part in the waiting of its rank in that iteration
-        (see `waiting_by_cause`), '' for rows that are no waiting; and (rows,) the rank that comes
-        last, -1 where it is not known, or is the waiting rank: after an allreduce there is only
-        the exchange to wait for, and a barrier has a latency.
+        (rows,) the label that has the largest part in the waiting of its rank in that
+        iteration (see `waiting_by_cause`), '' for rows that are no waiting; and (rows,)
+        the rank that comes last, -1 where it is not known, or is the waiting rank:
+        after an allreduce there is only the exchange to wait for, and a barrier has a
+        latency.
     """
-    epoch, names = waits(phases, labels), list(labels)
+    epoch = waits(phases, labels)
+    names = list(labels)
     rank = phases["rank"].to_numpy()
     main_label = epoch.share.argmax(axis=2)[epoch.step, rank]
     # what no work explains is by rounding, or by what ranks do alike: it is caused by the same
-    main_label = np.where(epoch.share.sum(axis=2)[epoch.step, rank] > 0, main_label, epoch.label)
+    main_label = np.where(
+        epoch.share.sum(axis=2)[epoch.step, rank] > 0, main_label, epoch.label
+    )
     main_label = np.where(
         epoch.later, _label_of_phase(labels)[PHASES.index("exchange")], main_label
     )
@@ -107,7 +118,9 @@ def wait_causes(
 class Waits:
     """The waiting of one epoch, by row and by step."""
 
-    step: NDArray[np.integer[Any]]  # (rows,) the iteration that each phase belongs to, see `_steps`
+    step: NDArray[
+        np.integer[Any]
+    ]  # (rows,) the iteration that each phase belongs to, see `_steps`
     label: NDArray[np.int8]  # (rows,) its label
     idle: Flags  # (rows,) whether it is waiting
     later: Flags  # (rows,) whether it is after the allreduce of its iteration
@@ -119,8 +132,8 @@ class Waits:
     last: NDArray[np.intp]  # (steps,) the rank that comes last
 
     def weights(self, table: pd.DataFrame) -> Floats:
-        """Return (steps,) how many times each step counts, from a column ``weight`` of the rows if
-        there is one.
+        """Return (steps,) how many times each step counts, from a column ``weight`` of
+        the rows if there is one.
         """
         weight = np.ones(len(self.before_allreduce))
         if "weight" in table:
@@ -131,15 +144,16 @@ class Waits:
 def _causes_of_epoch(
     table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Floats]:
-    """Return the seconds by cause, (labels,) mean over ranks, for each label with waiting in it."""
-    epoch, names = waits(table, labels), list(labels)
+    """Return the seconds by cause, (labels,) mean over ranks, for each label with
+    waiting in it.
+    """
+    epoch = waits(table, labels)
+    names = list(labels)
     _, ranks, _ = epoch.before_allreduce.shape
     exchange = _label_of_phase(labels)[PHASES.index("exchange")]
     weight = epoch.weights(table)
-    before_allreduce, after_allreduce = (
-        epoch.before_allreduce * weight[:, None, None],
-        epoch.after_allreduce * weight[:, None, None],
-    )
+    before_allreduce = epoch.before_allreduce * weight[:, None, None]
+    after_allreduce = epoch.after_allreduce * weight[:, None, None]
     causes = np.einsum("srb,srl->bl", before_allreduce, epoch.share) / ranks
     causes[exchange, exchange] += after_allreduce.sum() / ranks
     # what no work explains, by rounding or by the clocks of real ranks, is caused by the same
@@ -156,14 +170,20 @@ def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
     `waiting_by_cause`.
     """
     phase = pd.Categorical(table["phase"], PHASES).codes
-    rank, iteration = table["rank"].to_numpy(), table["iteration"].to_numpy()
-    start, end = table["start_s"].to_numpy(float), table["end_s"].to_numpy(float)
+    rank = table["rank"].to_numpy()
+    iteration = table["iteration"].to_numpy()
+    start = table["start_s"].to_numpy(float)
+    end = table["end_s"].to_numpy(float)
     step = _steps(iteration, phase)
-    ranks, steps, names = int(rank.max()) + 1, int(step.max()) + 1, list(labels)
+    ranks = int(rank.max()) + 1
+    steps = int(step.max()) + 1
+    names = list(labels)
     # an epoch of thousands of ranks has a million rows: half as wide where all places fit
     step = step.astype(np.int32 if steps * ranks * len(names) < 2**31 else np.int64)
     label = _label_of_phase(labels)
-    exchange, saving = (label[PHASES.index(name)] for name in ("exchange", "checkpoint"))
+    exchange, saving = (
+        label[PHASES.index(name)] for name in ("exchange", "checkpoint")
+    )
     flat_index = step * ranks + rank
     allreduce_start = np.full(steps * ranks, np.inf)
     is_allreduce = phase == PHASES.index("allreduce")
@@ -210,8 +230,8 @@ def _delays(end_of_step: Floats) -> Floats:
     """Return by how many s each rank is later than the first one, (steps, ranks).
 
     Args:
-        end_of_step: (steps, ranks) s; -inf for a rank that takes no part in a step, which is not
-            late for the next one.
+        end_of_step: (steps, ranks) s; -inf for a rank that takes no part in a step,
+            which is not late for the next one.
     """
     takes_part = np.isfinite(end_of_step)
     earliest = np.where(takes_part, end_of_step, np.inf).min(axis=1, keepdims=True)
@@ -243,13 +263,13 @@ def waits_by_host(
     host_of_rank: Ints,
     weights: Floats | None = None,
 ) -> tuple[Floats, Flags]:
-    """Return the seconds that an average rank waits for each host in an epoch, and which hosts come
-    last more often than by chance.
+    """Return the seconds that an average rank waits for each host in an epoch, and
+    which hosts come last more often than by chance.
 
-    All that ranks wait in a step is booked to the host of the rank that waits least in it, in equal
-    parts if several ranks come last together. By chance each of H hosts is last in a step with
-    probability 1 / H: over steps with waits w, that is W / H with the variance of
-    ``sum(w**2) (1 - 1 / H) / H``.
+    All that ranks wait in a step is booked to the host of the rank that waits least in
+    it, in equal parts if several ranks come last together. By chance each of H hosts is
+    last in a step with probability 1 / H: over steps with waits w, that is W / H with
+    the variance of ``sum(w**2) (1 - 1 / H) / H``.
 
     Args:
         phases: those of all ranks of one epoch.
@@ -258,18 +278,24 @@ def waits_by_host(
         weights: as of `waiting_by_cause`.
 
     Returns:
-        (hosts, labels) s, by the label that the last rank spent longer in; (hosts,) flags.
+        (hosts, labels) s, by the label that the last rank spent longer in; (hosts,)
+        flags.
     """
     if weights is not None:
         phases = phases.assign(weight=weights)
     epoch = waits(phases, labels)
     weight_of_step = epoch.weights(phases)
-    ranks, num_hosts = epoch.before_allreduce.shape[1], int(host_of_rank.max()) + 1
+    ranks = epoch.before_allreduce.shape[1]
+    num_hosts = int(host_of_rank.max()) + 1
     exchange = _label_of_phase(labels)[PHASES.index("exchange")]
 
     seconds = np.zeros((num_hosts, len(labels)))
-    wait_of_step, host_is_last = [], []
-    for waited, after_allreduce in ((epoch.before_allreduce, False), (epoch.after_allreduce, True)):
+    wait_of_step = []
+    host_is_last = []
+    for waited, after_allreduce in (
+        (epoch.before_allreduce, False),
+        (epoch.after_allreduce, True),
+    ):
         by_rank = waited.sum(axis=2)  # (steps, ranks) s
         longest = by_rank.max(axis=1, keepdims=True)
         is_last = by_rank <= by_rank.min(axis=1, keepdims=True) + TIE_SHARE * longest
@@ -288,7 +314,8 @@ def waits_by_host(
         wait_of_step.append(causes.sum(axis=1))
         host_is_last.append(part)
 
-    wait, part = np.concatenate(wait_of_step), np.concatenate(host_is_last)
+    wait = np.concatenate(wait_of_step)
+    part = np.concatenate(host_is_last)
     chance = 1.0 / num_hosts
     error = np.sqrt(chance * (1.0 - chance) * (wait**2).sum())
     return seconds, wait @ part - chance * wait.sum() > SURE_ERRORS * error
@@ -305,9 +332,10 @@ def hosts_waited_for(
 ) -> list[dict[str, Any]]:
     """Return the hosts that an epoch waits for, worst first, as plain values.
 
-    A host is named from the share `WAITED_FOR` of the epoch on. A host without a fault of its own
-    must also come last more often than by chance, in something that a rank does alone: where ranks
-    share a file system or cables, who is behind stays behind for a while, and is not the cause.
+    A host is named from the share `WAITED_FOR` of the epoch on. A host without a fault
+    of its own must also come last more often than by chance, in something that a rank
+    does alone: where ranks share a file system or cables, who is behind stays behind
+    for a while, and is not the cause.
 
     Args:
         seconds: (hosts, labels) s, from `waits_by_host`.
@@ -318,13 +346,16 @@ def hosts_waited_for(
         unshared_labels: indices of the labels in which ranks share no resource.
 
     Returns:
-        For each host its name, the index of the label that costs most, and ``seconds``, beyond the
-        median of the other hosts.
+        For each host its name, the index of the label that costs most, and ``seconds``,
+        beyond the median of the other hosts.
     """
-    by_host, hosts = seconds.sum(axis=1), []
+    by_host = seconds.sum(axis=1)
+    hosts = []
     for host in np.argsort(-by_host, kind="stable")[:MAX_HOSTS].tolist():
         other_hosts = np.delete(by_host, host)
-        excess = float(by_host[host] - np.median(other_hosts)) if len(other_hosts) else 0.0
+        excess = (
+            float(by_host[host] - np.median(other_hosts)) if len(other_hosts) else 0.0
+        )
         label = int(seconds[host].argmax())
         is_cause = (bool(comes_last_often[host]) and label in unshared_labels) or names[
             host
@@ -335,10 +366,11 @@ def hosts_waited_for(
 
 
 def name_hosts(links: pd.DataFrame, count: int) -> list[str]:
-    """Return the names of the ``count`` hosts of a run in the order in which ranks fill them.
+    """Return the names of the ``count`` hosts of a run in the order in which ranks fill
+    them.
 
-    The names are those of the devices in ``links``. Hosts have numbers where no kind of device
-    carried anything on all of them.
+    The names are those of the devices in ``links``. Hosts have numbers where no kind of
+    device carried anything on all of them.
     """
     for tier, devices in links.groupby("tier", observed=True, sort=False):
         hosts = [str(device).rpartition(f".{tier}")[0] for device in devices["link"]]
@@ -351,15 +383,19 @@ def name_hosts(links: pd.DataFrame, count: int) -> list[str]:
 def _steps(
     iteration: NDArray[np.integer[Any]], phase: NDArray[np.integer[Any]]
 ) -> NDArray[np.integer[Any]]:
-    """Return (rows,) the iteration of each phase, the nearest; one more for phases after the last
-    iteration.
+    """Return (rows,) the iteration of each phase, the nearest; one more for phases
+    after the last iteration.
     """
     is_before = phase == PHASES.index("importance")
-    return np.where(iteration > 0, iteration, np.where(is_before, 1, iteration.max() + 1))
+    return np.where(
+        iteration > 0, iteration, np.where(is_before, 1, iteration.max() + 1)
+    )
 
 
 def _label_of_phase(labels: Mapping[str, tuple[str, ...]]) -> NDArray[np.int8]:
-    """Return (phases,) the index of the label of each phase; -1 for those that overlap others."""
+    """Return (phases,) the index of the label of each phase; -1 for those that overlap
+    others.
+    """
     label_index = np.full(len(PHASES), -1, np.int8)
     for index, phases in enumerate(labels.values()):
         for phase in phases:

@@ -1,26 +1,27 @@
-"""Compilation of the kernels: numba's decorators with the types of what they decorate; and arrays
-that compiled code finds by one address.
+"""Compilation of the kernels: numba's decorators with the types of what they decorate;
+and arrays that compiled code finds by one address.
 
-numba by itself optimises every function, makes machine code of it, and does both again in each
-function that calls it, up to the entry. Here a function that only other compiled ones call is left
-as it was translated, and optimised once, as part of its entry: the same answers, after half the
-time.
+numba by itself optimises every function, makes machine code of it, and does both again
+in each function that calls it, up to the entry. Here a function that only other
+compiled ones call is left as it was translated, and optimised once, as part of its
+entry: the same answers, after half the time.
 
-Each array that is passed to compiled code costs time: to take it apart with every call from Python,
-to hand it on, and to translate all that. So `words` writes a named tuple as integers of 64 bits, an
-array as its address and its shape; a kernel gets the address of the first word, and `at_address`
-makes the function that turns it into the tuple again. Four things are said to numba by its
-extension points (its documentation, "Low-level extension API"): `_AddressedTuple`, the type;
-`_AddressedTupleModel`, what a value is in machine code; `_AddressedTupleFields`, the type of
-``s.field``; `_read_field`, how that is read.
+Each array that is passed to compiled code costs time: to take it apart with every call
+from Python, to hand it on, and to translate all that. So `words` writes a named tuple
+as integers of 64 bits, an array as its address and its shape; a kernel gets the address
+of the first word, and `at_address` makes the function that turns it into the tuple
+again. Four things are said to numba by its extension points (its documentation,
+"Low-level extension API"): `_AddressedTuple`, the type; `_AddressedTupleModel`, what a
+value is in machine code; `_AddressedTupleFields`, the type of ``s.field``;
+`_read_field`, how that is read.
 
-The words are right as long as no array is replaced: whoever replaces one writes new words
-(`FluidNetwork._write_words`, `PacketCore.replace_arrays`) and keeps tuple and words alive, since
-compiled code counts no references. If another release of numba breaks it:
-``tests/plain_kernels.py`` finds arrays by their address in plain Python, and a test compares all
-kernels so run with the compiled ones bit for bit. If that still works, what is wrong is in
-`_read_field` (compare numba/np/arrayobj.py, `make_array` and `populate_array`) or in one of the
-three registrations.
+The words are right as long as no array is replaced: whoever replaces one writes new
+words (`FluidNetwork._write_words`, `PacketCore.replace_arrays`) and keeps tuple and
+words alive, since compiled code counts no references. If another release of numba
+breaks it: ``tests/plain_kernels.py`` finds arrays by their address in plain Python, and
+a test compares all kernels so run with the compiled ones bit for bit. If that still
+works, what is wrong is in `_read_field` (compare numba/np/arrayobj.py, `make_array` and
+`populate_array`) or in one of the three registrations.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ WORD: Any = ir.IntType(64)
 
 
 def fingerprint(folder: Path) -> str:
-    """Twelve digits that change with any Python source in ``folder`` and the folders below it, and
-    with this file."""
+    """Twelve digits that change with any Python source in ``folder`` and the folders
+    below it, and with this file.
+    """
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -76,7 +78,12 @@ def fingerprint(folder: Path) -> str:
 
 
 # no references are counted, and no code is made for what the kernels never do
-OPTIONS = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
+OPTIONS = {
+    "error_model": "numpy",
+    "_nrt": False,
+    "no_rewrites": True,
+    "no_cfunc_wrapper": True,
+}
 SOURCES = fingerprint(Path(__file__).parents[1] / "fabric" / "network")
 ONCE = "Compiling, once: a few seconds ..."
 NO_CACHE = (
@@ -87,14 +94,16 @@ NO_CACHE = (
 
 @cache
 def _announce_compilation() -> None:
-    """Say that something is compiled that will be kept: on standard error, unless the program that
-    uses simshuffle has its own way with logs."""
+    """Say that something is compiled that will be kept: on standard error, unless the
+    program that uses simshuffle has its own way with logs.
+    """
     logging.getLogger("simshuffle").warning(ONCE)
 
 
 class _PartLibrary(_Library):  # type: ignore[misc]
-    """Code that is only ever linked into an entry, as it was translated, beside the parts that it
-    calls."""
+    """Code that is only ever linked into an entry, as it was translated, beside the
+    parts that it calls.
+    """
 
     def _optimize_functions(self, ll_module: Any) -> None:
         pass
@@ -114,15 +123,17 @@ class _PartLibrary(_Library):  # type: ignore[misc]
         return self
 
     def set_env(self, name: str, env: Any) -> None:
-        """Code that is not in memory has no place for the objects that its function refers to."""
+        """Code that is not in memory has no place for the objects that its function
+        refers to.
+        """
 
 
 class _EntryLibrary(_Library):  # type: ignore[misc]
-    """Code of an entry with all parts that it calls, directly or not, which nothing else will be
-    linked with.
+    """Code of an entry with all parts that it calls, directly or not, which nothing
+    else will be linked with.
 
-    Told so, LLVM leaves out the arguments that a function does not use, and puts what is called
-    once where it is called.
+    Told so, LLVM leaves out the arguments that a function does not use, and puts what
+    is called once where it is called.
     """
 
     def finalize(self) -> None:
@@ -149,7 +160,9 @@ class _EntryLibrary(_Library):  # type: ignore[misc]
 
 
 class _Flags(_NumbaFlags):  # type: ignore[misc]
-    """numba's options, compared by those that are set: it compares them with every operation."""
+    """numba's options, compared by those that are set: it compares them with every
+    operation.
+    """
 
     __slots__ = ()
 
@@ -161,8 +174,8 @@ class _Flags(_NumbaFlags):  # type: ignore[misc]
 
 
 class _Compiler(_CompilerBase):  # type: ignore[misc]
-    """numba's compiler without garbage collection, which finds little while numba makes many
-    objects.
+    """numba's compiler without garbage collection, which finds little while numba makes
+    many objects.
     """
 
     library: Any = _EntryLibrary
@@ -204,21 +217,27 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
                 _announce_compilation()
             return overload
 
-    def compile_exclusively(self, compile_or_load: Callable[[Any], Any], sig: Any) -> Any:
-        """Compile or load while no other process does: processes that begin side by side would
-        each compile this code.
+    def compile_exclusively(
+        self, compile_or_load: Callable[[Any], Any], sig: Any
+    ) -> Any:
+        """Compile or load while no other process does: processes that begin side by
+        side would each compile this code.
         """
         with ExitStack() as stack:
             with suppress(OSError):  # where files cannot be locked
-                lock = stack.enter_context(Path(self.cache_path, "compiling.lock").open("w"))
+                lock = stack.enter_context(
+                    Path(self.cache_path, "compiling.lock").open("w")
+                )
                 fcntl.flock(lock, fcntl.LOCK_EX)
             return compile_or_load(sig)
 
 
 def entry(function: F) -> F:
-    """Compile ``function`` with numba, keeping its type; the machine code is cached on disk,
-    together with all that it calls. numba looks for changes in the file of ``function`` alone; what
-    it calls may stand in others, so their fingerprint is part of its name."""
+    """Compile ``function`` with numba, keeping its type; the machine code is cached on
+    disk, together with all that it calls. numba looks for changes in the file of
+    ``function`` alone; what it calls may stand in others, so their fingerprint is part
+    of its name.
+    """
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
     kernel = _njit(pipeline_class=_Compiler, **OPTIONS)(function)
     try:
@@ -231,26 +250,29 @@ def entry(function: F) -> F:
 
 
 def compiled(function: F) -> F:
-    """Compile ``function`` for other compiled functions only, as a part of each entry that needs
-    it."""
+    """Compile ``function`` for other compiled functions only, as a part of each entry
+    that needs it.
+    """
     return cast(F, _part_decorator()(function))
 
 
 def reducing(function: F) -> F:
-    """Compile ``function`` like `compiled`, for sums and minima over values that are not
-    NaN: their order is free, so that vector instructions can be used.
+    """Compile ``function`` like `compiled`, for sums and minima over values that are
+    not NaN: their order is free, so that vector instructions can be used.
     """
     return cast(F, _part_decorator(fastmath={"nnan", "nsz", "reassoc"})(function))
 
 
 def _part_decorator(**options: Any) -> Any:
-    return _njit(pipeline_class=_PartCompiler, no_cpython_wrapper=True, **OPTIONS, **options)
+    return _njit(
+        pipeline_class=_PartCompiler, no_cpython_wrapper=True, **OPTIONS, **options
+    )
 
 
 def words(values: Any) -> NDArray[np.int64]:
-    """Write a named tuple of integers and arrays as compiled code reads it: every integer,
-    and of every array its address and its shape. The words hold for as long as the
-    tuple is kept.
+    """Write a named tuple of integers and arrays as compiled code reads it: every
+    integer, and of every array its address and its shape. The words hold for as long as
+    the tuple is kept.
 
     Raises:
         ValueError: an array is not C-contiguous.
@@ -275,7 +297,9 @@ class _AddressedTuple(_Type):  # type: ignore[misc]
     """
 
     def __init__(self, example: Any) -> None:
-        super().__init__(f"Addressed{type(example).__module__}.{type(example).__name__}")
+        super().__init__(
+            f"Addressed{type(example).__module__}.{type(example).__name__}"
+        )
         self.fields: dict[str, tuple[int, Any, int]] = {}
         word_index = 0
         for name, value in zip(example._fields, example, strict=True):
@@ -298,7 +322,9 @@ class _AddressedTupleFields(_Attributes):  # type: ignore[misc]
 
 
 @_reader_of(_AddressedTuple)  # type: ignore[untyped-decorator]
-def _read_field(context: Any, builder: Any, kind: _AddressedTuple, value: Any, name: str) -> Any:
+def _read_field(
+    context: Any, builder: Any, kind: _AddressedTuple, value: Any, name: str
+) -> Any:
     from numba.np import arrayobj  # noqa: PLC0415 - for compiling alone
 
     arrays: Any = arrayobj
@@ -324,7 +350,8 @@ def _read_field(context: Any, builder: Any, kind: _AddressedTuple, value: Any, n
 
 
 def at_address(example: Callable[[], T]) -> Callable[[int], T]:
-    """Make a function for compiled code that takes the address of `words` and returns their tuple.
+    """Make a function for compiled code that takes the address of `words` and returns
+    their tuple.
 
     The fields of the tuple have the types of the fields of ``example()``.
     """

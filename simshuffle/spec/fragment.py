@@ -37,7 +37,10 @@ def fragment_text(
         f"# {source}.",
         "# A scenario takes this in by 'include: FILE' (docs/calibrate.md).",
         "values:" if entries else "values: {}",
-        *(f"  {entry.key}: {_one_line_yaml(entry.value)}  # {entry.note}" for entry in entries),
+        *(
+            f"  {entry.key}: {_one_line_yaml(entry.value)}  # {entry.note}"
+            for entry in entries
+        ),
         *(f"  # {line}" for line in comments),
     ]
     records = [
@@ -52,5 +55,7 @@ def fragment_text(
 
 def _one_line_yaml(value: Any) -> str:
     """Write a value on one line of YAML."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=float("inf"))
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=float("inf")
+    )
     return text.removesuffix("\n").removesuffix("\n...")

@@ -30,17 +30,22 @@ def expand_node_list(text: str, max_names: int = MOST_HOSTS) -> list[str]:
             path.
     """
     if not _LIST.fullmatch(text):
-        _refuse("must be names between commas", text, "Write for example 'node[001-016]'.")
+        _refuse(
+            "must be names between commas", text, "Write for example 'node[001-016]'."
+        )
     names: list[str] = []
     for name in re.findall(_NAME, text):
         prefix, *groups = re.split(r"\[([^\]]*)\]", name)
-        parts, count = [[prefix]], 1
+        parts = [[prefix]]
+        count = 1
         for index, group in enumerate(groups):
             part = [group] if index % 2 else _expand_brackets(group, text, max_names)
             parts.append(part)
             count *= len(part)
             if len(names) + count > max_names:
-                _refuse(f"must stand for at most {max_names} names", text, "Name fewer.")
+                _refuse(
+                    f"must stand for at most {max_names} names", text, "Name fewer."
+                )
         names += map("".join, product(*parts))
     return names
 

@@ -1,4 +1,6 @@
-"""Measured curves: a quantity that depends on another one, given as points or as a constant."""
+"""Measured curves: a quantity that depends on another one, given as points or as a
+constant.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,22 @@ import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from simshuffle.spec.record import quantity_schema, text_type
-from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, pattern
+from simshuffle.spec.units import (
+    Dimension,
+    UnitError,
+    format_quantity,
+    parse_quantity,
+    pattern,
+)
 
 INTERPOLATIONS = ("log", "linear")
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A function of one variable through measured points; outside them the value of the nearest
-    point."""
+    """A function of one variable through measured points; outside them the value of the
+    nearest point.
+    """
 
     # (n,) places of the points (SI unit, or a plain number), ascending; (0.0,) for a constant
     x: tuple[float, ...]
@@ -40,7 +49,9 @@ class Curve:
         return math.exp(float(np.interp(math.log(x), np.log(self.x), np.log(self.y))))
 
     def covers(self, x: float) -> bool:
-        """Return True if ``x`` lies within the measured points; always True for a constant."""
+        """Return True if ``x`` lies within the measured points; always True for a
+        constant.
+        """
         return self.constant or self.x[0] <= x <= self.x[-1]
 
 
@@ -64,8 +75,8 @@ def _parse_number(value: object, dimension: Dimension | None) -> float:
 def _parse_points(
     points: object, argument_dimension: Dimension | None, value_dimension: Dimension
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Parse the points of a curve: (n,) places, ascending, and (n,) values there; raises a
-    ValueError.
+    """Parse the points of a curve: (n,) places, ascending, and (n,) values there;
+    raises a ValueError.
     """
     if not isinstance(points, Mapping) or not points:
         raise ValueError("points must be a mapping of at least one place to its value")
@@ -75,11 +86,15 @@ def _parse_points(
     )
     x, y = zip(*pairs, strict=True)
     if len(set(x)) < len(x) or x[0] <= 0 or min(y) <= 0:
-        raise ValueError("points must have distinct places, and places and values greater than 0")
+        raise ValueError(
+            "points must have distinct places, and places and values greater than 0"
+        )
     return x, y
 
 
-def _curve_annotations(argument_dimension: Dimension | None, value_dimension: Dimension) -> Any:
+def _curve_annotations(
+    argument_dimension: Dimension | None, value_dimension: Dimension
+) -> Any:
     """Make the annotations of a field that holds a curve.
 
     Args:
@@ -98,11 +113,15 @@ def _curve_annotations(argument_dimension: Dimension | None, value_dimension: Di
         unknown_keys = sorted(set(map(str, value)) - {"points", "interpolation"})
         if unknown_keys or "points" not in value:
             written_keys = ", ".join(map(str, value)) or "none"
-            raise ValueError(f"a curve has the keys points and interpolation; got {written_keys}")
+            raise ValueError(
+                f"a curve has the keys points and interpolation; got {written_keys}"
+            )
         interpolation = value.get("interpolation", INTERPOLATIONS[0])
         if interpolation not in INTERPOLATIONS:
             known_names = ", ".join(INTERPOLATIONS)
-            raise ValueError(f"interpolation must be one of {known_names}; got {interpolation!r}")
+            raise ValueError(
+                f"interpolation must be one of {known_names}; got {interpolation!r}"
+            )
         return Curve(
             *_parse_points(value["points"], argument_dimension, value_dimension),
             interpolation=interpolation,
@@ -128,12 +147,15 @@ def _curve_annotations(argument_dimension: Dimension | None, value_dimension: Di
         return {"points": points, "interpolation": curve.interpolation}
 
     reads = BeforeValidator(
-        read, json_schema_input_type=_curve_text_type(argument_dimension, value_dimension)
+        read,
+        json_schema_input_type=_curve_text_type(argument_dimension, value_dimension),
     )
     return reads, PlainSerializer(write)
 
 
-def _curve_text_type(argument_dimension: Dimension | None, value_dimension: Dimension) -> Any:
+def _curve_text_type(
+    argument_dimension: Dimension | None, value_dimension: Dimension
+) -> Any:
     """Make the type, with a JSON Schema, of the text of such a curve in a file."""
     place = (
         {}
@@ -162,15 +184,20 @@ def _curve_text_type(argument_dimension: Dimension | None, value_dimension: Dime
         "additionalProperties": False,
     }
     return (
-        text_type(value_dimension, positive=True) | Annotated[dict[str, Any], WithJsonSchema(curve)]
+        text_type(value_dimension, positive=True)
+        | Annotated[dict[str, Any], WithJsonSchema(curve)]
     )
 
 
-BandwidthBySize = Annotated[Curve, *_curve_annotations(Dimension.NBYTES, Dimension.BANDWIDTH)]
+BandwidthBySize = Annotated[
+    Curve, *_curve_annotations(Dimension.NBYTES, Dimension.BANDWIDTH)
+]
 """Bytes/s over bytes: '6.3 GB/s', or ``{points: {100 MB: 9 GB/s, 700 MB: 6.2 GB/s}}``."""
 BandwidthByCount = Annotated[Curve, *_curve_annotations(None, Dimension.BANDWIDTH)]
-"""Bytes/s over a number, such as that of clients: '1 GB/s', or ``{points: {1: 512 MB/s, 8: 1
-GB/s}}``."""
+"""Bytes/s over a number, such as that of clients: '1 GB/s', or ``{points: {1: 512 MB/s,
+8: 1 GB/s}}``.
+"""
 FrequencyByCount = Annotated[Curve, *_curve_annotations(None, Dimension.FREQUENCY)]
-"""Operations/s over a number, such as the queue depth: '500 k/s', or ``{points: {1: 12 k/s, 32: 300
-k/s}}``."""
+"""Operations/s over a number, such as the queue depth: '500 k/s', or ``{points: {1: 12
+k/s, 32: 300 k/s}}``.
+"""

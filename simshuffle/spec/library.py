@@ -26,18 +26,21 @@ INPUTS = "inputs"
 
 
 def shipped_folder(folder: str) -> Path:
-    """Return the folder of shipped files with that name: in the installed package, or in
-    the checkout when simshuffle runs from one.
+    """Return the folder of shipped files with that name: in the installed package, or
+    in the checkout when simshuffle runs from one.
     """
     installed = _PACKAGE / "_shipped" / folder
     return installed if installed.is_dir() else _PACKAGE.parent / folder
 
 
 def shipped_names(folder: str) -> list[str]:
-    """List the names of the files in a shipped folder, such as 'paper/strategies', sorted."""
+    """List the names of the files in a shipped folder, such as 'paper/strategies',
+    sorted.
+    """
     root = shipped_folder(folder)
     return sorted(
-        path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")
+        path.relative_to(root).with_suffix("").as_posix()
+        for path in root.rglob("*.yaml")
     )
 
 
@@ -77,7 +80,9 @@ def find_file(reference: str, folder: str, beside: Path | None = None) -> Path:
             " with simshuffle."
         )
     kind = re.sub("ie$", "y", folder.removesuffix("s"))
-    raise ScenarioError(Problem("", f"no such {kind} file or name", repr(reference), remedy))
+    raise ScenarioError(
+        Problem("", f"no such {kind} file or name", repr(reference), remedy)
+    )
 
 
 def is_file(path: Path) -> bool:
@@ -106,17 +111,23 @@ def suggest_nearest(word: str, words: list[str]) -> str:
 MAX_YAML_LENGTH = 1_000_000
 """Most characters of a YAML text. Reading them takes seconds; a scenario has a few kB."""
 MAX_YAML_VALUES = 50_000
-"""Most keys and values of a YAML text, an alias counted as a copy of all that it stands for."""
+"""Most keys and values of a YAML text, an alias counted as a copy of all that it stands
+for.
+"""
 MAX_YAML_DEPTH = 50
-"""Most values within one another, aliases unfolded: whatever walks through them is recursive."""
+"""Most values within one another, aliases unfolded: whatever walks through them is
+recursive.
+"""
 TOO_DEEP = f"must have at most {MAX_YAML_DEPTH} values within one another"
 MAX_NUMBER = 100
-"""Most characters of a number: longer ones fit no float, and Python refuses to print some."""
+"""Most characters of a number: longer ones fit no float, and Python refuses to print
+some.
+"""
 
 
 class _RuleError(yaml.constructor.ConstructorError):
-    """Error of YAML that breaks a rule of simshuffle's own: ``rule`` and ``remedy`` as of
-    `Problem`.
+    """Error of YAML that breaks a rule of simshuffle's own: ``rule`` and ``remedy`` as
+    of `Problem`.
     """
 
     def __init__(self, rule: str, observed: str, mark: Any, remedy: str) -> None:
@@ -145,7 +156,9 @@ def _check_bounds(text: str) -> None:
         _RuleError: the text breaks a bound.
     """
     count = 0
-    sizes: dict[str | None, tuple[int, int]] = {}  # values and depth of what an anchor names
+    sizes: dict[
+        str | None, tuple[int, int]
+    ] = {}  # values and depth of what an anchor names
     # of each node that is open: its anchor, the values before it, the depth of what is in it
     open_nodes: list[tuple[str | None, int, int]] = []
     for event in yaml.parse(text, _SafeLoader):
@@ -155,17 +168,21 @@ def _check_bounds(text: str) -> None:
             sizes.clear()
         if isinstance(event, yaml.CollectionEndEvent):
             anchor, count_before, inner_depth = open_nodes.pop()
-            values, depth = count - count_before, inner_depth + 1
+            values = count - count_before
+            depth = inner_depth + 1
         elif not isinstance(event, yaml.NodeEvent):
             continue
         else:
             if isinstance(event, yaml.AliasEvent):
                 if any(anchor == open_anchor for open_anchor, _, _ in open_nodes):
-                    rule, observed = "a value must not hold itself", "an alias"
+                    rule = "a value must not hold itself"
+                    observed = "an alias"
                     raise _RuleError(rule, observed, event.start_mark, "Leave it out.")
                 if anchor not in sizes:
                     mark: Any = event.start_mark  # of the parser in C or the other
-                    raise ComposerError(None, None, f"found undefined alias {anchor!r}", mark)
+                    raise ComposerError(
+                        None, None, f"found undefined alias {anchor!r}", mark
+                    )
                 values, depth = sizes[anchor]
             count += values
             if count > MAX_YAML_VALUES:
@@ -176,7 +193,9 @@ def _check_bounds(text: str) -> None:
                 remedy = "Leave aliases out, or split the file."
                 raise _RuleError(rule, "more of them", event.start_mark, remedy)
             if len(open_nodes) + depth > MAX_YAML_DEPTH:
-                raise _RuleError(TOO_DEEP, "more of them", event.start_mark, "Nest less.")
+                raise _RuleError(
+                    TOO_DEEP, "more of them", event.start_mark, "Nest less."
+                )
             if isinstance(event, yaml.CollectionStartEvent):
                 open_nodes.append((anchor, count - 1, 0))
                 continue
@@ -192,9 +211,13 @@ def _construct_dict(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, A
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
         if isinstance(key, Hashable) and key in line_of_key:
-            observed = f"the key '{key}' is written twice (line {line_of_key[key]} and here)"
+            observed = (
+                f"the key '{key}' is written twice (line {line_of_key[key]} and here)"
+            )
             position = key_node.start_mark
-            raise _RuleError("must have every key once", observed, position, "Correct that line.")
+            raise _RuleError(
+                "must have every key once", observed, position, "Correct that line."
+            )
         if isinstance(key, Hashable):
             line_of_key[key] = key_node.start_mark.line + 1
     return loader.construct_mapping(node, deep=True)
@@ -207,9 +230,15 @@ def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> float:
     if len(node.value) > MAX_NUMBER:
         rule = f"a number has at most {MAX_NUMBER} characters"
         observed = f"{len(node.value)} characters"
-        raise _RuleError(rule, observed, node.start_mark, "Round it, or put it in quotes.")
+        raise _RuleError(
+            rule, observed, node.start_mark, "Round it, or put it in quotes."
+        )
     is_whole = node.tag == "tag:yaml.org,2002:int"
-    return loader.construct_yaml_int(node) if is_whole else loader.construct_yaml_float(node)
+    return (
+        loader.construct_yaml_int(node)
+        if is_whole
+        else loader.construct_yaml_float(node)
+    )
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_dict)
@@ -217,7 +246,14 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _construct_number)
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_number)
 
 # what constructors of yaml raise for a tag whose text does not fit it, beside YAMLError
-_CONSTRUCTOR_ERRORS = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError)
+_CONSTRUCTOR_ERRORS = (
+    ValueError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    TypeError,
+    OverflowError,
+)
 
 
 def read_yaml(path: Path) -> list[Any]:
@@ -232,10 +268,14 @@ def read_yaml(path: Path) -> list[Any]:
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_YAML_LENGTH + 1)
     except UnicodeDecodeError:
-        problem = Problem("", "must be a text file in UTF-8", "other bytes", "Save it as UTF-8.")
+        problem = Problem(
+            "", "must be a text file in UTF-8", "other bytes", "Save it as UTF-8."
+        )
         raise ScenarioError(problem, str(path)) from None
     except OSError as error:
-        problem = Problem("", f"cannot be read: {error.strerror}", remedy="Check the path.")
+        problem = Problem(
+            "", f"cannot be read: {error.strerror}", remedy="Check the path."
+        )
         raise ScenarioError(problem, str(path)) from None
     return parse_documents(text, str(path))
 
@@ -255,10 +295,14 @@ def read_value(text: str, path: str) -> Any:
     except ScenarioError as error:
         (problem_of_text,) = error.problems
         rule = f"the value must be plain YAML: {problem_of_text.rule}"
-        problem = Problem(path, rule, shorten(repr(text)), "Quote it, or write it shorter.")
+        problem = Problem(
+            path, rule, shorten(repr(text)), "Quote it, or write it shorter."
+        )
         raise ScenarioError(problem) from None
     if len(values) > 1:
-        problem = Problem(path, "must be one value", f"{len(values)} documents", "Quote it.")
+        problem = Problem(
+            path, "must be one value", f"{len(values)} documents", "Quote it."
+        )
         raise ScenarioError(problem)
     return values[0] if values else None
 
@@ -326,7 +370,9 @@ def parse_kind(text: str) -> dict[str, Any]:
     return values
 
 
-def _yaml_problem(error: Exception, rule: str, remedy: str = "Correct that line.") -> Problem:
+def _yaml_problem(
+    error: Exception, rule: str, remedy: str = "Correct that line."
+) -> Problem:
     """Turn an error of the YAML parser into a problem with line and column."""
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -344,7 +390,9 @@ def catalog_entry(kind: str, name: str) -> dict[str, Any]:
     entries = _catalog(kind)
     if name not in entries:
         rule = f"no such entry among the {kind}"
-        raise ScenarioError(Problem("", rule, repr(name), suggest_nearest(name, sorted(entries))))
+        raise ScenarioError(
+            Problem("", rule, repr(name), suggest_nearest(name, sorted(entries)))
+        )
     return {"name": name, **copy.deepcopy(entries[name])}
 
 
@@ -355,13 +403,15 @@ def catalog_names(kind: str) -> list[str]:
     return sorted(_catalog(kind))
 
 
-dataset_names, model_names = (partial(catalog_names, kind) for kind in ("datasets", "models"))
+dataset_names, model_names = (
+    partial(catalog_names, kind) for kind in ("datasets", "models")
+)
 
 
 @cache
 def _catalog(kind: str) -> dict[str, Any]:
-    """Read the entries of a catalog, by name; once a process, as every scenario asks for
-    two.
+    """Read the entries of a catalog, by name; once a process, as every scenario asks
+    for two.
     """
     entries: dict[str, Any] = read_yaml(CATALOG / f"{kind}.yaml")[0]
     return entries

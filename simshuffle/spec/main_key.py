@@ -36,37 +36,52 @@ def write_as_record(
     for model in models:
         if (key := main_key(value, model)) is None:
             continue
-        other_keys = [required_key for required_key in required_keys(model) if required_key != key]
+        other_keys = [
+            required_key for required_key in required_keys(model) if required_key != key
+        ]
         hint = f", and add {', '.join(other_keys)}" if other_keys else ""
         return f"Write {head}{{{key}: {_as_yaml(value)}}}, or set {path}.{key}{hint}."
     keys = list(dict.fromkeys(key for model in models for key in _specific_keys(model)))
-    return f"Write its keys below it: {', '.join(keys)}." if keys else "Write its keys below it."
+    return (
+        f"Write its keys below it: {', '.join(keys)}."
+        if keys
+        else "Write its keys below it."
+    )
 
 
 def kinds_at(location: Iterable[int | str], record: type[BaseModel]) -> list[str]:
     """Return the kinds of the records that may stand at a place in ``record``."""
     fields = [model.model_fields.get("kind") for model in records_at(location, record)]
-    kinds = [str(kind) for field in fields if field for kind in get_args(field.annotation)]
+    kinds = [
+        str(kind) for field in fields if field for kind in get_args(field.annotation)
+    ]
     return list(dict.fromkeys(kinds))
 
 
-def records_at(location: Iterable[int | str], record: type[BaseModel]) -> list[type[BaseModel]]:
-    """List the records that may stand at a place in ``record``; the members of a union are
-    several.
+def records_at(
+    location: Iterable[int | str], record: type[BaseModel]
+) -> list[type[BaseModel]]:
+    """List the records that may stand at a place in ``record``; the members of a union
+    are several.
     """
     models = [record]
     for step in location:
-        fields = [model.model_fields[step] for model in models if step in model.model_fields]
+        fields = [
+            model.model_fields[step] for model in models if step in model.model_fields
+        ]
         if fields:
-            models = [part for f in fields for part in records_in(f.annotation, deep=True)]
+            models = [
+                part for f in fields for part in records_in(f.annotation, deep=True)
+            ]
         else:  # a number in a list, a key of a mapping, or the kind of a member of a union
             models = [model for model in models if step in _kinds_of(model)] or models
     return models
 
 
 def main_key(value: Any, model: type[BaseModel]) -> str | None:
-    """Return the key of a record that a plain value is most probably meant for: the first required
-    one that takes it, else the first that does; None if none does."""
+    """Return the key of a record that a plain value is most probably meant for: the
+    first required one that takes it, else the first that does; None if none does.
+    """
     if isinstance(value, dict | list) or value is None:
         return None
     accepting_keys = [

@@ -1,7 +1,8 @@
-"""Values by dotted key: setting them, replacing names by the records that they name, and grids.
+"""Values by dotted key: setting them, replacing names by the records that they name,
+and grids.
 
-A dotted key leads from mapping to mapping, and into lists by number: 'workload.exchange',
-'extractors.0.model'.
+A dotted key leads from mapping to mapping, and into lists by number:
+'workload.exchange', 'extractors.0.model'.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ MOST_COMBINATIONS = 100_000
 """Combinations of a grid."""
 
 References = Mapping[str, Callable[[str], Any]]
-"""Functions by dotted key: each returns the plain values that a name as value stands for, or raises
-an `InputError` if it stands for none.
+"""Functions by dotted key: each returns the plain values that a name as value stands
+for, or raises an `InputError` if it stands for none.
 """
 
 # ---------------------------------------------------------------------------- setting a dotted key
@@ -86,7 +87,9 @@ def plain_copy(value: Any) -> Any:
 
 
 def value_under(container: Any, part: str) -> Any:
-    """Return what a mapping or a list has under one step of a dotted key; None if nothing."""
+    """Return what a mapping or a list has under one step of a dotted key; None if
+    nothing.
+    """
     if isinstance(container, dict):
         return container.get(part)
     if (
@@ -98,12 +101,15 @@ def value_under(container: Any, part: str) -> Any:
     return None
 
 
-def _missing_parent_problem(key: str, prefix: str, obstacle: Any, value: Any) -> Problem:
-    """Return the problem of a dotted key of which step ``prefix`` is missing, or holds the
-    plain value ``obstacle``.
+def _missing_parent_problem(
+    key: str, prefix: str, obstacle: Any, value: Any
+) -> Problem:
+    """Return the problem of a dotted key of which step ``prefix`` is missing, or holds
+    the plain value ``obstacle``.
     """
     if obstacle is None:
-        rule, rejected = f"cannot be set: there is no '{prefix}'", value
+        rule = f"cannot be set: there is no '{prefix}'"
+        rejected = value
         return Problem(key, rule, repr(rejected), "Name a key that exists.")
     rule = f"cannot be set: '{prefix}' holds a plain value"
     return Problem(key, rule, repr(obstacle), f"Set {prefix} itself.")
@@ -133,12 +139,16 @@ def expand_name(
 
 def keys_overlap(key: str, other_key: str) -> bool:
     """Return True if two dotted keys are equal, or one is below the other."""
-    return key == other_key or key.startswith(f"{other_key}.") or other_key.startswith(f"{key}.")
+    return (
+        key == other_key
+        or key.startswith(f"{other_key}.")
+        or other_key.startswith(f"{key}.")
+    )
 
 
 def sort_outermost_first(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Order values by dotted key, a record before the keys below it, so that all values have
-    an effect; else in their order.
+    """Order values by dotted key, a record before the keys below it, so that all values
+    have an effect; else in their order.
     """
     return {key: values[key] for key in sorted(values, key=lambda key: key.count("."))}
 
@@ -146,9 +156,11 @@ def sort_outermost_first(values: Mapping[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------- grids
 
 
-def grid(axes: Mapping[str, Sequence[Any]], zipped: bool = False) -> list[dict[str, Any]]:
-    """List the combinations of the values of several dotted keys, each a mapping; without
-    axes a single empty one.
+def grid(
+    axes: Mapping[str, Sequence[Any]], zipped: bool = False
+) -> list[dict[str, Any]]:
+    """List the combinations of the values of several dotted keys, each a mapping;
+    without axes a single empty one.
 
     Args:
         axes: the values of each key.
@@ -163,16 +175,24 @@ def grid(axes: Mapping[str, Sequence[Any]], zipped: bool = False) -> list[dict[s
         raise InputError(problems, "sweep")
     if not axes:
         return [{}]
-    rows = zip(*axes.values(), strict=True) if zipped else itertools.product(*axes.values())
+    rows = (
+        zip(*axes.values(), strict=True)
+        if zipped
+        else itertools.product(*axes.values())
+    )
     return [dict(zip(axes, row, strict=True)) for row in rows]
 
 
-def grid_problems(axes: Mapping[str, Sequence[Any]], zipped: bool = False) -> list[Problem]:
-    """List the problems that keep axes from being a grid: an axis without values, lengths
-    that differ although they are zipped, or too many combinations.
+def grid_problems(
+    axes: Mapping[str, Sequence[Any]], zipped: bool = False
+) -> list[Problem]:
+    """List the problems that keep axes from being a grid: an axis without values,
+    lengths that differ although they are zipped, or too many combinations.
     """
     problems = [
-        Problem(key, "must list at least one value", "none", "Add values or remove the key.")
+        Problem(
+            key, "must list at least one value", "none", "Add values or remove the key."
+        )
         for key, values in axes.items()
         if not len(values)
     ]
@@ -182,7 +202,12 @@ def grid_problems(axes: Mapping[str, Sequence[Any]], zipped: bool = False) -> li
         rule = "values that are taken together must be equally many"
         return [
             *problems,
-            Problem("", rule, key_lengths, "Add the missing ones, or combine each with each."),
+            Problem(
+                "",
+                rule,
+                key_lengths,
+                "Add the missing ones, or combine each with each.",
+            ),
         ]
     count = max(lengths.values(), default=1) if zipped else math.prod(lengths.values())
     if count > MOST_COMBINATIONS:
@@ -205,9 +230,9 @@ def combination_name(values: Mapping[str, Any], omitted: Collection[str] = ()) -
 def add_axis_values(
     problem: Problem, axes: Mapping[str, Sequence[Any]], combination: Mapping[str, Any]
 ) -> Problem:
-    """Add to the problem of a combination the values of the axes that it comes from: those
-    of keys that are at, above or below its own; else all. ``axes`` has all values of
-    each key.
+    """Add to the problem of a combination the values of the axes that it comes from:
+    those of keys that are at, above or below its own; else all. ``axes`` has all values
+    of each key.
     """
     related_keys = [key for key in combination if keys_overlap(key, problem.path)]
     axis_texts = []
@@ -268,7 +293,9 @@ def read_axis(text: str) -> tuple[str, list[Any]]:
     key, equals, value_list = (part.strip() for part in text.partition("="))
     if not equals or not key or not value_list:
         example = "For example world_size=128,256,512."
-        raise InputError(Problem("", "an axis is written KEY=V1,V2,...", repr(text), example))
+        raise InputError(
+            Problem("", "an axis is written KEY=V1,V2,...", repr(text), example)
+        )
     texts: list[str] = []
     for piece in _split_at_commas(value_list):
         if texts and re.match(r"\s*[A-Za-z_][\w.]*=", piece):
@@ -283,7 +310,9 @@ def read_axis(text: str) -> tuple[str, list[Any]]:
 
 def _split_at_commas(text: str) -> list[str]:
     """Split a text at the commas that are not within quotes or brackets."""
-    pieces, depth, quote = [""], 0, ""
+    pieces = [""]
+    depth = 0
+    quote = ""
     for letter in text:
         if quote:
             quote = "" if letter == quote else quote
@@ -292,6 +321,8 @@ def _split_at_commas(text: str) -> list[str]:
         elif letter == "," and depth == 0:
             pieces.append("")
             continue
-        depth += (not quote and letter in "[{") - (not quote and letter in "]}" and depth > 0)
+        depth += (not quote and letter in "[{") - (
+            not quote and letter in "]}" and depth > 0
+        )
         pieces[-1] += letter
     return pieces

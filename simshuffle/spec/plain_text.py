@@ -1,5 +1,6 @@
-"""Text of other programs as people keep it: with marks of terminals, launchers and issue trackers
-around each line, and in encodings of other systems."""
+"""Text of other programs as people keep it: with marks of terminals, launchers and
+issue trackers around each line, and in encodings of other systems.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,15 @@ _LABELS = (
     re.compile(r"^> ?"),
     re.compile(r"^\s*\d+: ?"),
     re.compile(r'^\[\d+\] (?!\s*")'),
-    re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]?"),
+    re.compile(
+        r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]?"
+    ),
     re.compile(r"^[\w.-]+\s*\|(?: |$)"),
     re.compile(r"^[A-Za-z][\w.-]*: ?"),
 )
-"""Labels of lines: quotes of mail and issues, ranks of `srun --label` and `mpiexec -prepend-rank`,
-times, services of compose, hosts of pdsh."""
+"""Labels of lines: quotes of mail and issues, ranks of `srun --label` and `mpiexec
+-prepend-rank`, times, services of compose, hosts of pdsh.
+"""
 LABELLED_SHARE = 0.8
 """Share of the lines with text that must have a label before labels are taken off."""
 FEWEST_LABELLED = 4
@@ -33,8 +37,8 @@ FEWEST_LABELLED = 4
 def decode(content: bytes) -> str:
     """Decode a text file: UTF-8, or UTF-16 with a byte order mark.
 
-    Text with a few bytes of another encoding, such as a sign in the name of a device, is read as
-    Latin-1.
+    Text with a few bytes of another encoding, such as a sign in the name of a device,
+    is read as Latin-1.
 
     Raises:
         UnicodeDecodeError: the content has zero bytes, or is mostly no text.
@@ -55,7 +59,8 @@ def share_of_ascii(content: bytes) -> float:
 
 
 def clean_text(text: str) -> str:
-    """Remove colours, fences of Markdown, and labels before each line; lines keep their numbers.
+    """Remove colours, fences of Markdown, and labels before each line; lines keep their
+    numbers.
 
     Line ends become those of Unix.
     """

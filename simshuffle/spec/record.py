@@ -7,7 +7,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from pydantic import (
     BaseModel,
@@ -20,7 +29,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, pattern
+from simshuffle.spec.units import (
+    Dimension,
+    UnitError,
+    format_quantity,
+    parse_quantity,
+    pattern,
+)
 
 T = TypeVar("T")
 
@@ -34,25 +49,31 @@ class Spec(BaseModel):
 
     @classmethod
     def meaning_of_key(cls, key: str) -> str:
-        """Return the meaning of a key: a name that records of several kinds have in common where
-        their keys, whatever they are called, hold one quantity."""
+        """Return the meaning of a key: a name that records of several kinds have in
+        common where their keys, whatever they are called, hold one quantity.
+        """
         return key
 
 
 def records_in(annotation: Any, *, deep: bool = False) -> list[type[BaseModel]]:
-    """Return the records that an annotation has, members of a union too; those in mappings and
-    lists only if it is to be ``deep``."""
+    """Return the records that an annotation has, members of a union too; those in
+    mappings and lists only if it is to be ``deep``.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if get_origin(annotation) in {dict, list} and not deep:
         return []
-    return [record for part in get_args(annotation) for record in records_in(part, deep=deep)]
+    return [
+        record
+        for part in get_args(annotation)
+        for record in records_in(part, deep=deep)
+    ]
 
 
 @dataclass(frozen=True)
 class CacheArgument(Generic[T]):
-    """An argument of a cached function, compared by its key alone: equal keys give equal
-    results.
+    """An argument of a cached function, compared by its key alone: equal keys give
+    equal results.
     """
 
     key: Any  # hashable
@@ -62,14 +83,15 @@ class CacheArgument(Generic[T]):
 class Sourced(Spec):
     """A record of numbers that says where each comes from.
 
-    ``default_sources`` is where the defaults are from, by key. Those that a record uses are added
-    to its ``source``.
+    ``default_sources`` is where the defaults are from, by key. Those that a record uses
+    are added to its ``source``.
     """
 
     default_sources: ClassVar[dict[str, str]] = {}
 
     source: str | dict[str, str] = Field(
-        default="", description="where the numbers come from: one text, or one for each key."
+        default="",
+        description="where the numbers come from: one text, or one for each key.",
     )
 
     @model_validator(mode="before")
@@ -121,7 +143,9 @@ def _quantity_annotations(dimension: Dimension, *, positive: bool) -> Any:
 
     return (
         BeforeValidator(read, json_schema_input_type=text_type(dimension, positive)),
-        PlainSerializer(lambda value: format_quantity(value, dimension), return_type=str),
+        PlainSerializer(
+            lambda value: format_quantity(value, dimension), return_type=str
+        ),
         Field(gt=0) if positive else Field(ge=0),
     )
 
@@ -150,11 +174,15 @@ def share_as_float(value: object) -> object:
 
 NBytes = Annotated[float, *_quantity_annotations(Dimension.NBYTES, positive=False)]
 """Bytes, not negative; written with a unit ('110 kB')."""
-PositiveNBytes = Annotated[float, *_quantity_annotations(Dimension.NBYTES, positive=True)]
+PositiveNBytes = Annotated[
+    float, *_quantity_annotations(Dimension.NBYTES, positive=True)
+]
 """Bytes, greater than 0."""
 Seconds = Annotated[float, *_quantity_annotations(Dimension.SECONDS, positive=False)]
 """Seconds, not negative; written with a unit ('90 ns')."""
-PositiveSeconds = Annotated[float, *_quantity_annotations(Dimension.SECONDS, positive=True)]
+PositiveSeconds = Annotated[
+    float, *_quantity_annotations(Dimension.SECONDS, positive=True)
+]
 """Seconds, greater than 0."""
 Bandwidth = Annotated[float, *_quantity_annotations(Dimension.BANDWIDTH, positive=True)]
 """Bytes per second, greater than 0; written with a unit ('12.5 GB/s', '100 Gbit/s')."""
@@ -188,4 +216,6 @@ else:
 MOST_HOSTS = 200_000
 """Hosts of a topology; larger ones would fill the memory before anything is simulated."""
 Few = Annotated[int, Field(ge=1, le=4096)]
-"""A whole number of parts of one thing: links between two switches, switches of a rack, ..."""
+"""A whole number of parts of one thing: links between two switches, switches of a rack,
+...
+"""

@@ -13,14 +13,16 @@ from simshuffle.spec.arrays import Floats
 
 
 def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
-    """Return the random stream of a name and numbers, such as the epoch. Adding a reader
-    of another stream never shifts this one.
+    """Return the random stream of a name and numbers, such as the epoch. Adding a
+    reader of another stream never shifts this one.
     """
     name_word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     return np.random.default_rng([seed, name_word, *numbers])
 
 
-def lognormal_factor(rng: np.random.Generator, spread: float, shape: tuple[int, ...]) -> Floats:
+def lognormal_factor(
+    rng: np.random.Generator, spread: float, shape: tuple[int, ...]
+) -> Floats:
     """Draw an array of ``shape`` of random factors with mean 1 and standard deviation
     ``spread``, log-normal.
     """

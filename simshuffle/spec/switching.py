@@ -33,27 +33,40 @@ class KindSwitch:
     key: str  # dotted, of the record
     old_kind: str  # its kind
     new_kind: str
-    new_names: dict[str, str | None]  # what the new kind calls each key; None where it has none
+    new_names: dict[
+        str, str | None
+    ]  # what the new kind calls each key; None where it has none
     kept_keys: list[str] = field(default_factory=list)  # keys that both kinds have
-    renamed: dict[str, str] = field(default_factory=dict)  # what the new kind calls a key
-    dropped: dict[str, Any] = field(default_factory=dict)  # values that it has no place for
+    renamed: dict[str, str] = field(
+        default_factory=dict
+    )  # what the new kind calls a key
+    dropped: dict[str, Any] = field(
+        default_factory=dict
+    )  # values that it has no place for
     filled: dict[str, Any] = field(default_factory=dict)  # what it needs and nobody set
 
     @property
     def note(self) -> Problem | None:
-        """The note to the user about this switch; None if every value was kept under its name."""
+        """The note to the user about this switch; None if every value was kept under
+        its name.
+        """
         if not (self.renamed or self.dropped or self.filled):
             return None
         texts = {
             "dropped": _format_values(self.dropped),
             "kept": ", ".join(self.kept_keys),
-            "called otherwise": ", ".join(f"{a} is now {b}" for a, b in self.renamed.items()),
+            "called otherwise": ", ".join(
+                f"{a} is now {b}" for a, b in self.renamed.items()
+            ),
             "filled in": _format_values(self.filled),
         }
         summary = "; ".join(f"{name}: {text}" for name, text in texts.items() if text)
         rule = f"replaces the kind '{self.old_kind}' and its values ({summary})"
         return Problem(
-            f"{self.key}.{KIND}", rule, repr(self.new_kind), "Set what is meant otherwise."
+            f"{self.key}.{KIND}",
+            rule,
+            repr(self.new_kind),
+            "Set what is meant otherwise.",
         )
 
 
@@ -94,12 +107,14 @@ class PendingSwitches:
         problems: list[Problem],
         references: References | None = None,
     ) -> bool:
-        """Set a dotted key of ``raw``, as `simshuffle.spec.overrides.set_key` does, and note
-        the record whose kind it is.
+        """Set a dotted key of ``raw``, as `simshuffle.spec.overrides.set_key` does, and
+        note the record whose kind it is.
         """
         for name in references or {}:
             if references and key.startswith(f"{name}."):
-                expand_name(raw, name, references, [])  # what is wrong is reported below
+                expand_name(
+                    raw, name, references, []
+                )  # what is wrong is reported below
         record_key, _, last = key.rpartition(".")
         record = _value_at(raw, record_key) if record_key and last == KIND else None
         if isinstance(record, dict) and isinstance(value, str):
@@ -108,12 +123,15 @@ class PendingSwitches:
                 self._records.setdefault(record_key, plain_copy(record))
         return set_key(raw, key, value, problems, references)
 
-    def settle(self, raw: Mapping[str, Any], set_values: Mapping[str, Any]) -> list[KindSwitch]:
-        """Give every record of ``raw`` the keys of its new kind, after all values were set;
-        and forget the pending switches.
+    def settle(
+        self, raw: Mapping[str, Any], set_values: Mapping[str, Any]
+    ) -> list[KindSwitch]:
+        """Give every record of ``raw`` the keys of its new kind, after all values were
+        set; and forget the pending switches.
 
-        A key that means the same in the new kind is kept, or renamed (`Spec.meaning_of_key`).
-        Others are dropped, and values that only the old kind took.
+        A key that means the same in the new kind is kept, or renamed
+        (`Spec.meaning_of_key`). Others are dropped, and values that only the old kind
+        took.
 
         Args:
             raw: the values; changed in place.
@@ -145,18 +163,28 @@ def _settle_record(
     records = _kinds_at(root, raw, key)
     if not isinstance(record, dict) or str(record.get(KIND)) not in records:
         return None  # which is refused elsewhere
-    old_record, new_record = records.get(old_values[KIND]), records[record[KIND]]
-    name_of_meaning = {meaning_of_key(new_record, name): name for name in new_record.model_fields}
-    old_names = [*old_values, *(old_record.model_fields if old_record is not None else ())]
+    old_record = records.get(old_values[KIND])
+    new_record = records[record[KIND]]
+    name_of_meaning = {
+        meaning_of_key(new_record, name): name for name in new_record.model_fields
+    }
+    old_names = [
+        *old_values,
+        *(old_record.model_fields if old_record is not None else ()),
+    ]
     new_names = {
-        name: name_of_meaning.get(name if old_record is None else meaning_of_key(old_record, name))
+        name: name_of_meaning.get(
+            name if old_record is None else meaning_of_key(old_record, name)
+        )
         for name in old_names
         if name != KIND
     }
     switch = KindSwitch(key, old_values[KIND], record[KIND], new_names)
     inherited_keys = [name for name in old_values if name in record and name != KIND]
     inherited_keys = [
-        name for name in inherited_keys if not _is_set_directly(f"{key}.{name}", set_values)
+        name
+        for name in inherited_keys
+        if not _is_set_directly(f"{key}.{name}", set_values)
     ]
     for name in inherited_keys:
         new_name = new_names[name]
@@ -190,7 +218,8 @@ def _is_set_directly(key: str, set_values: Mapping[str, Any]) -> bool:
     names a record which has the key.
     """
     return any(
-        keys_overlap(key, name) and (not key.startswith(f"{name}.") or isinstance(value, dict))
+        keys_overlap(key, name)
+        and (not key.startswith(f"{name}.") or isinstance(value, dict))
         for name, value in set_values.items()
     )
 

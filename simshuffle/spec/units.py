@@ -1,10 +1,10 @@
-"""Quantities at the edge: strings with a unit outside, SI floats inside (bytes, seconds, bytes/s,
-1/s).
+"""Quantities at the edge: strings with a unit outside, SI floats inside (bytes,
+seconds, bytes/s, 1/s).
 
-Decimal arithmetic keeps `format_quantity` and `parse_quantity` exact inverses of each other.
-Decimal prefixes are powers of ten, binary ones (Ki, Mi, Gi, Ti) powers of two; ``bit`` is an eighth
-of a byte and is spelled out. A quantity may be divided by a whole number, as the time of a batch by
-its size: '110 ms / 64'.
+Decimal arithmetic keeps `format_quantity` and `parse_quantity` exact inverses of each
+other. Decimal prefixes are powers of ten, binary ones (Ki, Mi, Gi, Ti) powers of two;
+``bit`` is an eighth of a byte and is spelled out. A quantity may be divided by a whole
+number, as the time of a batch by its size: '110 ms / 64'.
 """
 
 from __future__ import annotations
@@ -64,11 +64,17 @@ def _scales(dimension: Dimension) -> dict[str, Decimal]:
     prefixes = {prefix: Decimal(10) ** power for prefix, power in _DECIMAL.items()}
     prefixes |= {prefix: Decimal(1024) ** power for prefix, power in _BINARY.items()}
     if dimension is Dimension.SECONDS:
-        small_units = {f"{prefix}s": scale for prefix, scale in prefixes.items() if scale <= 1}
-        return small_units | {name: Decimal(seconds) for name, seconds in _LONG_TIMES.items()}
+        small_units = {
+            f"{prefix}s": scale for prefix, scale in prefixes.items() if scale <= 1
+        }
+        return small_units | {
+            name: Decimal(seconds) for name, seconds in _LONG_TIMES.items()
+        }
     if dimension is Dimension.FREQUENCY:
         return {
-            f"{prefix}{digit}/s": prefixes[prefix] for digit in ("", "1") for prefix in prefixes
+            f"{prefix}{digit}/s": prefixes[prefix]
+            for digit in ("", "1")
+            for prefix in prefixes
         }
     suffix = "/s" if dimension is Dimension.BANDWIDTH else ""
     return {
@@ -83,9 +89,9 @@ _SCALES = {dimension: _scales(dimension) for dimension in Dimension}
 
 
 def pattern(dimension: Dimension, positive: bool = False) -> str:
-    """Return a regular expression, as JSON Schema has them, of what `parse_quantity` reads
-    and is not negative; with ``positive`` not 0 either. Blanks inside a unit are left
-    out.
+    """Return a regular expression, as JSON Schema has them, of what `parse_quantity`
+    reads and is not negative; with ``positive`` not 0 either. Blanks inside a unit are
+    left out.
     """
     decimal = [prefix for prefix, power in _DECIMAL.items() if power >= 0]
     prefixes = "|".join(filter(None, [*_BINARY, *decimal]))
@@ -103,8 +109,8 @@ def pattern(dimension: Dimension, positive: bool = False) -> str:
 
 
 def parse_quantity(text: object, dimension: Dimension) -> float:
-    """Parse a quantity such as ``'12.5 GB/s'``, or one over a whole number such as ``'110
-    ms / 64'``; return its SI value.
+    """Parse a quantity such as ``'12.5 GB/s'``, or one over a whole number such as
+    ``'110 ms / 64'``; return its SI value.
 
     Raises:
         UnitError: ``text`` is not a string, has no unit, has a unit of another kind, or
@@ -136,8 +142,8 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
 
 
 def written_unit(text: str) -> str:
-    """Return the unit of a quantity as it is written, such as 'Gbit/s'; '' where there is
-    none.
+    """Return the unit of a quantity as it is written, such as 'Gbit/s'; '' where there
+    is none.
     """
     match = _NUMBER.match(text)
     return match[2] or "" if match else ""
@@ -184,7 +190,8 @@ def format_quantity(value: float, dimension: Dimension) -> str:
     prefix, power = steps[0]
     for name, exponent in steps:
         if abs(decimal) >= Decimal(10) ** exponent:
-            prefix, power = name, exponent
+            prefix = name
+            power = exponent
     number = (decimal / Decimal(10) ** power).normalize()
     unit = "/s" if prefix and dimension is Dimension.FREQUENCY else dimension.unit
     return f"{number:f} {prefix}{unit}"
@@ -196,5 +203,7 @@ def readable(value: float, dimension: Dimension, digits: int = 4) -> str:
 
 
 def readable_count(value: float) -> str:
-    """Format a number of things for people: '1.28 M', rounded to three significant digits."""
+    """Format a number of things for people: '1.28 M', rounded to three significant
+    digits.
+    """
     return readable(value, Dimension.FREQUENCY, 3).removesuffix("/s").removesuffix(" 1")

@@ -32,7 +32,10 @@ def validate_record(
     try:
         return record.model_validate(raw), []
     except ValidationError as error:
-        problems = [_translate_error(detail, record) for detail in error.errors(include_url=False)]
+        problems = [
+            _translate_error(detail, record)
+            for detail in error.errors(include_url=False)
+        ]
         valid_values = copy.deepcopy(raw)
         for detail in error.errors(include_url=False):
             _drop_value(valid_values, detail["loc"])
@@ -53,7 +56,8 @@ def drop_reported_problems(
         problem
         for problem in candidates
         if not any(
-            problem.path == path or problem.path.startswith(f"{path}.") for path in reported_paths
+            problem.path == path or problem.path.startswith(f"{path}.")
+            for path in reported_paths
         )
     ]
 
@@ -61,7 +65,9 @@ def drop_reported_problems(
 def _drop_value(raw: Any, location: Iterable[int | str]) -> None:
     """Delete the value at a location of pydantic."""
     steps = [
-        step for step in location if not isinstance(step, str) or not step.startswith("function-")
+        step
+        for step in location
+        if not isinstance(step, str) or not step.startswith("function-")
     ]
     container = raw
     for step in steps[:-1]:
@@ -92,15 +98,21 @@ def _translate_error(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     value = _describe_value(detail["input"])
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return Problem(path, "is not a known key", value, _suggest_key(path, detail["loc"], record))
+        return Problem(
+            path, "is not a known key", value, _suggest_key(path, detail["loc"], record)
+        )
     if kind in {"union_tag_invalid", "union_tag_not_found"}:
         context = detail.get("ctx", {})
-        known_kinds = [f"'{known_kind}'" for known_kind in kinds_at(detail["loc"], record)]
+        known_kinds = [
+            f"'{known_kind}'" for known_kind in kinds_at(detail["loc"], record)
+        ]
         kinds = str(context.get("expected_tags", "")) or ", ".join(known_kinds)
         if kind == "union_tag_not_found":
             return Problem(f"{path}.kind", "is required", "", f"Name one of {kinds}.")
         tag = repr(context.get("tag", ""))
-        return Problem(f"{path}.kind", f"must be one of {kinds}", tag, "Name one of them.")
+        return Problem(
+            f"{path}.kind", f"must be one of {kinds}", tag, "Name one of them."
+        )
     if kind in _RULES:
         rule, remedy = _RULES[kind]
         if kind in RECORD_TYPES:
@@ -110,9 +122,9 @@ def _translate_error(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     if isinstance(error := details.get("error"), InputError):
         return error.problems[0].below(path)
     if "remedy" in details:  # a record that tells its problem in full
-        return Problem(details["key"], details["rule"], details["value"], details["remedy"]).below(
-            path
-        )
+        return Problem(
+            details["key"], details["rule"], details["value"], details["remedy"]
+        ).below(path)
     rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     remedy = "" if kind == "unit" else "Give a value that obeys the rule."
     return Problem(path, rule, value, remedy)
@@ -131,18 +143,25 @@ KEY_SYNONYMS = {
 """Keys as they are called elsewhere."""
 
 
-def _suggest_key(path: str, location: Iterable[int | str], record: type[BaseModel]) -> str:
+def _suggest_key(
+    path: str, location: Iterable[int | str], record: type[BaseModel]
+) -> str:
     """Return a remedy for an unknown key: its name in simshuffle, or where it belongs."""
     steps = list(location)
-    last, known_keys = steps[-1], _known_keys(steps[:-1], record)
+    last = steps[-1]
+    known_keys = _known_keys(steps[:-1], record)
     intended_key = KEY_SYNONYMS.get(str(last).lower(), str(last))
     if intended_key in known_keys:
         return f"Did you mean '{intended_key}'? Known: {', '.join(known_keys)}."
     dotted_key = _find_field(intended_key, record)
-    if dotted_key and dotted_key != path:  # else only other kinds have it, under this name
+    if (
+        dotted_key and dotted_key != path
+    ):  # else only other kinds have it, under this name
         known_hint = f" Known here: {', '.join(known_keys)}." if known_keys else ""
         if dotted_key.rpartition(".")[0] == path.rpartition(".")[0]:
-            return f"Did you mean '{intended_key}'? Only other kinds have it.{known_hint}"
+            return (
+                f"Did you mean '{intended_key}'? Only other kinds have it.{known_hint}"
+            )
         return f"Write {dotted_key}.{known_hint}"
     return suggest_nearest(str(last), known_keys) if known_keys else "Leave it out."
 
@@ -169,11 +188,15 @@ def _find_field(name: str, record: type[BaseModel]) -> str:
     return ""
 
 
-def _user_location(location: Iterable[int | str], record: type[BaseModel]) -> list[int | str]:
+def _user_location(
+    location: Iterable[int | str], record: type[BaseModel]
+) -> list[int | str]:
     """Return a location without the steps that pydantic adds for unions: the kind of a
     member after the key that it stands at, or its name for a validator.
     """
-    kinds, key, visible_steps = _union_kinds(record), "", []
+    kinds = _union_kinds(record)
+    key = ""
+    visible_steps = []
     for step in location:
         if isinstance(step, str):
             is_internal = step.startswith("function-") or "[" in step
@@ -190,17 +213,20 @@ def _user_location(location: Iterable[int | str], record: type[BaseModel]) -> li
 
 @cache
 def _union_kinds(record: type[BaseModel]) -> frozenset[tuple[str, str]]:
-    """Return all keys of a record, and of the records in it, at which a member of a union
-    may stand, each with every kind that there is.
+    """Return all keys of a record, and of the records in it, at which a member of a
+    union may stand, each with every kind that there is.
     """
     kinds_at_keys: set[tuple[str, str]] = set()
-    pending, visited = [record], {record}
+    pending = [record]
+    visited = {record}
     while pending:
         for key, value in pending.pop().model_fields.items():
             for part in records_in(value.annotation, deep=True):
                 kind = part.model_fields.get("kind")
                 if kind is not None:
-                    kinds_at_keys |= {(key, str(name)) for name in get_args(kind.annotation)}
+                    kinds_at_keys |= {
+                        (key, str(name)) for name in get_args(kind.annotation)
+                    }
                 if part not in visited:
                     visited.add(part)
                     pending.append(part)
@@ -232,8 +258,8 @@ def _union_tags(member: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _step_into(model: Any, step: int | str) -> Any:
-    """Return what lies one step below a record, a union (a tuple of records), or any other
-    type.
+    """Return what lies one step below a record, a union (a tuple of records), or any
+    other type.
     """
     if isinstance(model, tuple):  # members of a union; the step is the tag
         return next((m for m in model if step in _union_tags(m)), None)

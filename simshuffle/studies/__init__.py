@@ -1,1 +1,3 @@
-"""The studies: a folder each, found by its module ``verb`` (`simshuffle.study.registry`)."""
+"""The studies: a folder each, found by its module ``verb``
+(`simshuffle.study.registry`).
+"""

@@ -1,5 +1,5 @@
-"""Timing of an all-to-all that has a machine to itself, by the bytes of each pair of ranks, as
-osu_alltoall measures and prints it.
+"""Timing of an all-to-all that has a machine to itself, by the bytes of each pair of
+ranks, as osu_alltoall measures and prints it.
 
 A table also has the time of the messages alone, and of the links alone.
 """
@@ -74,7 +74,8 @@ class AlltoallTable:
 
 
 def parse_algorithms(text: str) -> tuple[Algorithm, ...]:
-    """Parse the algorithms of a list such as 'linear,pairwise'; '' stands for Open MPI's choice.
+    """Parse the algorithms of a list such as 'linear,pairwise'; '' stands for Open
+    MPI's choice.
 
     Raises:
         InputError: there is no algorithm of a name.
@@ -105,7 +106,8 @@ def time_alltoalls(
     gpus_per_host: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> AlltoallTable:
-    """Time each algorithm at each size in isolation, on the ranks of a scenario or machine.
+    """Time each algorithm at each size in isolation, on the ranks of a scenario or
+    machine.
 
     Args:
         name: a file, or the name of a shipped scenario or machine.
@@ -113,7 +115,8 @@ def time_alltoalls(
         algorithms: the algorithms to time.
         sizes: bytes that each rank sends to each other.
         hosts: hosts that take part; None for those of the scenario, or all.
-        gpus_per_host: GPUs of each host that take part; None for those of the scenario, or all.
+        gpus_per_host: GPUs of each host that take part; None for those of the scenario,
+            or all.
         progress: called with the share that is done.
 
     Raises:
@@ -132,7 +135,9 @@ def time_alltoalls(
                 progress(len(rows) / (len(algorithms) * len(sizes)))
     label = cluster.name if isinstance(origin, BenchMachine) else origin.name
     costs = cluster.message_passing.model_dump(mode="json", exclude_none=True)
-    return AlltoallTable(label, world_size, cluster.hosts_for(world_size), costs, rows, notes)
+    return AlltoallTable(
+        label, world_size, cluster.hosts_for(world_size), costs, rows, notes
+    )
 
 
 def alltoalls_of_scenario(scenario: Scenario) -> Alltoalls:
@@ -141,5 +146,7 @@ def alltoalls_of_scenario(scenario: Scenario) -> Alltoalls:
 
 
 def _build_alltoalls(cluster: Cluster, world_size: int, seed: int) -> Alltoalls:
-    """Return the all-to-alls of the ranks of a cluster, whose hosts are drawn by ``seed``."""
+    """Return the all-to-alls of the ranks of a cluster, whose hosts are drawn by
+    ``seed``.
+    """
     return Alltoalls(Resources(cluster, world_size, stream(seed, "placement")))

@@ -49,8 +49,8 @@ class AllreduceDocument(Spec):
 class Bench:
     """An allreduce over the ``world_size`` ranks of a machine, which can be timed.
 
-    ``seed`` is that of the scenario: hosts and their order are drawn from it where they are
-    random.
+    ``seed`` is that of the scenario: hosts and their order are drawn from it where they
+    are random.
     """
 
     name: str  # name of the scenario or machine
@@ -59,7 +59,9 @@ class Bench:
     network: Network
     seed: int
     world_size: int  # number of ranks
-    notes: tuple[str, ...] = ()  # notes on values that belong to other kinds than are set
+    notes: tuple[
+        str, ...
+    ] = ()  # notes on values that belong to other kinds than are set
 
     @cached_property
     def resources(self) -> Resources:
@@ -68,7 +70,9 @@ class Bench:
 
     @cached_property
     def _allreduces(self) -> Allreduces:
-        return Allreduces(self.allreduce, self.resources, stream(self.seed, "host_order"))
+        return Allreduces(
+            self.allreduce, self.resources, stream(self.seed, "host_order")
+        )
 
     def seconds(self, nbytes: float) -> float:
         """Return the duration (s) of an allreduce of ``nbytes`` bytes; 0 for one rank."""
@@ -105,10 +109,12 @@ def read_bench(
             `complete_allreduce`; '' for the scenario's.
         allreduce: values to set in the allreduce, by key.
         hosts: hosts that take part; None for those of the scenario, or all.
-        gpus_per_host: GPUs of each host that take part; None for those of the scenario, or all.
+        gpus_per_host: GPUs of each host that take part; None for those of the scenario,
+            or all.
 
     Raises:
-        InputError: there is no such file, a value is not valid, or there are too few GPUs.
+        InputError: there is no such file, a value is not valid, or there are too few
+            GPUs.
     """
     irrelevant = (ALLREDUCE,) if algorithm else ()
     participants = read_participants(name, values, hosts, gpus_per_host, irrelevant)
@@ -118,7 +124,9 @@ def read_bench(
         allreduce_values = parse_kind("nccl")
         label = origin.cluster.name
     else:
-        allreduce_values = origin.workload.allreduce.model_dump(mode="json", exclude_none=True)
+        allreduce_values = origin.workload.allreduce.model_dump(
+            mode="json", exclude_none=True
+        )
         label = origin.name
     if algorithm:
         allreduce_values = _parse_algorithm(algorithm)
@@ -145,8 +153,8 @@ def parse_sizes(text: str, element_nbytes: int = ELEMENT_NBYTES) -> tuple[float,
     """Parse the bytes of buffers from a list such as '8 B,1 MiB'.
 
     Raises:
-        InputError: a part is no size, or holds no whole number of elements of ``element_nbytes``
-            bytes.
+        InputError: a part is no size, or holds no whole number of elements of
+            ``element_nbytes`` bytes.
     """
     nbytes_of_buffers = []
     problems = []
@@ -158,10 +166,14 @@ def parse_sizes(text: str, element_nbytes: int = ELEMENT_NBYTES) -> tuple[float,
             continue
         if nbytes <= 0 or nbytes % element_nbytes:
             element_text = (
-                f"floats of {ELEMENT_NBYTES} B" if element_nbytes == ELEMENT_NBYTES else "bytes"
+                f"floats of {ELEMENT_NBYTES} B"
+                if element_nbytes == ELEMENT_NBYTES
+                else "bytes"
             )
             rule = f"a buffer holds one or more {element_text}"
-            problems.append(Problem("--sizes", rule, repr(size_text), "Write for example 8 B."))
+            problems.append(
+                Problem("--sizes", rule, repr(size_text), "Write for example 8 B.")
+            )
         nbytes_of_buffers.append(nbytes)
     if problems:
         raise InputError(problems, COMMAND_LINE)
@@ -180,7 +192,9 @@ def _parse_algorithm(algorithm: str) -> dict[str, Any]:
 def _set_allreduce_keys(
     allreduce_values: dict[str, Any], values: Mapping[str, Any], cluster: Cluster
 ) -> tuple[Allreduce, list[str]]:
-    """Return the allreduce with ``values`` set; also return notes on the values of other kinds."""
+    """Return the allreduce with ``values`` set; also return notes on the values of
+    other kinds.
+    """
     problems: list[Problem] = []
     document = {"allreduce": allreduce_values}
     pending = PendingSwitches(AllreduceDocument)
@@ -194,11 +208,23 @@ def _set_allreduce_keys(
     allreduce_document, record_problems = validate_record(document, AllreduceDocument)
     problems += drop_reported_problems(record_problems, problems)
     if problems or allreduce_document is None:
-        raise InputError([problem.below("workload") for problem in problems], COMMAND_LINE)
-    return allreduce_document.allreduce, [f"workload.{note}" for note in list_notes(switches)]
+        raise InputError(
+            [problem.below("workload") for problem in problems], COMMAND_LINE
+        )
+    return allreduce_document.allreduce, [
+        f"workload.{note}" for note in list_notes(switches)
+    ]
 
 
-HEADINGS = ["size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)"]
+HEADINGS = [
+    "size (B)",
+    "count",
+    "type",
+    "redop",
+    "time (us)",
+    "algbw (GB/s)",
+    "busbw (GB/s)",
+]
 WIDTHS = (11, 14, 10, 8, 9, 8, 8)
 """Widths of the columns in characters."""
 
@@ -214,10 +240,11 @@ class BenchMeasurement:
 
     @property
     def notes(self) -> list[str]:
-        """Return notes on the values of other kinds, and on sizes that a measured curve does not
-        cover.
+        """Return notes on the values of other kinds, and on sizes that a measured curve
+        does not cover.
         """
-        bench, notes = self.bench, [*self.bench.notes]
+        bench = self.bench
+        notes = [*self.bench.notes]
         unused = "inter_" if bench.resources.num_domains == 1 else "intra_"
         for key, curve in bench.allreduce:
             if not isinstance(curve, Curve) or key.startswith(unused):
@@ -239,8 +266,11 @@ class BenchMeasurement:
         yield f"# simshuffle collective: {bench.allreduce.kind} on {bench.name}, simulated"
         yield "# Collective test starting: all_reduce_perf"
         yield "#\n# Using devices"
-        resources, device = bench.resources, bench.cluster.host.accelerator
-        for rank, (host, gpu) in enumerate(zip(resources.host_of, resources.gpu_of, strict=True)):
+        resources = bench.resources
+        device = bench.cluster.host.accelerator
+        for rank, (host, gpu) in enumerate(
+            zip(resources.host_of, resources.gpu_of, strict=True)
+        ):
             yield f"#  Rank {rank:>2} on {resources.hosts[host]:>10} device {gpu:>2} {device}"
         yield "#"
         names = ("size", "count", "type", "redop", "time", "algbw", "busbw")
@@ -277,7 +307,9 @@ class BenchMeasurement:
 
 
 def measure_bench(
-    bench: Bench, sizes: Sequence[float], progress: Callable[[float], None] | None = None
+    bench: Bench,
+    sizes: Sequence[float],
+    progress: Callable[[float], None] | None = None,
 ) -> BenchMeasurement:
     """Time the allreduce of each of ``sizes`` bytes in isolation.
 
@@ -287,14 +319,17 @@ def measure_bench(
         progress: called with the share of the sizes that are done.
 
     Raises:
-        InputError: the network is simulated packet by packet, and there are too many packets.
+        InputError: the network is simulated packet by packet, and there are too many
+            packets.
     """
     if isinstance(bench.network, Packet):
         domain_of = bench.resources.domain_of
         mtu = bench.network.mtu
         flows = (bench.allreduce.flows(domain_of, nbytes) for nbytes in sizes)
         num_packets = sum(
-            flow_set.packets(domain_of, mtu) for flow_set in flows if flow_set is not None
+            flow_set.packets(domain_of, mtu)
+            for flow_set in flows
+            if flow_set is not None
         )
         if num_packets > MOST_PACKETS:
             rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"

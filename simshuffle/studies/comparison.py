@@ -1,5 +1,5 @@
-"""Comparison of two results or scenarios: what differs in their requests, in their tables, and in
-what computed them.
+"""Comparison of two results or scenarios: what differs in their requests, in their
+tables, and in what computed them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,24 @@ if TYPE_CHECKING:
 
 MAX_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
-_KEYS_OF_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
-_KEYS_OF_RESULT |= {"runs", "study", "scenario", "description", "intervals", "model_error"}
+_KEYS_OF_RESULT = {
+    "kind",
+    "fingerprint",
+    "versions",
+    "code",
+    "made",
+    "lost",
+    "state",
+    "files",
+}
+_KEYS_OF_RESULT |= {
+    "runs",
+    "study",
+    "scenario",
+    "description",
+    "intervals",
+    "model_error",
+}
 _KEYS_OF_RESULT |= {"hidden", "not_steady"}
 """Keys of ``meta.json`` that are no part of the request."""
 _VERBS_WITH_INTERVALS = {"run", "sweep"}
@@ -91,7 +107,8 @@ class Comparison:
         return html(self.parts())
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield the texts and tables that a terminal shows; the origin of both comes last.
+        """Yield the texts and tables that a terminal shows; the origin of both comes
+        last.
 
         Names of runs are without schedules that all share.
         """
@@ -133,7 +150,9 @@ class Comparison:
         sides = {
             letter: {
                 "name": side.name,
-                **{key: side.meta[key] for key in _IDENTIFYING_KEYS if key in side.meta},
+                **{
+                    key: side.meta[key] for key in _IDENTIFYING_KEYS if key in side.meta
+                },
             }
             for letter, side in (("a", self.a), ("b", self.b))
         }
@@ -149,7 +168,8 @@ class Comparison:
 
 
 def read_side(reference: str | Path | Result | Scenario) -> ComparedSide:
-    """Read a result or its folder, or a scenario: one that is loaded, a file, or a name.
+    """Read a result or its folder, or a scenario: one that is loaded, a file, or a
+    name.
 
     Raises:
         InputError: it is none of these, or damaged.
@@ -158,13 +178,17 @@ def read_side(reference: str | Path | Result | Scenario) -> ComparedSide:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / reference.meta["fingerprint"]
             saved_folder = reference.save(folder, draw=False)
-            return replace(read_side(saved_folder), name=saved_folder.name, result=reference)
+            return replace(
+                read_side(saved_folder), name=saved_folder.name, result=reference
+            )
     if isinstance(reference, Scenario):
         return ComparedSide(reference.name, _requests_of_scenarios([reference]))
     reference = str(reference)
     folder = Path(reference)
     if not folder.is_dir():
-        return ComparedSide(reference, _requests_of_scenarios(load_scenarios(reference)))
+        return ComparedSide(
+            reference, _requests_of_scenarios(load_scenarios(reference))
+        )
     if meta_of(folder).get("kind") == "doctor":
         verb_names = ", ".join(sorted(verb.name for verb in verbs().values()))
         rule = f"must be a scenario, or a result of one of these verbs: {verb_names}"
@@ -182,8 +206,8 @@ def read_side(reference: str | Path | Result | Scenario) -> ComparedSide:
 def _requests_of_result(result: Result, folder: Path) -> dict[str, Flat]:
     """Return the scenarios of a result of ``run``, by the name of the run.
 
-    They are {} if there are too many, or if they come from an older version and are not valid
-    any more.
+    They are {} if there are too many, or if they come from an older version and are not
+    valid any more.
     """
     if result.study.verb != "run" or len(result.meta["runs"]) > MAX_RUNS:
         return {}
@@ -222,18 +246,24 @@ def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
     versions: list[tuple[str, Any, Any]] = []
     interval_table: pd.DataFrame | None = None
     if a.result is not None and b.result is not None:
-        study_a, study_b = a.result.study, b.result.study
+        study_a = a.result.study
+        study_b = b.result.study
         # those of one seed and of several are compared by the same function
-        has_same_tables = study_a.compared is not None and study_a.compared is study_b.compared
+        has_same_tables = (
+            study_a.compared is not None and study_a.compared is study_b.compared
+        )
         if study_a.kind != study_b.kind and not has_same_tables:
-            rule, remedy = "both must be results of the same verb", "Name two of one kind."
+            rule = "both must be results of the same verb"
+            remedy = "Name two of one kind."
             refuse("", rule, f"{study_a.kind} and {study_b.kind}", remedy, "compare")
         versions = list(_differing_versions(a.result, b.result))
         tables = compare_tables(a.result, b.result, pairs, notes)
         if study_a.verb in _VERBS_WITH_INTERVALS:
             interval_table = compare_intervals(a.meta, b.meta, pairs, notes)
     else:
-        notes.append("A scenario has no results: what was asked is all that is compared.")
+        notes.append(
+            "A scenario has no results: what was asked is all that is compared."
+        )
     version_table = pd.DataFrame(versions, columns=["key", "a", "b"], dtype=object)
     return Comparison(
         a,
@@ -254,6 +284,8 @@ def _differing_versions(a: Result, b: Result) -> Iterator[tuple[str, Any, Any]]:
         for meta in (a.meta, b.meta)
     ]
     for key in dict.fromkeys([*values[0], *values[1]]):
-        is_compared = key.startswith(("code", "versions.", "made.commit", "made.machine"))
+        is_compared = key.startswith(
+            ("code", "versions.", "made.commit", "made.machine")
+        )
         if is_compared and values[0].get(key) != values[1].get(key):
             yield key, values[0].get(key), values[1].get(key)

@@ -17,19 +17,22 @@ from simshuffle.study.matching import (
 from simshuffle.study.study import Result
 
 ROUNDING = 1e-11
-"""Share of the largest value of a run by which two values may differ by rounding: sums of a million
-numbers of 53 bits."""
+"""Share of the largest value of a run by which two values may differ by rounding: sums
+of a million numbers of 53 bits.
+"""
 RATES = "rates"
 """The table of samples, iterations and samples/s; shown where the first two differ."""
 HALF = "half"
-"""Column of a table of `Result.compared` with half the 95 % interval of each row's value."""
+"""Column of a table of `Result.compared` with half the 95 % interval of each row's
+value.
+"""
 
 
 def compare_tables(
     a: Result, b: Result, pairs: Mapping[str, str], notes: list[str]
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables of both results, row beside row; rows without a counterpart are added to
-    ``notes``.
+    """Return the tables of both results, row beside row; rows without a counterpart are
+    added to ``notes``.
     """
     tables_b = b.compared()
     tables = {}
@@ -52,26 +55,39 @@ def compare_tables(
 
 
 def compare_intervals(
-    a: Mapping[str, Any], b: Mapping[str, Any], pairs: Mapping[str, str], notes: list[str]
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    pairs: Mapping[str, str],
+    notes: list[str],
 ) -> pd.DataFrame | None:
-    """Return the epochs of both results with their intervals; None, and a note, where one has no
-    intervals.
+    """Return the epochs of both results with their intervals; None, and a note, where
+    one has no intervals.
     """
-    letters = [letter for letter, meta in (("A", a), ("B", b)) if "intervals" not in meta]
+    letters = [
+        letter for letter, meta in (("A", a), ("B", b)) if "intervals" not in meta
+    ]
     if letters:
         notes.append(f"{' and '.join(letters)}: {intervals.NO_INTERVALS_TO_COMPARE}.")
         return None
     frame_a, frame_b = (intervals.frame(meta["intervals"]) for meta in (a, b))
-    return intervals.intervals_side_by_side(frame_a, _rename_runs(frame_a, frame_b, pairs)[0])
+    return intervals.intervals_side_by_side(
+        frame_a, _rename_runs(frame_a, frame_b, pairs)[0]
+    )
 
 
 def _note_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> bool:
-    """Return true, and add a note, if epochs that are compared have other samples or iterations."""
+    """Return true, and add a note, if epochs that are compared have other samples or
+    iterations.
+    """
     rates = tables.get(RATES)
     if rates is None or rates.empty:
         return False
     wide = rates.pivot(
-        index=[column for column in rates if column not in {"measure", "a", "b", "difference"}],
+        index=[
+            column
+            for column in rates
+            if column not in {"measure", "a", "b", "difference"}
+        ],
         columns="measure",
         values=["a", "b"],
     )
@@ -112,7 +128,8 @@ def _rename_runs(
     """
     column = table_a.index.names[0]
     names_a, names_b = (
-        list(dict.fromkeys(table.index.get_level_values(0))) for table in (table_a, table_b)
+        list(dict.fromkeys(table.index.get_level_values(0)))
+        for table in (table_a, table_b)
     )
     if not all(isinstance(name, str) for name in [*names_a, *names_b]):
         return table_b, []
@@ -138,10 +155,11 @@ def _rename_runs(
 def _fill_absent_rows(
     table_a: pd.DataFrame, table_b: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return both tables with each other's rows, where the first keys of a row are in both.
+    """Return both tables with each other's rows, where the first keys of a row are in
+    both.
 
-    A table says in ``attrs['absent']`` which value a row has that is not there; a table without
-    it is returned as it is.
+    A table says in ``attrs['absent']`` which value a row has that is not there; a table
+    without it is returned as it is.
     """
     if "absent" not in table_a.attrs:
         return table_a, table_b
@@ -149,21 +167,28 @@ def _fill_absent_rows(
     keys_of_sides = [{key[:-1] for key in table.index} for table in (table_a, table_b)]
     rows = rows[[key[:-1] in keys_of_sides[0] & keys_of_sides[1] for key in rows]]
     absent_value = table_a.attrs["absent"]
-    filled = [table.reindex(rows.union(table.index, sort=False)) for table in (table_a, table_b)]
+    filled = [
+        table.reindex(rows.union(table.index, sort=False))
+        for table in (table_a, table_b)
+    ]
     return filled[0].fillna(absent_value), filled[1].fillna(absent_value)
 
 
 def _join_values(
     name: str, table_a: pd.DataFrame, table_b: pd.DataFrame, notes: list[str]
 ) -> pd.DataFrame:
-    """Return the values of both tables by row and column, and the difference of B in % of A."""
+    """Return the values of both tables by row and column, and the difference of B in %
+    of A.
+    """
     table_a, table_b = _fill_absent_rows(table_a, table_b)
     for letter, extra_rows in (
         ("A", table_a.index.difference(table_b.index)),
         ("B", table_b.index.difference(table_a.index)),
     ):
         if len(extra_rows):
-            notes.append(f"{name}: {len(extra_rows)} rows that only {letter} has are left out.")
+            notes.append(
+                f"{name}: {len(extra_rows)} rows that only {letter} has are left out."
+            )
     common_rows = table_a.index[table_a.index.isin(table_b.index)]
     common_a = table_a.loc[common_rows]
     common_b = table_b.loc[common_rows]
@@ -176,7 +201,12 @@ def _join_values(
     }
     pieces = [
         pd.DataFrame(
-            {"measure": column, "a": common_a[column], "b": common_b[column], **half_columns}
+            {
+                "measure": column,
+                "a": common_a[column],
+                "b": common_b[column],
+                **half_columns,
+            }
         )
         for column in columns
     ]
@@ -193,8 +223,8 @@ def _join_values(
 
 
 def _is_rounding_error(values: pd.DataFrame) -> pd.Series[bool]:
-    """Return (rows,) true where two values differ by no more than `ROUNDING` of the largest one
-    beside them.
+    """Return (rows,) true where two values differ by no more than `ROUNDING` of the
+    largest one beside them.
     """
     largest = side_by_side.largest_beside(values)
     difference = (values["b"] - values["a"]).abs()

@@ -49,13 +49,15 @@ def read_participants(
     gpus_per_host: int | None,
     irrelevant: tuple[str, ...] = (),
 ) -> Participants:
-    """Read the machine or scenario of a name with ``values`` set, and the ranks that take part.
+    """Read the machine or scenario of a name with ``values`` set, and the ranks that
+    take part.
 
     Args:
         name: a file, or the name of a shipped scenario or machine.
         values: values to set, by dotted key.
         hosts: hosts that take part; None for those of the scenario, or all.
-        gpus_per_host: GPUs of each host that take part; None for those of the scenario, or all.
+        gpus_per_host: GPUs of each host that take part; None for those of the scenario,
+            or all.
         irrelevant: keys that may be swept, as they do not matter.
 
     Raises:
@@ -67,20 +69,28 @@ def read_participants(
         origin, notes = _read_machine(path, values)
     else:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SimshuffleWarning)  # which are among the notes
+            warnings.simplefilter(
+                "ignore", SimshuffleWarning
+            )  # which are among the notes
             origin = load_scenario(path, values)
             size_keys = () if hosts is None else (WORLD_SIZE,)
             origin = single_run(origin, VERB, (EXCHANGE, *size_keys, *irrelevant))
         notes = [*map(str, origin.notes)]
     cluster = origin.cluster
-    world_size = cluster.num_gpus if isinstance(origin, BenchMachine) else origin.world_size
+    world_size = (
+        cluster.num_gpus if isinstance(origin, BenchMachine) else origin.world_size
+    )
     if hosts is not None or gpus_per_host is not None:
         hosts = cluster.hosts_for(world_size) if hosts is None else hosts
-        cluster = cluster if gpus_per_host is None else _limit_gpus(cluster, gpus_per_host)
+        cluster = (
+            cluster if gpus_per_host is None else _limit_gpus(cluster, gpus_per_host)
+        )
         world_size = hosts * cluster.host.gpus
     if world_size < 2:
         rule = "a collective needs 2 ranks or more"
-        raise ScenarioError(Problem("--hosts", rule, f"{world_size} rank", "Use more hosts."), name)
+        raise ScenarioError(
+            Problem("--hosts", rule, f"{world_size} rank", "Use more hosts."), name
+        )
     if problems := cluster_problems(cluster, world_size):
         raise ScenarioError(problems, name)
     return Participants(origin, cluster, world_size, tuple(notes))
@@ -98,19 +108,32 @@ def _find_file(name: str) -> tuple[Path, bool]:
             for folder in ("scenarios", "topologies")
             for shipped_name in shipped_names(folder)
         ]
-        remedy = error.problems[0].remedy if Path(name).suffix else suggest_nearest(name, names)
-        problem = Problem("", "no such scenario or machine, file or name", repr(name), remedy)
+        remedy = (
+            error.problems[0].remedy
+            if Path(name).suffix
+            else suggest_nearest(name, names)
+        )
+        problem = Problem(
+            "", "no such scenario or machine, file or name", repr(name), remedy
+        )
         raise ScenarioError(problem) from None
     first_document = next(iter(read_yaml(path)), None)
     return path, isinstance(first_document, dict) and "topology" in first_document
 
 
-def _read_machine(path: Path, values: Mapping[str, Any]) -> tuple[BenchMachine, list[str]]:
+def _read_machine(
+    path: Path, values: Mapping[str, Any]
+) -> tuple[BenchMachine, list[str]]:
     """Read the machine with ``values``; also return notes on the values of other kinds."""
-    resolved = resolve({"cluster": str(path.resolve())}, values, path.parent, BenchMachine)
+    resolved = resolve(
+        {"cluster": str(path.resolve())}, values, path.parent, BenchMachine
+    )
     resolved.document.pop("sweep", None)  # which `resolve` adds
     machine, record_problems = validate_record(resolved.document, BenchMachine)
-    problems = [*resolved.problems, *drop_reported_problems(record_problems, resolved.problems)]
+    problems = [
+        *resolved.problems,
+        *drop_reported_problems(record_problems, resolved.problems),
+    ]
     if problems or machine is None:
         raise ScenarioError(problems, str(path))
     return machine, [*map(str, list_notes(resolved.switches))]
@@ -119,12 +142,16 @@ def _read_machine(path: Path, values: Mapping[str, Any]) -> tuple[BenchMachine, 
 def _limit_gpus(cluster: Cluster, gpus: int) -> Cluster:
     """Return the cluster with ``gpus`` GPUs in use on every host."""
     if gpus > cluster.host.gpus:
-        rule = f"must not exceed the {cluster.host.gpus} GPUs of a host of {cluster.name}"
+        rule = (
+            f"must not exceed the {cluster.host.gpus} GPUs of a host of {cluster.name}"
+        )
         refuse("--gpus-per-host", rule, str(gpus), "Use fewer.", COMMAND_LINE)
     cluster_values = cluster.model_dump(mode="json", exclude_none=True)
     cluster_values["host"]["gpus"] = gpus
     changed, problems = validate_record(cluster_values, Cluster)
     if changed is None or problems:
-        remedy = "Add for example --set cluster.host.hcas=1 --set cluster.host.pcie_slots=1."
+        remedy = (
+            "Add for example --set cluster.host.hcas=1 --set cluster.host.pcie_slots=1."
+        )
         refuse("--gpus-per-host", problems[0].rule, str(gpus), remedy, COMMAND_LINE)
     return changed

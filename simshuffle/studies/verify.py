@@ -1,5 +1,5 @@
-"""Verification of a result: do it again from its folder, and compare it with what the folder
-holds.
+"""Verification of a result: do it again from its folder, and compare it with what the
+folder holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.study import engine
-from simshuffle.study.differences import Difference, compare_files, compare_tables, compare_values
+from simshuffle.study.differences import (
+    Difference,
+    compare_files,
+    compare_tables,
+    compare_values,
+)
 from simshuffle.study.executors import Executor
 from simshuffle.study.long_table import LongTable, TablePart, get_long
 from simshuffle.study.matching import flat
@@ -31,8 +36,10 @@ from simshuffle.study.store import CELLS, Disk
 from simshuffle.study.study import Request, Result, code_of_study, versions
 
 TOLERANCE = 1e-9
-"""Largest difference of a number, as a share of the larger, where another version made it. Sums
-that are added up in another order differ by some 1e-15, and errors differ by much more."""
+"""Largest difference of a number, as a share of the larger, where another version made
+it. Sums that are added up in another order differ by some 1e-15, and errors differ by
+much more.
+"""
 _CODE_IN_NAME = r"_[0-9a-f]{12}$"
 """Part of the name of a training that stands for its code, as a regular expression."""
 
@@ -62,7 +69,9 @@ class Verification:
     """The outcome of a verification: what was compared, and what differs."""
 
     rule: Rule  # rule of the comparison
-    differences: list[Difference]  # differences that count; [] if the results are identical
+    differences: list[
+        Difference
+    ]  # differences that count; [] if the results are identical
     compared: list[str]  # names of the compared files, and the fingerprint
     left_out: list[str]  # files and columns that are not compared, each with the reason
     notes: list[str]  # differences that were to be expected
@@ -79,14 +88,19 @@ class Verification:
         yield from (f"Expected: {note}." for note in self.notes)
         if self.is_identical:
             precision_text = (
-                f"but for {self.rule.tolerance:g}" if self.rule.tolerance else "to the last bit"
+                f"but for {self.rule.tolerance:g}"
+                if self.rule.tolerance
+                else "to the last bit"
             )
             yield f"The same {precision_text}: {', '.join(self.compared)}."
         elif len(self.differences) == 1:
             yield f"NOT the same: {self.differences[0]}."
         else:
             yield "\n".join(
-                ["NOT the same:", *(f"  - {difference}." for difference in self.differences)]
+                [
+                    "NOT the same:",
+                    *(f"  - {difference}." for difference in self.differences),
+                ]
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -111,12 +125,12 @@ def verify(
         folder: the result folder, which holds all that is needed.
         executor: as of `simshuffle.study.engine.run`.
         progress: as of `simshuffle.study.engine.run`.
-        tolerance: of `Rule`; None is 0 where equal versions and code made the result, else
-            `TOLERANCE`.
+        tolerance: of `Rule`; None is 0 where equal versions and code made the result,
+            else `TOLERANCE`.
 
     Raises:
-        InputError: the folder holds no complete result, or not the whole request, or the
-            tolerance is no share.
+        InputError: the folder holds no complete result, or not the whole request, or
+            the tolerance is no share.
         SimshuffleError: the result cannot be done again.
         Interrupted: by Ctrl-C or SIGTERM; nothing is left behind.
     """
@@ -125,7 +139,13 @@ def verify(
         refuse("--tolerance", rule, f"{tolerance:g}", "Try 1e-9.", COMMAND_LINE)
     result = read_folder(folder)
     if result.meta.get("state", "finished") != "finished":
-        refuse("", "must be finished", result.meta["state"], "Finish it first.", str(folder))
+        refuse(
+            "",
+            "must be finished",
+            result.meta["state"],
+            "Finish it first.",
+            str(folder),
+        )
     request = _repeat_request(folder, result)
     # a store that processes share; and both are written and read
     with (
@@ -161,23 +181,35 @@ def _repeat_request(folder: Path, result: Result) -> Request[Any]:
 
 
 def _choose_rule(result: Result, tolerance: float | None) -> Rule:
-    """Choose the rule: equal to the last bit where versions and code are equal, unless the user
-    gives a tolerance.
+    """Choose the rule: equal to the last bit where versions and code are equal, unless
+    the user gives a tolerance.
     """
-    current_versions = {**versions(result.study.versions), "code": code_of_study(result.study)[:12]}
-    stored_versions = {**result.meta["versions"], "code": result.meta.get("code", "unknown")}
+    current_versions = {
+        **versions(result.study.versions),
+        "code": code_of_study(result.study)[:12],
+    }
+    stored_versions = {
+        **result.meta["versions"],
+        "code": result.meta.get("code", "unknown"),
+    }
     differing_versions = tuple(
         f"{name} {stored_versions.get(name, 'unknown')} (here {current_versions.get(name, 'none')})"
         for name in dict.fromkeys([*stored_versions, *current_versions])
         if stored_versions.get(name) != current_versions.get(name)
     )
     if tolerance is None:
-        return Rule(TOLERANCE if differing_versions else 0.0, differing_versions, given=False)
+        return Rule(
+            TOLERANCE if differing_versions else 0.0, differing_versions, given=False
+        )
     return Rule(tolerance, differing_versions, given=True)
 
 
 def _compare_results(
-    stored_result: Result, stored_folder: Path, fresh_result: Result, fresh_folder: Path, rule: Rule
+    stored_result: Result,
+    stored_folder: Path,
+    fresh_result: Result,
+    fresh_folder: Path,
+    rule: Rule,
 ) -> Verification:
     """Compare a stored result with the fresh one, each in its folder."""
     study = stored_result.study
@@ -189,27 +221,38 @@ def _compare_results(
         file = f"{name}{schema.suffix}"
         tables = [
             _stored_table(result, schema, name, folder)
-            for result, folder in ((stored_result, stored_folder), (fresh_result, fresh_folder))
+            for result, folder in (
+                (stored_result, stored_folder),
+                (fresh_result, fresh_folder),
+            )
         ]
         if fresh_schemas[name].columns.keys() != schema.columns.keys():
             differences += compare_files(file, b"columns", b"others")
             continue
         if rule.others and study.verb == "train":
             tables = [_drop_code(table) for table in tables]
-        differences += compare_tables(file, schema, tables[0], tables[1], rule.tolerance)
-        if measured_columns := [key for key, column in schema.columns.items() if column.measured]:
+        differences += compare_tables(
+            file, schema, tables[0], tables[1], rule.tolerance
+        )
+        if measured_columns := [
+            key for key, column in schema.columns.items() if column.measured
+        ]:
             left_out.append(f"{', '.join(measured_columns)} of {file}, by a clock")
     if study.measured:
         left_out.append(f"{', '.join(study.measured)} of meta.json, by a clock")
     has_measurements = len(left_out) > 2
-    left_out += [f"{name}, which tells of them" for name in study.texts if has_measurements]
+    left_out += [
+        f"{name}, which tells of them" for name in study.texts if has_measurements
+    ]
     files = [
         *study.documents,
         "columns.json",
         *(name for name in study.texts if not has_measurements),
     ]
     files += [
-        name for name in study.files_in if name != "timelines" and (stored_folder / name).is_dir()
+        name
+        for name in study.files_in
+        if name != "timelines" and (stored_folder / name).is_dir()
     ]
     differences += _compare_meta(stored_result, fresh_result, rule)
     expected = [
@@ -218,8 +261,13 @@ def _compare_results(
         for difference in _compare_file(name, stored_folder, fresh_folder)
     ]
     if stored_result.meta["fingerprint"] != fresh_result.meta["fingerprint"]:
-        fingerprints = (stored_result.meta["fingerprint"], fresh_result.meta["fingerprint"])
-        difference = Difference("meta.json", "fingerprint", 0, 0, None, None, "", *fingerprints)
+        fingerprints = (
+            stored_result.meta["fingerprint"],
+            fresh_result.meta["fingerprint"],
+        )
+        difference = Difference(
+            "meta.json", "fingerprint", 0, 0, None, None, "", *fingerprints
+        )
         expected.insert(0, difference)
     compared = [
         "fingerprint",
@@ -228,12 +276,15 @@ def _compare_results(
     compared += ["meta.json", *files]
     # what another version writes otherwise says nothing of the numbers
     if not rule.others:
-        differences, expected = [*expected, *differences], []
+        differences = [*expected, *differences]
+        expected = []
     return Verification(rule, differences, compared, left_out, [*map(str, expected)])
 
 
 def _stored_table(result: Result, schema: Schema, name: str, folder: Path) -> LongTable:
-    """Return a table as its folder has it, whether it is stored or derived from stored ones."""
+    """Return a table as its folder has it, whether it is stored or derived from stored
+    ones.
+    """
     if name in result.tables:
         return get_long(result.tables, name)
     table = schema.read(folder / name)
@@ -257,7 +308,9 @@ def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
 
     def plain_values(meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return the flat values of ``meta.json`` that are compared."""
-        text = json.dumps({key: value for key, value in meta.items() if key not in ignored_keys})
+        text = json.dumps(
+            {key: value for key, value in meta.items() if key not in ignored_keys}
+        )
         return dict(flat(json.loads(text)))
 
     values_a = plain_values(a.meta)
@@ -265,21 +318,32 @@ def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
     for values, other_values in ((values_a, {**values_b}), (values_b, {**values_a})):
         for key, value in [*values.items()]:
             are_numbers = all(
-                isinstance(number, int | float) for number in (value, other_values.get(key))
+                isinstance(number, int | float)
+                for number in (value, other_values.get(key))
             )
-            if key.rpartition(".")[2] in a.study.measured or (rule.others and not are_numbers):
+            if key.rpartition(".")[2] in a.study.measured or (
+                rule.others and not are_numbers
+            ):
                 del values[key]
     return compare_values("meta.json", values_a, values_b, rule.tolerance)
 
 
-def _compare_file(name: str, stored_folder: Path, fresh_folder: Path) -> Iterator[Difference]:
+def _compare_file(
+    name: str, stored_folder: Path, fresh_folder: Path
+) -> Iterator[Difference]:
     """Yield the differences of a file, or of each file of a folder."""
     folders = [folder / name for folder in (stored_folder, fresh_folder)]
     inner_names = sorted(
-        {path.name for folder in folders if folder.is_dir() for path in folder.iterdir()}
+        {
+            path.name
+            for folder in folders
+            if folder.is_dir()
+            for path in folder.iterdir()
+        }
     )
     for file_name in [f"{name}/{inner_name}" for inner_name in inner_names] or [name]:
         paths = (stored_folder / file_name, fresh_folder / file_name)
         yield from compare_files(
-            file_name, *(path.read_bytes() if path.is_file() else None for path in paths)
+            file_name,
+            *(path.read_bytes() if path.is_file() else None for path in paths),
         )

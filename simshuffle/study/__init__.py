@@ -1,1 +1,3 @@
-"""The engine of every study: cells of work, done once and kept, and results with a schema."""
+"""The engine of every study: cells of work, done once and kept, and results with a
+schema.
+"""

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-Tell = Callable[[float], None]  # called with the share of a cell that is done, from 0 to 1
+Tell = Callable[
+    [float], None
+]  # called with the share of a cell that is done, from 0 to 1
 
 SMALL_MEMORY = 200e6
 """Bytes of a process that has loaded what it computes with, and computes little."""
@@ -46,22 +48,22 @@ class PlainCell(Protocol):
 
     @property
     def cost(self) -> float:
-        """Expected seconds of one core, roughly: costly cells begin first, and the estimate of the
-        remaining time rests on it.
+        """Expected seconds of one core, roughly: costly cells begin first, and the
+        estimate of the remaining time rests on it.
         """
         return 1.0
 
     @property
     def timed_as(self) -> str:
-        """Kind of the cell: cells of a kind take about as many times longer than their costs
-        say.
+        """Kind of the cell: cells of a kind take about as many times longer than their
+        costs say.
         """
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
     @property
     def memory(self) -> float:
-        """Expected bytes of a process that runs the cell, beside the memory that such cells
-        share.
+        """Expected bytes of a process that runs the cell, beside the memory that such
+        cells share.
         """
         return SMALL_MEMORY
 
@@ -71,8 +73,9 @@ class PlainCell(Protocol):
         return frozenset()
 
     def make_ready(self) -> None:
-        """Load the modules that such cells compute with and that their own modules do not load.
-        Processes that are forked for cells inherit them. A second call does nothing.
+        """Load the modules that such cells compute with and that their own modules do
+        not load. Processes that are forked for cells inherit them. A second call does
+        nothing.
         """
         return  # without it the method were abstract
 
@@ -89,7 +92,9 @@ class Cell(PlainCell, Protocol):
 
     @property
     def label(self) -> str:
-        """Name of the cell for people: in the progress bars, and in the message if it is lost."""
+        """Name of the cell for people: in the progress bars, and in the message if it
+        is lost.
+        """
 
     def run(self, tell: Tell) -> Outcome:
         """Run the cell with one thread; its outcome does not depend on where it runs.
@@ -121,26 +126,30 @@ _IMPORT = re.compile(r"^[ \t]*import (\w[\w.]*)", re.MULTILINE)
 
 @cache
 def code_digest(*modules: str) -> str:
-    """Return the SHA-256 over the sources of ``modules`` and of all that they import of simshuffle,
-    or of their own package where they are a plugin's.
+    """Return the SHA-256 over the sources of ``modules`` and of all that they import of
+    simshuffle, or of their own package where they are a plugin's.
 
-    Import statements are found wherever they stand, without importing. Data beside modules
-    counts too, such as the catalog. The engine and the list of studies do not count: how cells
-    are run and stored decides no number, and figures depend on them.
+    Import statements are found wherever they stand, without importing. Data beside
+    modules counts too, such as the catalog. The engine and the list of studies do not
+    count: how cells are run and stored decides no number, and figures depend on them.
     """
     digest = hashlib.sha256()
     for path in sorted(_find_imported_files(modules)):
         in_simshuffle = path.is_relative_to(ROOT)
-        digest.update((path.relative_to(ROOT).as_posix() if in_simshuffle else path.name).encode())
+        digest.update(
+            (path.relative_to(ROOT).as_posix() if in_simshuffle else path.name).encode()
+        )
         digest.update(path.read_bytes())
-        for data in sorted(path.parent.rglob("*.yaml")) if path.name == "__init__.py" else ():
+        for data in (
+            sorted(path.parent.rglob("*.yaml")) if path.name == "__init__.py" else ()
+        ):
             digest.update(data.read_bytes())
     return digest.hexdigest()
 
 
 def _find_imported_files(modules: tuple[str, ...]) -> set[Path]:
-    """Return the files of ``modules`` and of all that they import, directly or not, of simshuffle
-    and of their own packages.
+    """Return the files of ``modules`` and of all that they import, directly or not, of
+    simshuffle and of their own packages.
     """
     packages = {PACKAGE, *(name.partition(".")[0] for name in modules)}
     visited: set[Path] = set()
@@ -149,21 +158,27 @@ def _find_imported_files(modules: tuple[str, ...]) -> set[Path]:
         path = unvisited.pop()
         if path not in visited:
             visited.add(path)
-            names = (name for name in _parse_imports(path) if name.partition(".")[0] in packages)
+            names = (
+                name
+                for name in _parse_imports(path)
+                if name.partition(".")[0] in packages
+            )
             unvisited += (file for name in names for file in _files_of_module(name))
     return visited
 
 
 @cache
 def _parse_imports(path: Path) -> tuple[str, ...]:
-    """Return the modules that the import statements of the file at ``path`` name, and the names
-    that may be modules (``from package import name``).
+    """Return the modules that the import statements of the file at ``path`` name, and
+    the names that may be modules (``from package import name``).
     """
     source = path.read_text(encoding="utf-8")
     names = _IMPORT.findall(source)
     for module, names_listed in _FROM.findall(source):
         imported_names = (
-            part.split()[0] for part in names_listed.strip("()").split(",") if part.strip()
+            part.split()[0]
+            for part in names_listed.strip("()").split(",")
+            if part.strip()
         )
         names += [module, *(f"{module}.{part}" for part in imported_names)]
     return tuple(names)
@@ -171,8 +186,8 @@ def _parse_imports(path: Path) -> tuple[str, ...]:
 
 @cache
 def _files_of_module(name: str) -> tuple[Path, ...]:
-    """Return the files of module ``name`` and of the packages around it; () for modules that
-    decide nothing (`simshuffle.study`) and for names that are no module.
+    """Return the files of module ``name`` and of the packages around it; () for modules
+    that decide nothing (`simshuffle.study`) and for names that are no module.
     """
     package, *parts = name.split(".")
     root = ROOT if package == PACKAGE else _folder_of_package(package)

@@ -1,7 +1,8 @@
-"""Times that cells took on this machine, as factors of their costs, which later estimates use.
+"""Times that cells took on this machine, as factors of their costs, which later
+estimates use.
 
-A file in the user's cache folder keeps them; a file that cannot be read or written counts as
-missing.
+A file in the user's cache folder keeps them; a file that cannot be read or written
+counts as missing.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from pathlib import Path
 from simshuffle.version import __version__
 
 FACTOR = 3.0
-"""Factor of which 9 of 10 costs are right on a machine like the one on which they were fitted
-(docs/data/effort.csv)."""
+"""Factor of which 9 of 10 costs are right on a machine like the one on which they were
+fitted (docs/data/effort.csv).
+"""
 COVERED_SHARE = 0.9  # share of the cells for which a factor is claimed
 MAX_REMEMBERED = 20  # cells of a kind that are remembered
 MIN_CELLS = 3  # cells of a kind from which on they count
 LEAST_SECONDS = 0.3
-"""s that a cell must cost or take at least: less is mostly the clock's, and the system's."""
+"""s that a cell must cost or take at least: less is mostly the clock's, and the
+system's.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,10 @@ def calibration_file() -> Path:
 
 def calibrations() -> Mapping[str, CellTimes]:
     """Return the times of cells on this machine, by their kind."""
-    return {kind: CellTimes.from_ratios(ratios) for kind, ratios in _read_calibrations().items()}
+    return {
+        kind: CellTimes.from_ratios(ratios)
+        for kind, ratios in _read_calibrations().items()
+    }
 
 
 def note_cell_times(cell_times: Iterable[tuple[str, float, float]]) -> None:
@@ -86,16 +93,18 @@ def note_cell_times(cell_times: Iterable[tuple[str, float, float]]) -> None:
 
 
 def _read_calibrations() -> dict[str, list[float]]:
-    """Return the ratios of times to costs of remembered cells, by their kind. Nothing where the
-    file is missing, damaged, or of another version, whose costs may differ.
+    """Return the ratios of times to costs of remembered cells, by their kind. Nothing
+    where the file is missing, damaged, or of another version, whose costs may differ.
     """
-    with suppress(OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
+    with suppress(
+        OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError
+    ):
         content = json.loads(calibration_file().read_text(encoding="utf-8"))
         if content["version"] == __version__:
             return {
-                str(kind): [float(ratio) for ratio in ratios if 0 < float(ratio) < math.inf][
-                    -MAX_REMEMBERED:
-                ]
+                str(kind): [
+                    float(ratio) for ratio in ratios if 0 < float(ratio) < math.inf
+                ][-MAX_REMEMBERED:]
                 for kind, ratios in content["ratios"].items()
             }
     return {}

@@ -1,4 +1,6 @@
-"""Executor that runs cells on the workers of a running Dask scheduler (extra ``cluster``)."""
+"""Executor that runs cells on the workers of a running Dask scheduler (extra
+``cluster``).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from simshuffle.study.store import Disk, Lost, Store, run_and_store
 
 PATIENCE = "10 s"  # how long a scheduler has to answer
 _ONE_CELL_AT_A_TIME = threading.Lock()
-"""A worker of several threads does one cell at a time, for a cell's memory is that of a process."""
+"""A worker of several threads does one cell at a time, for a cell's memory is that of a
+process.
+"""
 
 
 @dataclass
@@ -35,26 +39,38 @@ class DaskCluster:
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def resources(self) -> Resources:
-        """Return the number of workers; their memory is not known, and counts as infinite."""
+        """Return the number of workers; their memory is not known, and counts as
+        infinite.
+        """
         with self._client() as client:
             return Resources(math.inf, max(len(client.scheduler_info()["workers"]), 1))
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """Run the cells on the workers, and yield each digest when its cell is done or lost.
+    def do(
+        self, cells: Mapping[str, Cell], store: Store, watch: StageWatch
+    ) -> Iterator[str]:
+        """Run the cells on the workers, and yield each digest when its cell is done or
+        lost.
 
         Raises:
-            InputError: no scheduler answers, or a worker's outcome is not in the store, which is
-                on disk.
+            InputError: no scheduler answers, or a worker's outcome is not in the store,
+                which is on disk.
         """
         with self._client() as client:
             ordered = sorted(cells, key=lambda digest: -cells[digest].cost)
             futures = [
                 client.submit(
-                    _attempt, cells[digest], digest, store, key=f"simshuffle-{digest}", pure=False
+                    _attempt,
+                    cells[digest],
+                    digest,
+                    store,
+                    key=f"simshuffle-{digest}",
+                    pure=False,
                 )
                 for digest in ordered
             ]
-            futures_as_they_end = as_completed(futures, loop=client.loop, raise_errors=False)
+            futures_as_they_end = as_completed(
+                futures, loop=client.loop, raise_errors=False
+            )
             watch.tell()
             for future in futures_as_they_end:
                 digest = future.key.removeprefix("simshuffle-")

@@ -16,8 +16,9 @@ from simshuffle.study.long_table import LongTable
 from simshuffle.study.schema import Schema
 
 NOTHING = 1e-12
-"""Where a tolerance applies, numbers that are no further apart are the same: differences of times
-of hours, which ought to be 0, are not exactly that."""
+"""Where a tolerance applies, numbers that are no further apart are the same:
+differences of times of hours, which ought to be 0, are not exactly that.
+"""
 SHOWN = 40  # letters of a text that is shown
 
 
@@ -43,19 +44,34 @@ class Difference:
             return f"{self.file}: {self.stored or 'none'} stored, {self.again or 'none'} done again"
         values = f"{_text_of_value(self.stored)} stored, {_text_of_value(self.again)} done again"
         rows = f" in {self.rows} of {self.of} rows" if self.of else ""
-        size = "" if self.absolute is None else f"{self.absolute:.3g} (relative {self.relative:.3g}"
-        size = f", largest difference {size})" if size else ", the first one" if self.of else ""
+        size = (
+            ""
+            if self.absolute is None
+            else f"{self.absolute:.3g} (relative {self.relative:.3g}"
+        )
+        size = (
+            f", largest difference {size})"
+            if size
+            else ", the first one"
+            if self.of
+            else ""
+        )
         row_text = f" at {self.where}" if self.where else ""
         return f"{self.file}: {self.what}{rows}{size}{row_text}: {values}"
 
 
 def compare_tables(
-    file: str, schema: Schema, stored: LongTable, recomputed: LongTable, tolerance: float
+    file: str,
+    schema: Schema,
+    stored: LongTable,
+    recomputed: LongTable,
+    tolerance: float,
 ) -> list[Difference]:
-    """Return the differences of two tables of one schema, one for each column that differs.
+    """Return the differences of two tables of one schema, one for each column that
+    differs.
 
-    Columns that a clock measured are left out. Rows are compared in their order, or by the
-    key where their orders differ. Numbers are equal if they differ by no more than
+    Columns that a clock measured are left out. Rows are compared in their order, or by
+    the key where their orders differ. Numbers are equal if they differ by no more than
     ``tolerance``, as a share of the larger one, or by no more than `NOTHING`; with
     tolerance 0 they must be equal to the last bit.
     """
@@ -66,13 +82,19 @@ def compare_tables(
     }
     if len(stored) == len(recomputed) and _same_order(schema.key, stored, recomputed):
         num_previous_rows = 0
-        for stored_rows, recomputed_rows in zip(stored.pieces(), recomputed.pieces(), strict=False):
+        for stored_rows, recomputed_rows in zip(
+            stored.pieces(), recomputed.pieces(), strict=False
+        ):
             for column in columns.values():
-                column.add(stored_rows, recomputed_rows, num_previous_rows, schema, tolerance)
+                column.add(
+                    stored_rows, recomputed_rows, num_previous_rows, schema, tolerance
+                )
             num_previous_rows += len(stored_rows)
         return _differences_of_columns(file, columns, len(stored))
     if not schema.key:
-        return [_difference_of_file(file, f"{len(stored)} rows", f"{len(recomputed)} rows")]
+        return [
+            _difference_of_file(file, f"{len(stored)} rows", f"{len(recomputed)} rows")
+        ]
     stored_rows, recomputed_rows = (
         table.load().set_index(list(schema.key)) for table in (stored, recomputed)
     )
@@ -83,7 +105,8 @@ def compare_tables(
     ]
     differences = [
         _difference_of_file(
-            file, *extra_rows if any(extra_rows) else ("rows in one order", "in another")
+            file,
+            *extra_rows if any(extra_rows) else ("rows in one order", "in another"),
         )
     ]
     stored_rows, recomputed_rows = (
@@ -97,12 +120,15 @@ def compare_tables(
 
 
 def compare_values(
-    file: str, stored: Mapping[str, Any], recomputed: Mapping[str, Any], tolerance: float
+    file: str,
+    stored: Mapping[str, Any],
+    recomputed: Mapping[str, Any],
+    tolerance: float,
 ) -> list[Difference]:
     """Return the differences of two mappings of plain values by dotted key.
 
-    ``file`` is named in each difference. ``tolerance`` is a share of the larger number, as
-    in `compare_tables`.
+    ``file`` is named in each difference. ``tolerance`` is a share of the larger number,
+    as in `compare_tables`.
     """
     differences = []
     for key in sorted({*stored, *recomputed}):
@@ -110,12 +136,14 @@ def compare_values(
             values.get(key, "nothing") for values in (stored, recomputed)
         )
         size: tuple[float | None, float | None] = (None, None)
-        is_same = stored_value == recomputed_value and type(stored_value) is type(recomputed_value)
-        if isinstance(stored_value, int | float) and isinstance(recomputed_value, int | float):
-            stored_number, recomputed_number = (
-                np.array([float(stored_value)]),
-                np.array([float(recomputed_value)]),
-            )
+        is_same = stored_value == recomputed_value and type(stored_value) is type(
+            recomputed_value
+        )
+        if isinstance(stored_value, int | float) and isinstance(
+            recomputed_value, int | float
+        ):
+            stored_number = np.array([float(stored_value)])
+            recomputed_number = np.array([float(recomputed_value)])
             is_same = not _unequal(stored_number, recomputed_number, tolerance)[0]
             size = (
                 abs(float(stored_value) - float(recomputed_value)),
@@ -128,14 +156,19 @@ def compare_values(
     return differences
 
 
-def compare_files(file: str, stored: bytes | None, again: bytes | None) -> list[Difference]:
-    """Return the difference of two files if any byte differs; None stands for a missing file."""
+def compare_files(
+    file: str, stored: bytes | None, again: bytes | None
+) -> list[Difference]:
+    """Return the difference of two files if any byte differs; None stands for a missing
+    file.
+    """
     if stored == again:
         return []
     if stored is None or again is None:
         return [
             _difference_of_file(
-                file, *("none" if content is None else "one" for content in (stored, again))
+                file,
+                *("none" if content is None else "one" for content in (stored, again)),
             )
         ]
     lines = [content.split(b"\n") for content in (stored, again)]
@@ -148,11 +181,21 @@ def compare_files(file: str, stored: bytes | None, again: bytes | None) -> list[
 
 
 class _ColumnDifferences:
-    """Differences of one column: in how many rows values differ, and the row that differs most."""
+    """Differences of one column: in how many rows values differ, and the row that
+    differs most.
+    """
 
     def __init__(self, name: str) -> None:
-        self.name, self.rows, self._most = name, 0, -1.0
-        self.worst: tuple[float | None, float | None, str, Any, Any] = (None, None, "", None, None)
+        self.name = name
+        self.rows = 0
+        self._most = -1.0
+        self.worst: tuple[float | None, float | None, str, Any, Any] = (
+            None,
+            None,
+            "",
+            None,
+            None,
+        )
 
     def add(
         self,
@@ -163,9 +206,11 @@ class _ColumnDifferences:
         tolerance: float,
     ) -> None:
         """Compare rows that follow ``num_previous_rows`` others."""
-        stored_values, recomputed_values = stored_rows[self.name], recomputed_rows[self.name]
+        stored_values = stored_rows[self.name]
+        recomputed_values = recomputed_rows[self.name]
         is_numeric = all(
-            pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+            pd.api.types.is_numeric_dtype(values)
+            and not pd.api.types.is_bool_dtype(values)
             for values in (stored_values, recomputed_values)
         )
         if is_numeric:
@@ -204,21 +249,28 @@ class _ColumnDifferences:
 
 
 def _label_of_row(schema: Schema, row: pd.Series[Any], row_index: int) -> str:
-    """Return the key of a row; without a key its number (from 1) and the values of the columns
-    before the first one of kind 'real'.
+    """Return the key of a row; without a key its number (from 1) and the values of the
+    columns before the first one of kind 'real'.
     """
     kinds = [column.kind for column in schema.columns.values()]
-    leading = [*schema.columns][: kinds.index("real") if "real" in kinds else len(kinds)]
+    leading = [*schema.columns][
+        : kinds.index("real") if "real" in kinds else len(kinds)
+    ]
     labels = [] if schema.key else [f"row {row_index + 1}"]
     return ", ".join(
-        [*labels, *(f"{name}={_text_of_value(row[name])}" for name in schema.key or leading)]
+        [
+            *labels,
+            *(f"{name}={_text_of_value(row[name])}" for name in schema.key or leading),
+        ]
     )
 
 
 def _differences_of_columns(
     file: str, columns: Mapping[str, _ColumnDifferences], num_rows: int
 ) -> list[Difference]:
-    """Return the `Difference` of each column that differs; ``num_rows`` rows were compared."""
+    """Return the `Difference` of each column that differs; ``num_rows`` rows were
+    compared.
+    """
     differing_columns = [column for column in columns.values() if column.rows]
     return [
         Difference(file, column.name, column.rows, num_rows, *column.worst)
@@ -229,13 +281,16 @@ def _differences_of_columns(
 def _describe_extra_rows(
     table: pd.DataFrame, common_keys: pd.Index[Any], key: Sequence[str]
 ) -> str:
-    """Say how many rows of a table are not in ``common_keys``, and the first one; '' if none."""
+    """Say how many rows of a table are not in ``common_keys``, and the first one; '' if
+    none.
+    """
     rows = table.index[~table.index.isin(common_keys)]
     if not len(rows):
         return ""
     first = rows[0] if len(key) > 1 else (rows[0],)
     first_key = ", ".join(
-        f"{name}={_text_of_value(value)}" for name, value in zip(key, first, strict=True)
+        f"{name}={_text_of_value(value)}"
+        for name, value in zip(key, first, strict=True)
     )
     return f"{len(rows)} row{'s' * (len(rows) > 1)} that the other lacks ({first_key})"
 
@@ -246,10 +301,13 @@ def _difference_of_file(file: str, stored: str, recomputed: str) -> Difference:
 
 
 def _same_order(key: Sequence[str], stored: LongTable, recomputed: LongTable) -> bool:
-    """Return whether the rows of both tables have equal keys in equal order; True without a key."""
+    """Return whether the rows of both tables have equal keys in equal order; True
+    without a key.
+    """
     return not key or all(
         np.array_equal(
-            stored_keys.astype(str).to_numpy(object), recomputed_keys.astype(str).to_numpy(object)
+            stored_keys.astype(str).to_numpy(object),
+            recomputed_keys.astype(str).to_numpy(object),
         )
         for stored_keys, recomputed_keys in zip(
             stored.pieces(key), recomputed.pieces(key), strict=False
@@ -261,13 +319,19 @@ Numbers = NDArray[np.float64]
 
 
 def _unequal(a: Numbers, b: Numbers, tolerance: float) -> NDArray[np.bool_]:
-    """Mark the numbers that differ by more than the tolerance; two missing numbers are equal."""
+    """Mark the numbers that differ by more than the tolerance; two missing numbers are
+    equal.
+    """
     with np.errstate(invalid="ignore"):
         distance = np.abs(a - b)
-        allowed = np.fmax(tolerance * np.fmax(np.abs(a), np.abs(b)), NOTHING if tolerance else 0.0)
+        allowed = np.fmax(
+            tolerance * np.fmax(np.abs(a), np.abs(b)), NOTHING if tolerance else 0.0
+        )
         is_missing = np.isnan(a), np.isnan(b)
         # what is not a number compares with nothing
-        is_different: NDArray[np.bool_] = ~(distance <= allowed) & ~(is_missing[0] & is_missing[1])
+        is_different: NDArray[np.bool_] = ~(distance <= allowed) & ~(
+            is_missing[0] & is_missing[1]
+        )
     return is_different
 
 
@@ -280,7 +344,11 @@ def _relative(a: Numbers, b: Numbers) -> Numbers:
 
 def _plain(value: Any) -> Any:
     """Return a value of a table as JSON has it; None where it is missing."""
-    if value is None or (isinstance(value, float) and math.isnan(value)) or value is pd.NA:
+    if (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or value is pd.NA
+    ):
         return None
     return value.item() if hasattr(value, "item") else value
 

@@ -1,4 +1,5 @@
-"""Run the cells of a request, collect their outcomes to a result, and read results from folders.
+"""Run the cells of a request, collect their outcomes to a result, and read results from
+folders.
 
 Outcomes that are in the store already are not computed again.
 """
@@ -17,7 +18,13 @@ from typing import IO, Any, NotRequired, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError, refuse
+from simshuffle.errors import (
+    InputError,
+    Problem,
+    SimshuffleError,
+    SimulationError,
+    refuse,
+)
 from simshuffle.report.columns import MAX_COUNT
 from simshuffle.report.folders import meta_of
 from simshuffle.spec.library import INPUTS
@@ -47,13 +54,17 @@ class Interrupted(KeyboardInterrupt):
     """Stopped by Ctrl-C or SIGTERM.
 
     Attributes:
-        done: number of cells whose outcomes are stored, up to the stage that was running.
+        done: number of cells whose outcomes are stored, up to the stage that was
+            running.
         total: number of cells of these stages.
-        result: of a study with partial results, the result so far; None if there is none.
+        result: of a study with partial results, the result so far; None if there is
+            none.
     """
 
     def __init__(self, done: int, total: int, result: Result | None = None) -> None:
-        self.done, self.total, self.result = done, total, result
+        self.done = done
+        self.total = total
+        self.result = result
         super().__init__(f"{done} of {total}")
 
 
@@ -66,7 +77,8 @@ def run(
     *,
     force_size: bool = False,
 ) -> Result:
-    """Run the cells of a study whose outcome is not in ``store`` yet, and collect the result.
+    """Run the cells of a study whose outcome is not in ``store`` yet, and collect the
+    result.
 
     A study that was stopped therefore goes on.
 
@@ -75,8 +87,8 @@ def run(
         store: keeps outcomes; in memory if None.
 
     Raises:
-        InputError: the cells of a stage are too much for the machine (`check_size`), unless
-            ``force_size``.
+        InputError: the cells of a stage are too much for the machine (`check_size`),
+            unless ``force_size``.
         SimshuffleError: a cell cannot be done without which there is no result.
         Interrupted: by Ctrl-C or SIGTERM; finished outcomes stay in the store.
     """
@@ -88,12 +100,21 @@ def run(
         cells = stage(request.values, outcomes)
         digests = {name: digest_of(cell) for name, cell in cells.items()}
         try:
-            later_cost = 0.0 if progress is None else study.later_cost(request.values, stage_index)
+            later_cost = (
+                0.0
+                if progress is None
+                else study.later_cost(request.values, stage_index)
+            )
             make_watch = partial(
                 StageWatch, progress=progress, past=work_done, later_cost=later_cost
             )
             lost = _run_missing_cells(
-                cells, digests, executor, store, make_watch=make_watch, force_size=force_size
+                cells,
+                digests,
+                executor,
+                store,
+                make_watch=make_watch,
+                force_size=force_size,
             )
         except Interrupted as stop:
             partial_result = (
@@ -107,7 +128,9 @@ def run(
             ) from None
         if lost and (not study.partial or len(lost) == len(cells)):
             raise _error_of_lost_cells(lost, len(cells))
-        outcomes |= _load_outcomes(cells, {n: digests[n] for n in cells if n not in lost}, store)
+        outcomes |= _load_outcomes(
+            cells, {n: digests[n] for n in cells if n not in lost}, store
+        )
         outcomes |= {name: Outcome(lost=reason.cause) for name, reason in lost.items()}
     with listen_to_progress(progress):
         return _collect_result(study, request, outcomes)
@@ -120,28 +143,38 @@ def _collect_partial_result(
     cells: Mapping[str, Cell],
     store: Store,
 ) -> Result | None:
-    """Return the result of the outcomes that exist when the stage of ``cells`` was stopped.
+    """Return the result of the outcomes that exist when the stage of ``cells`` was
+    stopped.
 
     Returns None if there are none.
     """
     digests = {name: digest_of(cell) for name, cell in cells.items()}
     stored_digests = {
-        name: digest for name, digest in digests.items() if store.has(digest, cells[name].parts)
+        name: digest
+        for name, digest in digests.items()
+        if store.has(digest, cells[name].parts)
     }
     if stored_digests or outcomes:
         with suppress(SimshuffleError):
-            finished_outcomes = {**outcomes, **_load_outcomes(cells, stored_digests, store)}
+            finished_outcomes = {
+                **outcomes,
+                **_load_outcomes(cells, stored_digests, store),
+            }
             return _collect_result(study, request, finished_outcomes, "unfinished")
     return None
 
 
 def _collect_result(
-    study: Study[V], request: Request[V], outcomes: Mapping[str, Outcome], state: str = ""
+    study: Study[V],
+    request: Request[V],
+    outcomes: Mapping[str, Outcome],
+    state: str = "",
 ) -> Result:
     """Collect outcomes to a result. ``state`` is that of a study with partial results."""
     tables = study.collect(request.values, outcomes)
     files_in = {
-        place: make_files(request.values, outcomes) for place, make_files in study.files_in.items()
+        place: make_files(request.values, outcomes)
+        for place, make_files in study.files_in.items()
     }
     meta: dict[str, Any] = {
         "kind": study.kind,
@@ -153,9 +186,12 @@ def _collect_result(
         **study.facts(request.values, outcomes, tables),
     }
     if study.partial:
-        lost = {name: outcome.lost for name, outcome in outcomes.items() if outcome.lost}
+        lost = {
+            name: outcome.lost for name, outcome in outcomes.items() if outcome.lost
+        }
         meta |= {"lost": lost, "state": state or ("incomplete" if lost else "finished")}
-    documents, inputs = dict(request.documents), dict(request.inputs)
+    documents = dict(request.documents)
+    inputs = dict(request.inputs)
     if counts := _count_files(files_in, inputs):
         meta["files"] = counts
     return study.result(study, tables, meta, documents, files_in, inputs)
@@ -178,10 +214,11 @@ def _run_missing_cells(
     make_watch: Callable[[Mapping[str, Cell], int], StageWatch],
     force_size: bool,
 ) -> dict[str, Lost]:
-    """Run the cells that are not in the store; return those without an outcome, by name.
+    """Run the cells that are not in the store; return those without an outcome, by
+    name.
 
-    ``make_watch`` takes the missing cells and the number of stored ones, and returns the watch
-    that follows them.
+    ``make_watch`` takes the missing cells and the number of stored ones, and returns
+    the watch that follows them.
     """
     missing = {
         digest: cells[name]
@@ -241,13 +278,16 @@ def _error_of_lost_cells(lost: Mapping[str, Lost], total: int) -> SimshuffleErro
     ):
         return errors[0]  # what is wrong is what all of them share
     lines = [f"  - {name}: {reason.cause}" for name, reason in lost.items()]
-    return SimulationError("\n".join([f"{len(lost)} of {total} could not be done:", *lines]))
+    return SimulationError(
+        "\n".join([f"{len(lost)} of {total} could not be done:", *lines])
+    )
 
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Hold a result folder for this process: two commands that write to one folder would replace
-    each other's result. Folders that were made for it and stay empty are removed.
+    """Hold a result folder for this process: two commands that write to one folder
+    would replace each other's result. Folders that were made for it and stay empty are
+    removed.
 
     Raises:
         InputError: another process holds it.
@@ -258,7 +298,8 @@ def hold_folder(folder: Path) -> Iterator[None]:
     try:
         with path.open("w") as lock:
             if not _lock_file(lock, path):
-                rule, remedy = "another process is at work in it", "Wait until it has ended."
+                rule = "another process is at work in it"
+                remedy = "Wait until it has ended."
                 refuse("--out", rule, str(folder), remedy, "result folder")
             try:
                 yield
@@ -279,13 +320,18 @@ def _lock_file(lock: IO[str], path: Path) -> bool:
     return False
 
 
-def find_complete_result(study: Study[V], folder: Path, expected_fingerprint: str) -> Result | None:
+def find_complete_result(
+    study: Study[V], folder: Path, expected_fingerprint: str
+) -> Result | None:
     """Return the result in ``folder``, or None if it does not answer the request.
 
     It does if it is finished, complete and has that fingerprint.
     """
     meta = meta_of(folder)
-    if meta.get("kind") != study.kind or meta.get("fingerprint") != expected_fingerprint:
+    if (
+        meta.get("kind") != study.kind
+        or meta.get("fingerprint") != expected_fingerprint
+    ):
         return None
     if not _is_complete(meta):
         return None
@@ -293,7 +339,9 @@ def find_complete_result(study: Study[V], folder: Path, expected_fingerprint: st
         return None
     with suppress(InputError):
         result = read(study, folder)
-        is_complete = _count_files(result.files_in, result.inputs) == meta.get("files", {})
+        is_complete = _count_files(result.files_in, result.inputs) == meta.get(
+            "files", {}
+        )
         return result if is_complete else None
     return None
 
@@ -316,8 +364,8 @@ def read(study: Study[Any], folder: Path) -> Result:
     """Read the result of a study from ``folder``.
 
     Raises:
-        InputError: the result is of another kind, or a file is missing, damaged, or not as its
-            schema requires.
+        InputError: the result is of another kind, or a file is missing, damaged, or not
+            as its schema requires.
     """
     meta = meta_of(folder)
     missing = [name for name in study.files if not (folder / name).is_file()]
@@ -341,9 +389,16 @@ def read(study: Study[Any], folder: Path) -> Result:
         except (OSError, ValueError) as error:
             problems.append(Problem(name, "cannot be read", str(error), REMEDY))
     if not problems:
-        files_in = {subfolder: _files_in_folder(folder / subfolder) for subfolder in study.files_in}
-        inputs = {name: folder / INPUTS / name for name in _files_in_folder(folder / INPUTS)}
-        result = study.result(study, LazyTables(tables), meta, documents, files_in, inputs)
+        files_in = {
+            subfolder: _files_in_folder(folder / subfolder)
+            for subfolder in study.files_in
+        }
+        inputs = {
+            name: folder / INPUTS / name for name in _files_in_folder(folder / INPUTS)
+        }
+        result = study.result(
+            study, LazyTables(tables), meta, documents, files_in, inputs
+        )
         problems += study.faults(result)
     if problems:
         raise InputError(problems, str(folder))
@@ -361,8 +416,8 @@ class _Meta(TypedDict):
 
 
 def _find_problems(study: Study[Any], meta: Meta) -> list[Problem]:
-    """Return the problems of ``meta.json``: values of wrong types, and numbers that are too
-    large.
+    """Return the problems of ``meta.json``: values of wrong types, and numbers that are
+    too large.
     """
     problems = []
     for kind in (_Meta, study.says):
@@ -372,9 +427,13 @@ def _find_problems(study: Study[Any], meta: Meta) -> list[Problem]:
             for error_facts in error.errors(include_url=False):
                 key = ".".join(map(str, error_facts["loc"]))
                 value = repr(error_facts["input"])[:60]
-                problems.append(Problem(f"meta.json: {key}", error_facts["msg"], value, REMEDY))
+                problems.append(
+                    Problem(f"meta.json: {key}", error_facts["msg"], value, REMEDY)
+                )
     return problems + [
-        Problem(f"meta.json: {key}", f"must be within ±{limit:g}", repr(number)[:60], REMEDY)
+        Problem(
+            f"meta.json: {key}", f"must be within ±{limit:g}", repr(number)[:60], REMEDY
+        )
         for key, number in _walk_numbers(meta)
         for limit in [MAX_COUNT if isinstance(number, int) else LARGEST]
         if abs(number) > limit

@@ -28,7 +28,9 @@ from simshuffle.study.standing import StageWatch
 from simshuffle.study.store import Lost, Memory, Store, run_and_store
 
 WORTH_PROCESSES = 1.5
-"""s that processes must save by the cells' costs: about so long it takes until the first begins."""
+"""s that processes must save by the cells' costs: about so long it takes until the
+first begins.
+"""
 SPARE_MEMORY = 0.9
 """Share of the available memory that cells may take at once, by their estimates."""
 
@@ -36,8 +38,12 @@ SPARE_MEMORY = 0.9
 class Executor(Protocol):
     """Runs cells, and puts their outcomes into a store."""
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """Run cells, by their digests, in any order; yield each digest when it is done or lost."""
+    def do(
+        self, cells: Mapping[str, Cell], store: Store, watch: StageWatch
+    ) -> Iterator[str]:
+        """Run cells, by their digests, in any order; yield each digest when it is done
+        or lost.
+        """
 
     @property
     def lost(self) -> dict[str, Lost]:
@@ -57,11 +63,17 @@ class SerialExecutor:
         """Return the free memory of this machine, and one process."""
         return Resources(available_memory(), 1)
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """Run the cells in their order; yield each digest when its cell is done or lost."""
+    def do(
+        self, cells: Mapping[str, Cell], store: Store, watch: StageWatch
+    ) -> Iterator[str]:
+        """Run the cells in their order; yield each digest when its cell is done or
+        lost.
+        """
         for digest, cell in cells.items():
             watch.advance(digest, 0.0)
-            if failure := run_and_store(cell, digest, store, partial(watch.advance, digest)):
+            if failure := run_and_store(
+                cell, digest, store, partial(watch.advance, digest)
+            ):
                 self.lost[digest] = failure
             watch.end(digest)
             yield digest
@@ -72,42 +84,66 @@ class ProcessExecutor:
     """Runs each cell in a process of this machine, which computes with one thread.
 
     Costly cells begin first, and no more run at once than fit the memory by their
-    estimates. A cell whose process dies is run again, alone, because others may have taken
-    the memory it lacked; the second time it is lost.
+    estimates. A cell whose process dies is run again, alone, because others may have
+    taken the memory it lacked; the second time it is lost.
     """
 
     count: int  # processes at once
-    memory: float | None = None  # bytes that cells may take at once; that of the machine if None
+    memory: float | None = (
+        None  # bytes that cells may take at once; that of the machine if None
+    )
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def resources(self) -> Resources:
         """Return the memory that cells may take, and the number of processes at once."""
-        return Resources(available_memory() if self.memory is None else self.memory, self.count)
+        return Resources(
+            available_memory() if self.memory is None else self.memory, self.count
+        )
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
+    def do(
+        self, cells: Mapping[str, Cell], store: Store, watch: StageWatch
+    ) -> Iterator[str]:
         """Run the cells in processes; yield each digest when its cell is done or lost.
 
         Raises:
             TypeError: the store is in memory, which processes do not share.
         """
         if isinstance(store, Memory):
-            raise TypeError("processes need a store on disk: simshuffle.study.store.Disk")
+            raise TypeError(
+                "processes need a store on disk: simshuffle.study.store.Disk"
+            )
         watch.at_once = self.count
         waiting = sorted(cells, key=lambda digest: -cells[digest].cost)
         exit_status_of_dead: dict[str, int] = {}
         yield from self._run_at_once(
-            cells, waiting, self.count, store, watch, exit_status_of_dead=exit_status_of_dead
+            cells,
+            waiting,
+            self.count,
+            store,
+            watch,
+            exit_status_of_dead=exit_status_of_dead,
         )
         for digest in list(exit_status_of_dead):
             exit_status_of_retry: dict[str, int] = {}
             yield from self._run_at_once(
-                cells, [digest], 1, store, watch, exit_status_of_dead=exit_status_of_retry
+                cells,
+                [digest],
+                1,
+                store,
+                watch,
+                exit_status_of_dead=exit_status_of_retry,
             )
             for status in exit_status_of_retry.values():
-                cause = f"{signal.Signals(-status).name}" if status < 0 else "it ended by itself"
+                cause = (
+                    f"{signal.Signals(-status).name}"
+                    if status < 0
+                    else "it ended by itself"
+                )
                 if status == -signal.SIGKILL:
                     cause = "SIGKILL: memory may have run out"
-                self._end(digest, Lost(f"its process was killed twice ({cause})"), watch)
+                self._end(
+                    digest, Lost(f"its process was killed twice ({cause})"), watch
+                )
                 yield digest
 
     def _run_at_once(
@@ -122,15 +158,19 @@ class ProcessExecutor:
     ) -> Iterator[str]:
         """Run the waiting cells, ``count`` at once.
 
-        The exit statuses of processes that died are put into ``exit_status_of_dead``, by
-        digest.
+        The exit statuses of processes that died are put into ``exit_status_of_dead``,
+        by digest.
         """
-        budget = SPARE_MEMORY * available_memory() if self.memory is None else self.memory
+        budget = (
+            SPARE_MEMORY * available_memory() if self.memory is None else self.memory
+        )
         running: set[str] = set()
         while waiting or running:
             with suppress(ServerDied), Workers() as workers:
                 while waiting or running:
-                    for digest in self._choose_next(cells, waiting, running, count, budget):
+                    for digest in self._choose_next(
+                        cells, waiting, running, count, budget
+                    ):
                         waiting.remove(digest)
                         running.add(digest)
                         try:
@@ -138,7 +178,11 @@ class ProcessExecutor:
                         except (PicklingError, TypeError, AttributeError) as error:
                             running.remove(digest)
                             # the last line of what was raised where it was to be sent
-                            reason = str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
+                            reason = (
+                                str(error.__cause__ or error)
+                                .strip('"\n ')
+                                .splitlines()[-1]
+                            )
                             self._end(digest, Lost(not_sent(reason)), watch)
                             yield digest
                     for news in workers.receive_news(MOMENT):
@@ -162,7 +206,8 @@ class ProcessExecutor:
         count: int,
         budget: float,
     ) -> list[str]:
-        """Choose the waiting cells that may begin now: those that fit, or one if nothing runs.
+        """Choose the waiting cells that may begin now: those that fit, or one if
+        nothing runs.
 
         They are the first ones of ``waiting``.
         """
@@ -202,7 +247,8 @@ class ProcessExecutor:
 
 @dataclass
 class LocalExecutor:
-    """Runs cells on this machine: in processes where they save time, else in this process.
+    """Runs cells on this machine: in processes where they save time, else in this
+    process.
 
     The times that cells took are remembered for later estimates.
     """
@@ -214,13 +260,17 @@ class LocalExecutor:
         """Return the free memory of this machine, and the number of processes at once."""
         return Resources(available_memory(), self.count or usable_cores())
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
+    def do(
+        self, cells: Mapping[str, Cell], store: Store, watch: StageWatch
+    ) -> Iterator[str]:
         """Run the cells; yield each digest when its cell is done or lost."""
         count = min(self.count or usable_cores(), len(cells))
         saved_seconds = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
         is_serial = count == 1 or saved_seconds < WORTH_PROCESSES
         executor = (
-            SerialExecutor(self.lost) if is_serial else ProcessExecutor(count, lost=self.lost)
+            SerialExecutor(self.lost)
+            if is_serial
+            else ProcessExecutor(count, lost=self.lost)
         )
         yield from executor.do(cells, store, watch)
         crowding = crowding_of_cores()
@@ -233,19 +283,31 @@ class LocalExecutor:
 
 def usable_cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
 
 
 def crowding_of_cores() -> float:
-    """Return how many processes a core has had in the last minute, at least 1. Cells take as many
-    times longer, and will not where the others are gone."""
+    """Return how many processes a core has had in the last minute, at least 1. Cells
+    take as many times longer, and will not where the others are gone.
+    """
     if not hasattr(os, "getloadavg"):
         return 1.0
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""How the libraries that compute are told the number of their threads, before they are loaded."""
+ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+"""How the libraries that compute are told the number of their threads, before they are
+loaded.
+"""
 SERVE = """
 import sys
 sys.path[:] = sys.argv[2:]
@@ -292,7 +354,8 @@ class Workers:
             ServerDied: there is no server any more.
             PicklingError, TypeError, AttributeError: the cell cannot be pickled.
         """
-        cell_template, work = cloudpickle.dumps(cell), cloudpickle.dumps((cell, store))
+        cell_template = cloudpickle.dumps(cell)
+        work = cloudpickle.dumps((cell, store))
         try:
             self._connection.send(CellOrder(digest, cell_template, work))
         except OSError as error:

@@ -1,5 +1,5 @@
-"""Extension: the commands, functions, schemas and figures that a folder of ``extensions/`` adds
-beside verbs that make results.
+"""Extension: the commands, functions, schemas and figures that a folder of
+``extensions/`` adds beside verbs that make results.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ class Extension:
     """The additions of a folder of ``extensions/``, as the ``EXTENSION`` of its module
     ``extension``.
 
-    Modules and functions are named, not imported, so that ``simshuffle --help`` answers at once.
+    Modules and functions are named, not imported, so that ``simshuffle --help`` answers
+    at once.
 
     Attributes:
-        commands: modules with verbs that make no result, as ``app`` (of typer), and the group of
-            verbs that each is in: '', 'study', 'machine' or 'results'.
-        functions: public functions ("module:function") by their name below ``simshuffle``.
-        schemas: functions ("module:function") that return the JSON Schema of a kind of file, by the
-            kind.
+        commands: modules with verbs that make no result, as ``app`` (of typer), and the
+            group of verbs that each is in: '', 'study', 'machine' or 'results'.
+        functions: public functions ("module:function") by their name below
+            ``simshuffle``.
+        schemas: functions ("module:function") that return the JSON Schema of a kind of
+            file, by the kind.
         figures: kinds of figures for papers, by name.
-        folders: remedies, as sentences, for kinds of result folders that no study reads, by kind.
+        folders: remedies, as sentences, for kinds of result folders that no study
+            reads, by kind.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Make the functions of Python from the verbs of studies: they take the options of the verb and
-return its result.
+"""Make the functions of Python from the verbs of studies: they take the options of the
+verb and return its result.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from simshuffle.study.study import Result
 from simshuffle.study.verb import Verb
 
 WIDTH = 92  # columns of a docstring
-PROGRESS = "progress"  # the argument that no option has: whether bars show how far it is
+PROGRESS = (
+    "progress"  # the argument that no option has: whether bars show how far it is
+)
 
 
 def function_of(verb: Verb[Any]) -> Callable[..., Result]:
-    """Return the function of a verb, which returns the result; it writes a folder only to
-    ``out``.
+    """Return the function of a verb, which returns the result; it writes a folder only
+    to ``out``.
     """
     source = f"simshuffle.{verb.function}"
 
@@ -45,7 +47,9 @@ def function_of(verb: Verb[Any]) -> Callable[..., Result]:
         except InputError as error:
             raise rephrase_error(error, source) from error
 
-    signature = inspect.Signature([*map(_parameter, fields_of(verb.options)), _PROGRESS_PARAMETER])
+    signature = inspect.Signature(
+        [*map(_parameter, fields_of(verb.options)), _PROGRESS_PARAMETER]
+    )
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__name__ = function.__qualname__ = verb.function
     function.__doc__ = docstring_of(verb)
@@ -63,7 +67,9 @@ def _parameter(field: Field) -> inspect.Parameter:
     if not isinstance(field.option, Argument):
         kind = inspect.Parameter.KEYWORD_ONLY
     default = inspect.Parameter.empty if field.needed else field.default
-    return inspect.Parameter(field.name, kind, default=default, annotation=type_of(field))
+    return inspect.Parameter(
+        field.name, kind, default=default, annotation=type_of(field)
+    )
 
 
 def type_of(field: Field) -> str:
@@ -73,16 +79,26 @@ def type_of(field: Field) -> str:
     kind = field.type
     if plain_type(kind)[0] is Path:
         return f"str | {'Path | None' if plain_type(kind)[1] else 'Path'}"
-    name = kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
+    name = (
+        kind.__name__
+        if isinstance(kind, type) and not hasattr(kind, "__args__")
+        else str(kind)
+    )
     name = re.sub(r"\b(?:collections\.abc|typing|pathlib)\.", "", name)
     return re.sub(r"\btuple\[(.+?), \.\.\.\]", r"Sequence[\1]", name)
 
 
 def docstring_of(verb: Verb[Any]) -> str:
-    """Return the docstring of a verb's function: the help, and a sentence on each argument."""
+    """Return the docstring of a verb's function: the help, and a sentence on each
+    argument.
+    """
     lines = [inspect.getdoc(verb.options) or "", "", "Args:"]
     for field in fields_of(verb.options):
-        replacement = "Result folder; nothing is written without it." if field.name == "out" else ""
+        replacement = (
+            "Result folder; nothing is written without it."
+            if field.name == "out"
+            else ""
+        )
         text = f"{field.name}: {replacement or field.option.text}"
         lines += wrap(text, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
     lines += [f"    {PROGRESS}: Whether bars show how far it is.", "", "Raises:"]

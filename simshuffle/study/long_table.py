@@ -40,20 +40,25 @@ class TablePart:
         return int(pq.read_metadata(self.rows).num_rows)
 
     def pieces(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
-        """Yield the rows, a group of the file at a time; only ``columns`` if they are given."""
+        """Yield the rows, a group of the file at a time; only ``columns`` if they are
+        given.
+        """
         for rows in self._groups(columns):
             if self.lead is None:
                 yield rows
                 continue
             lead_columns = self.lead.take([0] * len(rows)).reset_index(drop=True)
             yield pd.concat(
-                [lead_columns[_select_columns(columns, lead_columns.columns)], rows], axis=1
+                [lead_columns[_select_columns(columns, lead_columns.columns)], rows],
+                axis=1,
             )
 
     def _groups(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
         """Yield the rows as they are stored, without the columns of ``lead``."""
         if isinstance(self.rows, pd.DataFrame):
-            yield self.rows[_select_columns(columns, self.rows.columns)].reset_index(drop=True)
+            yield self.rows[_select_columns(columns, self.rows.columns)].reset_index(
+                drop=True
+            )
             return
         with pq.ParquetFile(self.rows) as file:
             present_columns = _select_columns(columns, file.schema_arrow.names)
@@ -63,8 +68,12 @@ class TablePart:
                 yield file.read_row_group(group, present_columns).to_pandas()
 
 
-def _select_columns(requested: Sequence[str] | None, present: Iterable[str]) -> list[str]:
-    """Return the names in ``present`` that are requested; every name if ``requested`` is None."""
+def _select_columns(
+    requested: Sequence[str] | None, present: Iterable[str]
+) -> list[str]:
+    """Return the names in ``present`` that are requested; every name if ``requested``
+    is None.
+    """
     return [name for name in present if requested is None or name in requested]
 
 
@@ -72,8 +81,8 @@ def _select_columns(requested: Sequence[str] | None, present: Iterable[str]) -> 
 class LongTable:
     """A table whose rows lie in parts, one below the other.
 
-    Methods that read them raise OSError, ValueError or pyarrow.ArrowException where a file
-    is damaged.
+    Methods that read them raise OSError, ValueError or pyarrow.ArrowException where a
+    file is damaged.
     """
 
     parts: tuple[TablePart, ...]
@@ -86,17 +95,24 @@ class LongTable:
     def file(self) -> Path | None:
         """The Parquet file that holds just this table; None if there is none."""
         rows = [part.rows for part in self.parts if part.lead is None]
-        return rows[0] if len(self.parts) == 1 and rows and isinstance(rows[0], Path) else None
+        return (
+            rows[0]
+            if len(self.parts) == 1 and rows and isinstance(rows[0], Path)
+            else None
+        )
 
     def with_leading_columns(self, lead: pd.DataFrame) -> LongTable:
-        """Return the table with the columns of ``lead`` in front, whose one row is repeated in
-        every row.
+        """Return the table with the columns of ``lead`` in front, whose one row is
+        repeated in every row.
         """
-        return LongTable(tuple(TablePart(part.rows, lead, part.holder) for part in self.parts))
+        return LongTable(
+            tuple(TablePart(part.rows, lead, part.holder) for part in self.parts)
+        )
 
     def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the rows in their order, `ROWS_AT_ONCE` together, and the remaining ones last; only
-        ``columns`` if they are given. There is at least one piece, which may be empty.
+        """Yield the rows in their order, `ROWS_AT_ONCE` together, and the remaining
+        ones last; only ``columns`` if they are given. There is at least one piece,
+        which may be empty.
         """
         groups = _Groups()
         for part in self.parts:
@@ -106,7 +122,9 @@ class LongTable:
 
     def load(self) -> pd.DataFrame:
         """Return all rows as one frame in memory."""
-        return stack_tables(list(chain.from_iterable(part.pieces(None) for part in self.parts)))
+        return stack_tables(
+            list(chain.from_iterable(part.pieces(None) for part in self.parts))
+        )
 
     def distinct(self, columns: Sequence[str]) -> pd.DataFrame:
         """Return the rows that differ in these columns."""
@@ -118,7 +136,9 @@ Table = pd.DataFrame | LongTable
 
 
 class LazyTables(Mapping[str, pd.DataFrame]):
-    """Tables by name; a long one is loaded when it is first read, and then stays in memory."""
+    """Tables by name; a long one is loaded when it is first read, and then stays in
+    memory.
+    """
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self.stored = dict(tables)
@@ -140,7 +160,9 @@ class LazyTables(Mapping[str, pd.DataFrame]):
 
 
 def get_lazily(tables: Mapping[str, pd.DataFrame], name: str) -> Table:
-    """Return the table ``name`` without loading it: a `LongTable` if it is not in memory yet."""
+    """Return the table ``name`` without loading it: a `LongTable` if it is not in
+    memory yet.
+    """
     return tables.stored[name] if isinstance(tables, LazyTables) else tables[name]
 
 
@@ -177,30 +199,32 @@ class _Groups:
         self._began = False
 
     def add(self, piece: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        """Yield the groups that these rows fill; the remaining rows are copied and kept for the
-        next group.
+        """Yield the groups that these rows fill; the remaining rows are copied and kept
+        for the next group.
         """
         while self._num_pending + len(piece) > ROWS_AT_ONCE:
             num_free = ROWS_AT_ONCE - self._num_pending
-            group, piece = (
-                stack_tables([*self._pending, piece.iloc[:num_free]]),
-                piece.iloc[num_free:],
-            )
-            self._pending, self._num_pending, self._began = [], 0, True
+            group = stack_tables([*self._pending, piece.iloc[:num_free]])
+            piece = piece.iloc[num_free:]
+            self._pending = []
+            self._num_pending = 0
+            self._began = True
             yield group.reset_index(drop=True)
         if len(piece) or not self._began:
             self._pending.append(piece.reset_index(drop=True).copy())
             self._num_pending += len(piece)
 
     def flush(self) -> Iterator[pd.DataFrame]:
-        """Yield the rows that fill no group; an empty frame if there were no rows at all."""
+        """Yield the rows that fill no group; an empty frame if there were no rows at
+        all.
+        """
         if self._pending:
             yield stack_tables(self._pending)
 
 
 class Growing:
-    """A table that grows piece by piece. A long one is written to a file, and not kept in
-    memory.
+    """A table that grows piece by piece. A long one is written to a file, and not kept
+    in memory.
     """
 
     def __init__(self) -> None:
@@ -217,8 +241,9 @@ class Growing:
             self._file.write(group)
 
     def table(self) -> Table:
-        """Return all rows that were added, at least one piece; to be called once, at the end. The
-        file of a long table is deleted when nobody refers to the table any more.
+        """Return all rows that were added, at least one piece; to be called once, at
+        the end. The file of a long table is deleted when nobody refers to the table any
+        more.
         """
         last_groups = list(self._groups.flush())
         if self._file is None:
@@ -238,25 +263,31 @@ class _Folder:
 
 
 class _File:
-    """A Parquet file that is written group by group. With ``lean`` numbers have no dictionary of
-    the values that occur, which takes 20 MB and saves nothing where few times are equal.
+    """A Parquet file that is written group by group. With ``lean`` numbers have no
+    dictionary of the values that occur, which takes 20 MB and saves nothing where few
+    times are equal.
     """
 
     def __init__(self, path: Path, *, lean: bool = False) -> None:
-        self.path, self._lean = path, lean
+        self.path = path
+        self._lean = lean
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, group: pd.DataFrame) -> None:
         """Add a group of rows."""
         if self._writer is None:
             schema = pa.Schema.from_pandas(group.head(0), preserve_index=False)
-            text_columns = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+            text_columns = [
+                field.name for field in schema if not pa.types.is_primitive(field.type)
+            ]
             dictionary_columns = text_columns if self._lean else True
             self._writer = pq.ParquetWriter(
                 self.path, schema, compression="zstd", use_dictionary=dictionary_columns
             )
         schema = self._writer.schema
-        self._writer.write_table(pa.Table.from_pandas(group, schema, preserve_index=False))
+        self._writer.write_table(
+            pa.Table.from_pandas(group, schema, preserve_index=False)
+        )
 
     def close(self) -> None:
         """Close the file; nothing more is written."""
@@ -265,7 +296,9 @@ class _File:
 
 
 def write_parquet(pieces: Iterable[pd.DataFrame], path: Path) -> None:
-    """Write the pieces of a table, at least one, to a Parquet file, a group of rows each."""
+    """Write the pieces of a table, at least one, to a Parquet file, a group of rows
+    each.
+    """
     file = _File(path)
     try:
         for piece in pieces:

@@ -1,5 +1,5 @@
-"""Choose which runs of two results are compared with each other, and find how their requests
-differ.
+"""Choose which runs of two results are compared with each other, and find how their
+requests differ.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
 def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
     """Match runs of A to runs of B, by their names.
 
-    Runs of one name match; then runs of one strategy, those first that differ in the fewest keys;
-    and the only run of A matches the only run of B.
+    Runs of one name match; then runs of one strategy, those first that differ in the
+    fewest keys; and the only run of A matches the only run of B.
     """
     pairs = {name: name for name in a if name in b}
     if not pairs and len(a) == len(b) == 1:
@@ -52,7 +52,9 @@ def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
         (len(_decisive_keys(a[x], b[y])), i, j, x, y)
         for i, x in enumerate(a)
         for j, y in enumerate(b)
-        if x not in pairs and y not in pairs and _strategy(x, a[x]) == _strategy(y, b[y])
+        if x not in pairs
+        and y not in pairs
+        and _strategy(x, a[x]) == _strategy(y, b[y])
     )
     for *_, x, y in candidates:
         if x not in pairs and y not in pairs.values():
@@ -61,26 +63,29 @@ def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
 
 
 def _strategy(name: str, request: Flat) -> str:
-    """Return the strategy of a run. If only the name of the run is known: the name up to its first
-    hyphen or space. '' for a document that is no run.
+    """Return the strategy of a run. If only the name of the run is known: the name up
+    to its first hyphen or space. '' for a document that is no run.
     """
     return str(request.get(STRATEGY, "") if request else re.split(r"[-\s]", name)[0])
 
 
 def _differing_keys(a: Flat, b: Flat) -> list[str]:
-    """Return the keys whose values differ, the most telling first; names and descriptions are left
-    out.
+    """Return the keys whose values differ, the most telling first; names and
+    descriptions are left out.
     """
     keys = [
         key
         for key in dict.fromkeys([*a, *b])
-        if key not in {"name", "description"} and (key in a, a.get(key)) != (key in b, b.get(key))
+        if key not in {"name", "description"}
+        and (key in a, a.get(key)) != (key in b, b.get(key))
     ]
     return sorted(keys, key=lambda key: _sort_key(key, a.get(key), b.get(key)))
 
 
 def _decisive_keys(a: Flat, b: Flat) -> list[str]:
-    """Return the keys whose values differ, without the sources of numbers, which decide nothing."""
+    """Return the keys whose values differ, without the sources of numbers, which decide
+    nothing.
+    """
     return [
         key
         for key in _differing_keys(a, b)
@@ -89,8 +94,8 @@ def _decisive_keys(a: Flat, b: Flat) -> list[str]:
 
 
 def _is_source_of_number(key: str, *values: Any) -> bool:
-    """Return whether a key says where numbers are from. A ``source`` of another meaning, such as
-    the tier that a strategy reads from, is a single word.
+    """Return whether a key says where numbers are from. A ``source`` of another
+    meaning, such as the tier that a strategy reads from, is a single word.
     """
     *above, last = key.split(".")
     are_single_words = all(value is None or " " not in str(value) for value in values)
@@ -98,13 +103,19 @@ def _is_source_of_number(key: str, *values: Any) -> bool:
 
 
 def _sort_key(key: str, *values: Any) -> tuple[bool, int]:
-    """Return the sort key of a differing key: sources of numbers last, else as in `_FIRST`."""
+    """Return the sort key of a differing key: sources of numbers last, else as in
+    `_FIRST`.
+    """
     index = next(index for index, start in enumerate(_FIRST) if key.startswith(start))
     return _is_source_of_number(key, *values), index
 
 
-def describe_pairs(a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]) -> list[str]:
-    """Describe how runs of different names are matched, and which runs have no counterpart."""
+def describe_pairs(
+    a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]
+) -> list[str]:
+    """Describe how runs of different names are matched, and which runs have no
+    counterpart.
+    """
     notes = []
     names_by_keys: dict[tuple[str, ...], list[str]] = {}
     for name_a, name_b in pairs.items():
@@ -113,10 +124,14 @@ def describe_pairs(a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str])
             names_by_keys.setdefault(keys, []).append(f"'{name_a}' with '{name_b}'")
     for keys, names in names_by_keys.items():
         more_keys = (
-            f" and {len(keys) - MAX_NAMED_KEYS} other keys" if len(keys) > MAX_NAMED_KEYS else ""
+            f" and {len(keys) - MAX_NAMED_KEYS} other keys"
+            if len(keys) > MAX_NAMED_KEYS
+            else ""
         )
         difference = (
-            f" They differ in {', '.join(keys[:MAX_NAMED_KEYS])}{more_keys}." if keys else ""
+            f" They differ in {', '.join(keys[:MAX_NAMED_KEYS])}{more_keys}."
+            if keys
+            else ""
         )
         notes.append(f"Compared as most alike: {', '.join(names)}.{difference}")
     unmatched: list[set[str]] = [{*a} - {*pairs}, {*b} - {*pairs.values()}]
@@ -124,10 +139,13 @@ def describe_pairs(a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str])
         reason = "they are too many to be tried"
         if len(a) * len(b) <= MAX_PAIRS:
             strategies_a, strategies_b = (
-                ", ".join(dict.fromkeys(starmap(_strategy, name_a.items()))) for name_a in (a, b)
+                ", ".join(dict.fromkeys(starmap(_strategy, name_a.items())))
+                for name_a in (a, b)
             )
             reason = f"they have no strategy in common (A: {strategies_a}; B: {strategies_b})"
-        notes.append(f"No run of A is like one of B, so no values are compared: {reason}.")
+        notes.append(
+            f"No run of A is like one of B, so no values are compared: {reason}."
+        )
     for letter, requests, without_match in zip("AB", (a, b), unmatched, strict=True):
         if without_match:
             unmatched_names = [name for name in requests if name in without_match]
@@ -140,9 +158,11 @@ def _unmatched_sentence(letter: str, noun: str, names: Sequence[str]) -> str:
     return f"Only {letter} has these {noun}: {', '.join(names)}."
 
 
-def pair_names(a: Sequence[str], b: Sequence[str], noun: str) -> tuple[dict[str, str], list[str]]:
-    """Pair names of A with names of B: equal names, and then the others in their order if they are
-    equally many.
+def pair_names(
+    a: Sequence[str], b: Sequence[str], noun: str
+) -> tuple[dict[str, str], list[str]]:
+    """Pair names of A with names of B: equal names, and then the others in their order
+    if they are equally many.
 
     Args:
         noun: plural noun of the named things, for the notes.
@@ -151,18 +171,16 @@ def pair_names(a: Sequence[str], b: Sequence[str], noun: str) -> tuple[dict[str,
         Names of B by names of A, and notes on names that differ or have no counterpart.
     """
     pairs = {name: name for name in a if name in set(b)}
-    only_a, only_b = (
-        [name for name in a if name not in pairs],
-        [name for name in b if name not in pairs],
-    )
+    only_a = [name for name in a if name not in pairs]
+    only_b = [name for name in b if name not in pairs]
     if len(only_a) == len(only_b):
         pairs |= dict(zip(only_a, only_b, strict=True))
         ordered = ", ".join(
             f"'{letter}' with '{y}'" for letter, y in zip(only_a, only_b, strict=True)
         )
-        return pairs, [f"Names of {noun} differ; compared in their order: {ordered}."] * bool(
-            only_a
-        )
+        return pairs, [
+            f"Names of {noun} differ; compared in their order: {ordered}."
+        ] * bool(only_a)
     return pairs, [
         _unmatched_sentence(letter, noun, names)
         for letter, names in (("A", only_a), ("B", only_b))
@@ -173,31 +191,36 @@ def pair_names(a: Sequence[str], b: Sequence[str], noun: str) -> tuple[dict[str,
 def table_of_differing_requests(
     a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return the table of keys in which the requests of matched runs differ: one row for a
-    difference that all runs share, else one row for each run. Where runs have no counterpart, also
-    the values that all runs of A have, beside the values that all runs of B have.
+    """Return the table of keys in which the requests of matched runs differ: one row
+    for a difference that all runs share, else one row for each run. Where runs have no
+    counterpart, also the values that all runs of A have, beside the values that all
+    runs of B have.
     """
     runs_by_difference: dict[tuple[str, str, str], list[tuple[str, Any, Any]]] = {}
     for name, name_b in pairs.items():
-        request_a, request_b = a[name], b[name_b]
+        request_a = a[name]
+        request_b = b[name_b]
         for key in _differing_keys(request_a, request_b):
             values = request_a.get(key), request_b.get(key)
-            runs_by_difference.setdefault((key, repr(values[0]), repr(values[1])), []).append(
-                (name, *values)
-            )
+            runs_by_difference.setdefault(
+                (key, repr(values[0]), repr(values[1])), []
+            ).append((name, *values))
     rows = [
         ("" if len(runs) == len(pairs) else name, key, *values)
         for (key, _, _), runs in runs_by_difference.items()
         for name, *values in (runs[:1] if len(runs) == len(pairs) else runs)
     ]
     if len(pairs) < max(len(a), len(b)):
-        request_a, request_b = _merge_requests(a), _merge_requests(b)
+        request_a = _merge_requests(a)
+        request_b = _merge_requests(b)
         keys = [
             key
             for key in _differing_keys(request_a, request_b)
             if key not in {row[1] for row in rows}
         ]
-        if STRATEGY in keys:  # the keys of a strategy that the other has not follow from it
+        if (
+            STRATEGY in keys
+        ):  # the keys of a strategy that the other has not follow from it
             below = STRATEGY.removesuffix("kind")
             keys = [key for key in keys if key == STRATEGY or not key.startswith(below)]
         rows += [("", key, request_a.get(key), request_b.get(key)) for key in keys]
@@ -210,5 +233,7 @@ def _merge_requests(requests: RequestsByRun) -> Flat:
     merged = {}
     for key in dict.fromkeys(key for run in requests.values() for key in run):
         values = {repr(run[key]): run[key] for run in requests.values() if key in run}
-        merged[key] = next(iter(values.values())) if len(values) == 1 else [*values.values()]
+        merged[key] = (
+            next(iter(values.values())) if len(values) == 1 else [*values.values()]
+        )
     return merged

@@ -1,10 +1,11 @@
-"""Options: the questions that a study asks its user, declared once as a frozen dataclass that
-derives from `Options`.
+"""Options: the questions that a study asks its user, declared once as a frozen
+dataclass that derives from `Options`.
 
-The verb with its help and completion, the function of Python, its stub and the reference are made
-from it. Every field is annotated with an `Option` or an `Argument`. Its type is that of the value
-in Python; `Option.read` makes this value of the words of a command line. pydantic checks types,
-and is imported when a record is filled, so that the help of all verbs appears at once.
+The verb with its help and completion, the function of Python, its stub and the
+reference are made from it. Every field is annotated with an `Option` or an `Argument`.
+Its type is that of the value in Python; `Option.read` makes this value of the words of
+a command line. pydantic checks types, and is imported when a record is filled, so that
+the help of all verbs appears at once.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 
 
 class Words:
-    """The words of a closed set, which complete an incomplete one, and which the help lists.
+    """The words of a closed set, which complete an incomplete one, and which the help
+    lists.
 
-    They are ``words``, or those at ``place``, 'module:name', imported on demand: a mapping, a
-    sequence, a function that returns one, or a record or a union of records, whose kinds they are.
+    They are ``words``, or those at ``place``, 'module:name', imported on demand: a
+    mapping, a sequence, a function that returns one, or a record or a union of records,
+    whose kinds they are.
     """
 
     def __init__(self, *words: str, place: str = "") -> None:
-        self._words, self._place = words, place
+        self._words = words
+        self._place = place
 
     def complete(self, incomplete: str) -> list[str]:
         """Return the words that begin with ``incomplete``."""
@@ -80,28 +84,36 @@ class Option:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()  # the words that there are; any if none are named
-    complete: Completion | None = None  # `words` where few are possible that others check
-    python: str = ""  # the type of the value in the stub, where the field's own says less
+    complete: Completion | None = (
+        None  # `words` where few are possible that others check
+    )
+    python: str = (
+        ""  # the type of the value in the stub, where the field's own says less
+    )
 
 
 @dataclass(frozen=True)
 class Argument(Option):
-    """An option that is written without its name; with ``many`` it takes all the words that
-    follow.
+    """An option that is written without its name; with ``many`` it takes all the words
+    that follow.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options that every verb has that makes a result. Without ``out`` a verb writes a folder of
-    its own, and a program none.
+    """Options that every verb has that makes a result. Without ``out`` a verb writes a
+    folder of its own, and a program none.
     """
 
     out: Annotated[
         Path | None,
-        Option("FOLDER", "Result folder; the default is results/VERB-NAME-FINGERPRINT."),
+        Option(
+            "FOLDER", "Result folder; the default is results/VERB-NAME-FINGERPRINT."
+        ),
     ] = None
-    force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False
+    force: Annotated[
+        bool, Option("", "Replace the result that is in the result folder.")
+    ] = False
     force_size: Annotated[
         bool, Option("", "Compute what is too large for this machine by estimate, too.")
     ] = False
@@ -112,18 +124,22 @@ class CellOptions(Options):
     """Options of verbs that may run many cells."""
 
     processes: Annotated[
-        int | None, Option("N", "Processes at once; the default is one on each core.", low=1)
+        int | None,
+        Option("N", "Processes at once; the default is one on each core.", low=1),
     ] = None
     scheduler: Annotated[
         str | None,
-        Option("ADDRESS", "Compute on the workers of this Dask scheduler (extra cluster)."),
+        Option(
+            "ADDRESS", "Compute on the workers of this Dask scheduler (extra cluster)."
+        ),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefinedOptions(CellOptions):
-    """Options of a study that answers first from closed forms and then simulates as much as fits
-    into a minute. ``exact`` lifts that limit."""
+    """Options of a study that answers first from closed forms and then simulates as
+    much as fits into a minute. ``exact`` lifts that limit.
+    """
 
     exact: Annotated[
         bool,
@@ -168,14 +184,16 @@ class Field:
 
 
 def between_commas(texts: Iterable[str]) -> list[str]:
-    """Return the pieces between the commas of the words of an option, each once, in order."""
+    """Return the pieces between the commas of the words of an option, each once, in
+    order.
+    """
     pieces = (piece.strip() for text in texts for piece in text.split(","))
     return list(dict.fromkeys(filter(None, pieces)))
 
 
 def fields_of(record: type) -> tuple[Field, ...]:
-    """Return the fields of a record: arguments, its own options, the scenario's --set, the shared
-    ones.
+    """Return the fields of a record: arguments, its own options, the scenario's --set,
+    the shared ones.
     """
     hints = get_type_hints(record, include_extras=True)
     record_fields = []
@@ -188,19 +206,26 @@ def fields_of(record: type) -> tuple[Field, ...]:
         record_fields.append(Field(field.name, kind, option, default))
 
     def rank(field: Field) -> tuple[bool, bool, bool]:
-        return not isinstance(field.option, Argument), field.name in SHARED, field.name == "set"
+        return (
+            not isinstance(field.option, Argument),
+            field.name in SHARED,
+            field.name == "set",
+        )
 
     return tuple(sorted(record_fields, key=rank))
 
 
-def fill_options(record: type[OptionsT], values: Mapping[str, Any], source: str) -> OptionsT:
+def fill_options(
+    record: type[OptionsT], values: Mapping[str, Any], source: str
+) -> OptionsT:
     """Return the record with those values, by the names of fields.
 
     Args:
         source: who gives the values: `COMMAND_LINE`, or the name of a function.
 
     Raises:
-        InputError: names all values of a wrong type, out of range, or outside the choices.
+        InputError: names all values of a wrong type, out of range, or outside the
+            choices.
     """
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - see above
 
@@ -211,38 +236,55 @@ def fill_options(record: type[OptionsT], values: Mapping[str, Any], source: str)
         problems = []
         for details in error.errors():
             rule = details["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            problems.append(refuse_value(fields[str(details["loc"][0])], rule, details["input"]))
+            problems.append(
+                refuse_value(fields[str(details["loc"][0])], rule, details["input"])
+            )
         raise rephrase_error(InputError(problems, COMMAND_LINE), source) from None
-    if problems := [problem for field in fields.values() for problem in _problems(field, options)]:
+    if problems := [
+        problem for field in fields.values() for problem in _problems(field, options)
+    ]:
         raise rephrase_error(InputError(problems, COMMAND_LINE), source)
     return options
 
 
 def refuse_value(field: Field, rule: str, value: Any) -> Problem:
-    """Return the problem of a value that does not obey ``rule``, or is not among the choices."""
+    """Return the problem of a value that does not obey ``rule``, or is not among the
+    choices.
+    """
     remedy = "Give a value that obeys the rule."
     if choices := field.option.choices:
-        rule, remedy = f"must be {' or '.join(choices)}", "Write one of them, or leave it out."
+        rule = f"must be {' or '.join(choices)}"
+        remedy = "Write one of them, or leave it out."
     return Problem(field.flag, rule, repr(value)[:60], remedy)
 
 
 def _problems(field: Field, options: Options) -> Iterator[Problem]:
     """Yield the problems of a field's values: out of range, or outside its choices."""
-    option, values = field.option, getattr(options, field.name)
-    low, high = option.low, option.high
+    option = field.option
+    values = getattr(options, field.name)
+    low = option.low
+    high = option.high
     for value in values if isinstance(values, list | tuple) else [values]:
         if value is None or (isinstance(value, str) and low is not None):
             continue
         if option.choices and value not in option.choices:
             yield refuse_value(field, "", value)
-        if (low is not None and not value >= low) or (high is not None and not value <= high):
-            rule = f"must be at least {low:g}" if high is None else f"must be {low:g} to {high:g}"
-            yield Problem(field.flag, rule, repr(value)[:60], "Give a value in that range.")
+        if (low is not None and not value >= low) or (
+            high is not None and not value <= high
+        ):
+            rule = (
+                f"must be at least {low:g}"
+                if high is None
+                else f"must be {low:g} to {high:g}"
+            )
+            yield Problem(
+                field.flag, rule, repr(value)[:60], "Give a value in that range."
+            )
 
 
 def rephrase_error(error: InputError, source: str) -> InputError:
-    """Return an error of the command line in the words of ``source``: a function has arguments in
-    place of options.
+    """Return an error of the command line in the words of ``source``: a function has
+    arguments in place of options.
     """
     if source == COMMAND_LINE or error.source != COMMAND_LINE:
         return error
@@ -259,7 +301,9 @@ def rephrase_error(error: InputError, source: str) -> InputError:
 
 _OPTION = re.compile(r"^--([a-z-]+)")
 _EXAMPLE = re.compile(r"--(?!set )([a-z-]+) ")
-"""An option before its value; --set stands as it is, for its value is a key with another."""
+"""An option before its value; --set stands as it is, for its value is a key with
+another.
+"""
 
 
 def _write_argument(match: re.Match[str]) -> str:
@@ -269,8 +313,12 @@ def _write_argument(match: re.Match[str]) -> str:
 
 
 def own_values(options: Options) -> dict[str, Any]:
-    """Return the values of a record's own fields, by name, without those that all verbs share."""
-    names = (field.name for field in dataclasses.fields(options) if field.name not in SHARED)
+    """Return the values of a record's own fields, by name, without those that all verbs
+    share.
+    """
+    names = (
+        field.name for field in dataclasses.fields(options) if field.name not in SHARED
+    )
     return {name: getattr(options, name) for name in names}
 
 

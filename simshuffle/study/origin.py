@@ -18,16 +18,20 @@ _PATIENCE_S = 5.0
 
 
 def describe_origin() -> dict[str, Any]:
-    """Describe how a result was made: command, date (UTC), machine, and the commit of the working
-    directory if there is one, which ends in '-dirty' where files in it are changed.
+    """Describe how a result was made: command, date (UTC), machine, and the commit of
+    the working directory if there is one, which ends in '-dirty' where files in it are
+    changed.
 
-    It does not describe the result, so fingerprints leave it out, and comparisons of results too.
+    It does not describe the result, so fingerprints leave it out, and comparisons of
+    results too.
     """
     program, *words = sys.argv or [""]
     name = Path(program).name
     commit = _commit()
     return {
-        "command": shlex.join(["simshuffle" if name == "__main__.py" else name, *words]),
+        "command": shlex.join(
+            ["simshuffle" if name == "__main__.py" else name, *words]
+        ),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **({"commit": commit} if commit else {}),
         "machine": {
@@ -39,7 +43,9 @@ def describe_origin() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Return the commit of the working directory; '' without git, or outside a repository."""
+    """Return the commit of the working directory; '' without git, or outside a
+    repository.
+    """
     words = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     try:
         git_process = subprocess.run(  # noqa: S603 - fixed words
@@ -61,4 +67,8 @@ def _processor() -> str:
     except OSError:
         text = ""
     model_name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return model_name[1].strip() if model_name else platform.processor() or platform.machine()
+    return (
+        model_name[1].strip()
+        if model_name
+        else platform.processor() or platform.machine()
+    )

@@ -1,4 +1,6 @@
-"""Find the result of a request or compute it: the common part of verbs and functions of Python."""
+"""Find the result of a request or compute it: the common part of verbs and functions of
+Python.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ BY_NAME = {"run", "train"}
 
 @dataclass(frozen=True)
 class Teller:
-    """Functions that are called with messages while a request is met; by default they do
-    nothing.
+    """Functions that are called with messages while a request is met; by default they
+    do nothing.
     """
 
     say: Tell = lambda text: None  # what everybody should know
@@ -63,8 +65,8 @@ class Performance:
         """Return the result, and its folder if it has one.
 
         Raises:
-            SimshuffleError: the request is not valid, the folder cannot be used, or the study
-                fails.
+            SimshuffleError: the request is not valid, the folder cannot be used, or the
+                study fails.
             Stopped: it was interrupted, and some outcomes are stored.
         """
         token = _teller.set(self.teller)
@@ -79,8 +81,12 @@ class Performance:
         finally:
             _teller.reset(token)
 
-    def perform(self, study: Study[Any], request: Request[Any]) -> tuple[Result, Path | None]:
-        """Return the result of a request that is made already, and its folder if it has one."""
+    def perform(
+        self, study: Study[Any], request: Request[Any]
+    ) -> tuple[Result, Path | None]:
+        """Return the result of a request that is made already, and its folder if it has
+        one.
+        """
         if request.about:
             self.teller.say(request.about)
         expected_fingerprint = fingerprint(study, request)
@@ -89,7 +95,9 @@ class Performance:
         self.teller.detail(
             ", ".join(f"{name} {version_of_package[name]}" for name in study.versions)
         )
-        self.teller.detail(f"fingerprint {expected_fingerprint}, result folder {folder or 'none'}")
+        self.teller.detail(
+            f"fingerprint {expected_fingerprint}, result folder {folder or 'none'}"
+        )
         if folder is None:
             self._say_first_answer(request)
             return self._compute_without_folder(study, request), None
@@ -99,13 +107,17 @@ class Performance:
             else engine.find_complete_result(study, folder, expected_fingerprint)
         )
         if existing is not None:
-            self.teller.say(f"{folder} already holds this result; nothing was {self.verb.done}.")
+            self.teller.say(
+                f"{folder} already holds this result; nothing was {self.verb.done}."
+            )
             return existing, folder
         self._say_first_answer(request)
         return self._compute(study, request, folder, expected_fingerprint), folder
 
     def _say_first_answer(self, request: Request[Any]) -> None:
-        """Say the answer from closed forms, marked as such, before anything is simulated."""
+        """Say the answer from closed forms, marked as such, before anything is
+        simulated.
+        """
         lines = list(self.verb.answer_first(self.options, request))
         if lines:
             self.teller.say(FIRST_ANSWER)
@@ -115,12 +127,13 @@ class Performance:
     def _choose_folder(
         self, study: Study[Any], request: Request[Any], expected_fingerprint: str
     ) -> Path | None:
-        """Return the folder of the result: the requested one, or one named after verb and request;
-        None if the result has no folder.
+        """Return the folder of the result: the requested one, or one named after verb
+        and request; None if the result has no folder.
         """
         if self.options.out is not None or not (self.writes_folder and self.verb.kept):
             return self.options.out
-        request_name, verb_word = request.name.replace("/", "-"), study.verb.split()[-1]
+        request_name = request.name.replace("/", "-")
+        verb_word = study.verb.split()[-1]
         name = (
             f"{request_name}-{expected_fingerprint}"
             if verb_word in BY_NAME
@@ -129,17 +142,25 @@ class Performance:
         return Path("results") / name
 
     def _compute(
-        self, study: Study[Any], request: Request[Any], folder: Path, expected_fingerprint: str
+        self,
+        study: Study[Any],
+        request: Request[Any],
+        folder: Path,
+        expected_fingerprint: str,
     ) -> Result:
-        """Run the study and write its result folder; results so far are written if it is
-        interrupted.
+        """Run the study and write its result folder; results so far are written if it
+        is interrupted.
         """
-        replace = self.options.force or engine.is_continuable(folder, expected_fingerprint)
+        replace = self.options.force or engine.is_continuable(
+            folder, expected_fingerprint
+        )
         # before a long simulation, not after it
         check_place(folder, replace=replace, known_names=study.names)
         is_held = self.verb.measures and self.options.out is not None
         with nullcontext() if is_held else engine.hold_folder(folder):
-            store = self._choose_store(study, request, Disk((folder.parent / CELLS).absolute()))
+            store = self._choose_store(
+                study, request, Disk((folder.parent / CELLS).absolute())
+            )
             try:
                 result = self._run(study, request, store)
                 result.save(folder, replace=replace)
@@ -150,19 +171,25 @@ class Performance:
                 if stop.result and (
                     is_empty or engine.is_continuable(folder, expected_fingerprint)
                 ):
-                    stop.result.save(folder, replace=True, draw=False)  # at once; plot draws it
+                    stop.result.save(
+                        folder, replace=True, draw=False
+                    )  # at once; plot draws it
                 continuation = "are kept; the same command goes on with them."
                 cells = f"{stop.done} of {stop.total} {plural(self.verb.noun)}"
                 raise Stopped(f"Interrupted. {cells} {continuation}") from None
         return result
 
-    def _compute_without_folder(self, study: Study[Any], request: Request[Any]) -> Result:
-        """Run the study without a result folder; the outcomes of its cells are deleted with the
-        result.
+    def _compute_without_folder(
+        self, study: Study[Any], request: Request[Any]
+    ) -> Result:
+        """Run the study without a result folder; the outcomes of its cells are deleted
+        with the result.
         """
         folder = Path(tempfile.mkdtemp(prefix="simshuffle-"))
         try:
-            result = self._run(study, request, self._choose_store(study, request, Disk(folder)))
+            result = self._run(
+                study, request, self._choose_store(study, request, Disk(folder))
+            )
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -173,7 +200,9 @@ class Performance:
         executor = self._executor(1 if request.one_device else None)
         with self.teller.progress(self.verb.noun) as progress:
             force_size = self.options.force_size
-            return engine.run(study, request, executor, store, progress, force_size=force_size)
+            return engine.run(
+                study, request, executor, store, progress, force_size=force_size
+            )
 
     def _executor(self, at_once: int | None) -> Executor:
         if not isinstance(self.options, CellOptions):
@@ -183,13 +212,16 @@ class Performance:
         try:
             from simshuffle.study.cluster import DaskCluster  # noqa: PLC0415 - an extra
         except ImportError:
-            rule, remedy = "needs the package distributed", "pip install 'simshuffle[cluster]'"
+            rule = "needs the package distributed"
+            remedy = "pip install 'simshuffle[cluster]'"
             refuse("--scheduler", rule, self.options.scheduler, remedy, COMMAND_LINE)
         return DaskCluster(self.options.scheduler)
 
-    def _choose_store(self, study: Study[Any], request: Request[Any], disk: Disk) -> Store:
-        """Return the store of outcomes: on disk, or in memory for a study of a single cell, whose
-        result is its only outcome.
+    def _choose_store(
+        self, study: Study[Any], request: Request[Any], disk: Disk
+    ) -> Store:
+        """Return the store of outcomes: on disk, or in memory for a study of a single
+        cell, whose result is its only outcome.
         """
         if not study.stages:
             return Memory()
@@ -204,8 +236,12 @@ class Performance:
             self.teller.say(
                 f"{num_stored} of {len(cells)} {plural(self.verb.noun)} are there already."
             )
-        is_single_cell = len(study.stages) == 1 and len(cells) <= 1 and not study.partial
-        is_remote = isinstance(self.options, CellOptions) and self.options.scheduler is not None
+        is_single_cell = (
+            len(study.stages) == 1 and len(cells) <= 1 and not study.partial
+        )
+        is_remote = (
+            isinstance(self.options, CellOptions) and self.options.scheduler is not None
+        )
         return Memory() if is_single_cell and not num_stored and not is_remote else disk
 
 

@@ -1,8 +1,10 @@
-"""Registry of verbs, studies and extensions, found by the names of files: no list names them.
+"""Registry of verbs, studies and extensions, found by the names of files: no list names
+them.
 
-A module ``verb`` in a folder of ``studies/`` or ``extensions/`` has ``VERBS``, the verbs that make
-results. Verbs of another distribution are found by its entry point in the group `PLUGINS`, which
-names such a module. The other additions of an extension stand in its module ``extension``.
+A module ``verb`` in a folder of ``studies/`` or ``extensions/`` has ``VERBS``, the
+verbs that make results. Verbs of another distribution are found by its entry point in
+the group `PLUGINS`, which names such a module. The other additions of an extension
+stand in its module ``extension``.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ PLUGINS = "simshuffle.studies"
 PLUGIN_REMEDIES = {
     "testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."
 }
-"""How to get a plugin of simshuffle's, by the last word of its verb, its function and its kind."""
-REMOVED = {"policies": "It is removed: docs/policies.md has closed forms, and says what to run."}
+"""How to get a plugin of simshuffle's, by the last word of its verb, its function and
+its kind.
+"""
+REMOVED = {
+    "policies": "It is removed: docs/policies.md has closed forms, and says what to run."
+}
 """What takes the place of a removed study, by its function and its kind."""
 PACKAGE = Path(__file__).parents[1]
 
@@ -39,14 +45,16 @@ def _modules(pattern: str) -> list[Any]:
         for folder in ("studies", "extensions")
         for path in (PACKAGE / folder).rglob(pattern)
     ]
-    files.sort(key=lambda file: file.parts[-2])  # by folder, whichever room it stands in
+    files.sort(
+        key=lambda file: file.parts[-2]
+    )  # by folder, whichever room it stands in
     return [importlib.import_module(".".join(file.parts)) for file in files]
 
 
 @cache
 def own_verbs() -> dict[str, Verb[Any]]:
-    """Return every verb of this package that makes a result, by name; nothing that computes is
-    imported.
+    """Return every verb of this package that makes a result, by name; nothing that
+    computes is imported.
     """
     return _by_name(_modules("verb.py"))
 
@@ -58,7 +66,9 @@ def merge_extensions() -> Extension:
     return Extension(
         **{
             field.name: {
-                name: value for part in parts for name, value in getattr(part, field.name).items()
+                name: value
+                for part in parts
+                for name, value in getattr(part, field.name).items()
             }
             for field in fields(Extension)
         }
@@ -66,7 +76,9 @@ def merge_extensions() -> Extension:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Import the modules of extensions that have verbs without a result; each with its group."""
+    """Import the modules of extensions that have verbs without a result; each with its
+    group.
+    """
     for module, group in merge_extensions().commands.items():
         yield group, importlib.import_module(module)
 
@@ -74,7 +86,9 @@ def commands() -> Iterator[tuple[str, Any]]:
 @cache
 def verbs() -> dict[str, Verb[Any]]:
     """Return every verb that makes a result, by name, with the verbs of plugins."""
-    return own_verbs() | _by_name(plugin.load() for plugin in entry_points(group=PLUGINS))
+    return own_verbs() | _by_name(
+        plugin.load() for plugin in entry_points(group=PLUGINS)
+    )
 
 
 def _by_name(modules: Iterable[Any]) -> dict[str, Verb[Any]]:
@@ -83,29 +97,29 @@ def _by_name(modules: Iterable[Any]) -> dict[str, Verb[Any]]:
 
 @cache
 def kinds() -> dict[str, str]:
-    """Return every kind of result folder, and the place of the study that writes it, as in
-    `Verb.kinds`.
+    """Return every kind of result folder, and the place of the study that writes it, as
+    in `Verb.kinds`.
     """
     return kinds_of(verbs().values())
 
 
 def kinds_of(chosen: Iterable[Verb[Any]]) -> dict[str, str]:
-    """Return the kinds of result folders that these verbs write, and the places of their
-    studies.
+    """Return the kinds of result folders that these verbs write, and the places of
+    their studies.
     """
     return {kind: module for verb in chosen for kind, module in verb.kinds.items()}
 
 
 def study_of(kind: str) -> Study[Any]:
-    """Import and return the study that writes result folders of that kind; a KeyError if none
-    does.
+    """Import and return the study that writes result folders of that kind; a KeyError
+    if none does.
     """
     return import_study(kinds()[kind])
 
 
 def read_folder(folder: Path) -> Result:
-    """Read the result in ``folder``, of any study; an InputError if it holds none, or a damaged
-    one.
+    """Read the result in ``folder``, of any study; an InputError if it holds none, or a
+    damaged one.
     """
     # what reads tables; a list of verbs needs none of it
     from simshuffle.report.folders import meta_of  # noqa: PLC0415

@@ -1,4 +1,6 @@
-"""Schema: a table's columns, by which it is written, read back to the last bit, and printed."""
+"""Schema: a table's columns, by which it is written, read back to the last bit, and
+printed.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,25 @@ from simshuffle.report.columns import (
     text,
 )
 from simshuffle.report.console import new_table
-from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Table, TablePart, write_parquet
+from simshuffle.study.long_table import (
+    ROWS_AT_ONCE,
+    LongTable,
+    Table,
+    TablePart,
+    write_parquet,
+)
 
-__all__ = ["LARGEST", "Column", "amount", "count", "flag", "real", "share", "spent", "text"]
+__all__ = [
+    "LARGEST",
+    "Column",
+    "amount",
+    "count",
+    "flag",
+    "real",
+    "share",
+    "spent",
+    "text",
+]
 UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes"}
 """What the name of a column says of its unit, by its end or, for bytes, its beginning."""
 
@@ -49,11 +67,15 @@ class Schema:
         """The sentence of every column, by name."""
         return {name: column.meaning for name, column in self.columns.items()}
 
-    def check(self, table: pd.DataFrame, source: str, num_previous_rows: int = 0) -> None:
-        """Check that ``table`` has these columns, and in them only values that they may hold.
+    def check(
+        self, table: pd.DataFrame, source: str, num_previous_rows: int = 0
+    ) -> None:
+        """Check that ``table`` has these columns, and in them only values that they may
+        hold.
 
         Args:
-            num_previous_rows: rows of a table without key that precede ``table``, a part of it.
+            num_previous_rows: rows of a table without key that precede ``table``, a
+                part of it.
 
         Raises:
             InputError: names every column that is wrong.
@@ -62,32 +84,55 @@ class Schema:
         if list(table.columns) != names:
             present_columns = ", ".join(map(str, table.columns)) or "none"
             refuse(
-                source, f"must have the columns {', '.join(names)}", present_columns, REMEDY, source
+                source,
+                f"must have the columns {', '.join(names)}",
+                present_columns,
+                REMEDY,
+                source,
             )
-        faults = {name: self.columns[name].fault(table[name], num_previous_rows) for name in names}
+        faults = {
+            name: self.columns[name].fault(table[name], num_previous_rows)
+            for name in names
+        }
         problems = [
             Problem(f"{source}: {name}", fault, _sample(table[name]), REMEDY)
             for name, fault in faults.items()
             if fault
         ]
-        if self.key and not problems and (is_repeated := table.duplicated(list(self.key))).any():
+        if (
+            self.key
+            and not problems
+            and (is_repeated := table.duplicated(list(self.key))).any()
+        ):
             rule = f"must not repeat {', '.join(self.key)}"
-            problems.append(Problem(source, rule, f"row {int(is_repeated.argmax()) + 1}", REMEDY))
+            problems.append(
+                Problem(source, rule, f"row {int(is_repeated.argmax()) + 1}", REMEDY)
+            )
         if problems:
             raise InputError(problems, source)
 
     def listing(
-        self, table: pd.DataFrame, title: str | None, columns: Sequence[str], names: int = 1
+        self,
+        table: pd.DataFrame,
+        title: str | None,
+        columns: Sequence[str],
+        names: int = 1,
     ) -> RichTable:
         """Return columns of ``table`` as a terminal, a paper and the page show them.
 
-        ``table`` has rows of this schema. The first ``names`` columns name the row; the others
-        are aligned as numbers are.
+        ``table`` has rows of this schema. The first ``names`` columns name the row; the
+        others are aligned as numbers are.
         """
         descriptions = [self.columns[name] for name in columns]
-        heads = [column.head or name for name, column in zip(columns, descriptions, strict=True)]
+        heads = [
+            column.head or name
+            for name, column in zip(columns, descriptions, strict=True)
+        ]
         rows = (
-            [column.cell(value) for column, value in zip(descriptions, row, strict=True)]
+            [
+                column.cell(value)
+                for column, value in zip(descriptions, row, strict=True)
+            ]
             for row in table[list(columns)].itertuples(index=False, name=None)
         )
         return new_table(title, heads[:names], heads[names:], rows)
@@ -128,7 +173,8 @@ class Schema:
             yield piece
 
     def read(self, stem: Path) -> Table:
-        """Read the table at ``stem``, with its numbers to the last bit; an empty text stays one.
+        """Read the table at ``stem``, with its numbers to the last bit; an empty text
+        stays one.
 
         A long table without key is checked piece by piece, and not loaded.
 
@@ -162,10 +208,17 @@ class Schema:
 
     def _csv(self, path: Path) -> pd.DataFrame:
         """Read a CSV file with the types of the columns."""
-        kinds = {"text": pa.string(), "real": pa.float64(), "flag": pa.bool_(), "count": pa.int64()}
+        kinds = {
+            "text": pa.string(),
+            "real": pa.float64(),
+            "flag": pa.bool_(),
+            "count": pa.int64(),
+        }
         # whole numbers of which some may be empty are read as floats
         types = {
-            name: kinds["real" if column.empty and column.kind == "count" else column.kind]
+            name: kinds[
+                "real" if column.empty and column.kind == "count" else column.kind
+            ]
             for name, column in self.columns.items()
         }
         convert = pc.ConvertOptions(column_types=types, strings_can_be_null=False)
@@ -187,7 +240,9 @@ class Schema:
         return table
 
 
-REMEDY = "Give a folder that simshuffle wrote and nobody changed, or make the result again."
+REMEDY = (
+    "Give a folder that simshuffle wrote and nobody changed, or make the result again."
+)
 
 
 def problems_of_misfits(fits: Mapping[str, bool]) -> Iterator[Problem]:
@@ -198,7 +253,9 @@ def problems_of_misfits(fits: Mapping[str, bool]) -> Iterator[Problem]:
     """
     for path, fit in fits.items():
         if not fit:
-            yield Problem(path, "must fit the other files of the result", "others", REMEDY)
+            yield Problem(
+                path, "must fit the other files of the result", "others", REMEDY
+            )
 
 
 def _sample(values: pd.Series[Any]) -> str:

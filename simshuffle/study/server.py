@@ -1,4 +1,5 @@
-"""A server process that loads the modules that cells need, and forks a process for each cell.
+"""A server process that loads the modules that cells need, and forks a process for each
+cell.
 
 Shared modules are loaded once and are in memory once. The server has one thread, so
 that forking is safe. When its parent closes the connection, or has died, it ends its
@@ -52,7 +53,9 @@ class News:
     value: Any
 
 
-_Processes = dict[Connection, tuple[str, int]]  # the cell of each, and the number of the process
+_Processes = dict[
+    Connection, tuple[str, int]
+]  # the cell of each, and the number of the process
 
 
 def serve(descriptor: int) -> None:
@@ -61,7 +64,8 @@ def serve(descriptor: int) -> None:
     ``descriptor`` is the file descriptor of the connection.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and hangs up
-    parent, processes = Connection(descriptor), _Processes()
+    parent = Connection(descriptor)
+    processes = _Processes()
     try:
         while True:
             for ready in wait([parent, *processes]):
@@ -75,7 +79,9 @@ def serve(descriptor: int) -> None:
 
 def _fork_process(order: CellOrder, parent: Connection, processes: _Processes) -> None:
     """Fork a process that runs the ordered cell."""
-    with suppress(Exception):  # what cannot be loaded here cannot be there, which says so
+    with suppress(
+        Exception
+    ):  # what cannot be loaded here cannot be there, which says so
         pickle.loads(order.template).make_ready()  # noqa: S301 - from the parent alone
     news_connection, process_connection = Pipe(duplex=False)
     gc.freeze()  # so that collecting garbage does not copy what is shared
@@ -94,8 +100,12 @@ def _fork_process(order: CellOrder, parent: Connection, processes: _Processes) -
     processes[news_connection] = order.digest, process_id
 
 
-def _forward_news(news_connection: Connection, parent: Connection, processes: _Processes) -> None:
-    """Forward news of a cell to the parent; if its process has died, report the exit status."""
+def _forward_news(
+    news_connection: Connection, parent: Connection, processes: _Processes
+) -> None:
+    """Forward news of a cell to the parent; if its process has died, report the exit
+    status.
+    """
     try:
         parent.send_bytes(news_connection.recv_bytes())
     except (EOFError, ConnectionResetError):
@@ -115,7 +125,9 @@ def _stop_processes(processes: _Processes) -> None:
     while remaining and monotonic() < deadline:
         sleep(0.01)
         remaining -= {
-            process_id for process_id in remaining if os.waitpid(process_id, os.WNOHANG)[0]
+            process_id
+            for process_id in remaining
+            if os.waitpid(process_id, os.WNOHANG)[0]
         }
     for process_id in remaining:
         os.kill(process_id, signal.SIGKILL)
@@ -141,7 +153,9 @@ def _run_cell(order: CellOrder, server: Connection) -> None:
     else:
         tell(0.0)
         try:
-            news = News(order.digest, "ended", run_and_store(cell, order.digest, store, tell))
+            news = News(
+                order.digest, "ended", run_and_store(cell, order.digest, store, tell)
+            )
         except OSError as error:
             news = News(order.digest, "raised", error)
     server.send(news)
@@ -166,7 +180,8 @@ def handle_signals(handler: Handler, *numbers: signal.Signals) -> Iterator[None]
         yield
         return
     previous_handlers = {
-        signal_number: signal.signal(signal_number, handler) for signal_number in numbers
+        signal_number: signal.signal(signal_number, handler)
+        for signal_number in numbers
     }
     try:
         yield

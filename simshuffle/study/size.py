@@ -1,4 +1,6 @@
-"""Check before the first cell begins that the cells fit this machine, by their estimates."""
+"""Check before the first cell begins that the cells fit this machine, by their
+estimates.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from simshuffle.study.standing import duration
 LONGEST_S = 24 * 3600.0
 """s that cells may take in all by estimate (chosen: who means more says so)."""
 MAX_SLOWNESS = 3.0
-"""Times by which this machine may seem slower than estimates say: it is learned from short cells
-for the most part, beside other work (chosen)."""
+"""Times by which this machine may seem slower than estimates say: it is learned from
+short cells for the most part, beside other work (chosen).
+"""
 REMEDY = (
     "Ask for fewer {of}ranks, epochs or samples, or of a run for a time_tolerance; --force-size"
     " tries it all the same."
@@ -27,8 +30,9 @@ LIMITS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Files of a control group, of version 2 and 1: its limit, what is in use, and in memory.stat that
-part of it which the system gives up for others."""
+"""Files of a control group, of version 2 and 1: its limit, what is in use, and in
+memory.stat that part of it which the system gives up for others.
+"""
 
 
 class Resources(NamedTuple):
@@ -39,8 +43,9 @@ class Resources(NamedTuple):
 
 
 def check_size(cells: Collection[Cell], resources: Resources) -> None:
-    """Check that each of the cells has enough memory, and that all end within `LONGEST_S`: by their
-    costs, corrected by the times that such cells took on this machine.
+    """Check that each of the cells has enough memory, and that all end within
+    `LONGEST_S`: by their costs, corrected by the times that such cells took on this
+    machine.
 
     Raises:
         InputError: a cell needs more memory, or all together take longer.
@@ -57,7 +62,10 @@ def check_size(cells: Collection[Cell], resources: Resources) -> None:
     slowness_of_kind = {
         kind: min(times.factor, MAX_SLOWNESS) for kind, times in times_of_kind.items()
     }
-    costs = [cell.cost * slowness_of_kind.get(cell.timed_as, CellTimes().factor) for cell in cells]
+    costs = [
+        cell.cost * slowness_of_kind.get(cell.timed_as, CellTimes().factor)
+        for cell in cells
+    ]
     seconds = max(*costs, sum(costs) / min(resources.at_once, len(costs)), 0.0)
     if seconds > LONGEST_S:
         rule = f"must end within {duration(LONGEST_S)} on this machine"
@@ -73,8 +81,9 @@ def _gb(nbytes: float) -> str:
 
 
 def available_memory() -> float:
-    """Return the bytes that new processes can take: the memory that the system calls available,
-    within the limits of the control group and of its parents; infinite where none is known.
+    """Return the bytes that new processes can take: the memory that the system calls
+    available, within the limits of the control group and of its parents; infinite where
+    none is known.
     """
     limits = [float("inf")]
     with suppress(OSError, ValueError):
@@ -86,12 +95,16 @@ def available_memory() -> float:
             with suppress(OSError, ValueError):  # 'max' where there is no limit
                 limit_nbytes = float((group / limit).read_text(encoding="utf-8"))
                 used_nbytes = float((group / current).read_text(encoding="utf-8"))
-                limits.append(limit_nbytes - used_nbytes + _read_memory_stat(group, given_up))
+                limits.append(
+                    limit_nbytes - used_nbytes + _read_memory_stat(group, given_up)
+                )
     return min(limits)
 
 
 def _read_memory_stat(group: Path, name: str) -> float:
-    """Return the number ``name`` (bytes) of a control group's memory.stat; 0 if it has none."""
+    """Return the number ``name`` (bytes) of a control group's memory.stat; 0 if it has
+    none.
+    """
     with suppress(OSError, ValueError, KeyError):
         lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
         return float(dict(line.split() for line in lines)[name])
@@ -99,7 +112,9 @@ def _read_memory_stat(group: Path, name: str) -> float:
 
 
 def _find_control_groups() -> list[Path]:
-    """Return the folders of the control groups of this process that may limit its memory."""
+    """Return the folders of the control groups of this process that may limit its
+    memory.
+    """
     folders = [CONTROL_GROUPS, CONTROL_GROUPS / "memory"]
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -108,6 +123,8 @@ def _find_control_groups() -> list[Path]:
                 top = CONTROL_GROUPS / controllers
                 inner = top / path.strip("/")
                 folders += [
-                    folder for folder in (inner, *inner.parents) if folder.is_relative_to(top)
+                    folder
+                    for folder in (inner, *inner.parents)
+                    if folder.is_relative_to(top)
                 ]
     return list(dict.fromkeys(folders))

@@ -29,12 +29,20 @@ class Standing:
     # s until all are done, by the cells' costs, calibrated, and what they took so far; None while
     # nothing is known of it
     left_s: float | None
-    running: Mapping[str, float]  # share done of each cell that is being done, by its label
+    running: Mapping[
+        str, float
+    ]  # share done of each cell that is being done, by its label
 
 
-PRIOR_SECONDS = 1.0  # s of measured work that count as much as the cells' costs by estimate
-LEAST_COST = 0.2  # s of a cell, whatever it computes: a process begins, and a file is written
-MAX_ASSUMED_SHARE = 0.9  # share that a cell is taken to have done, at most, before it tells any
+PRIOR_SECONDS = (
+    1.0  # s of measured work that count as much as the cells' costs by estimate
+)
+LEAST_COST = (
+    0.2  # s of a cell, whatever it computes: a process begins, and a file is written
+)
+MAX_ASSUMED_SHARE = (
+    0.9  # share that a cell is taken to have done, at most, before it tells any
+)
 
 Progress = Callable[[Standing], None]
 ProgressDisplay = Callable[[str], AbstractContextManager[Progress | None]]
@@ -42,7 +50,9 @@ ProgressDisplay = Callable[[str], AbstractContextManager[Progress | None]]
 
 
 @contextmanager
-def show_share(noun: str, display: ProgressDisplay) -> Iterator[Callable[[float], None] | None]:
+def show_share(
+    noun: str, display: ProgressDisplay
+) -> Iterator[Callable[[float], None] | None]:
     """Show the share done of something that is no cell, called ``noun``.
 
     Yields the function to call with that share, or None if nobody looks.
@@ -57,7 +67,13 @@ def _share_teller(noun: str, progress: Progress) -> Callable[[float], None]:
 
     def tell(share: float) -> None:
         progress(
-            Standing(0, 1, share, estimate_seconds_left(share, monotonic() - start), {noun: share})
+            Standing(
+                0,
+                1,
+                share,
+                estimate_seconds_left(share, monotonic() - start),
+                {noun: share},
+            )
         )
 
     return tell
@@ -68,10 +84,16 @@ def estimate_seconds_left(share: float, seconds_passed: float) -> float | None:
 
     Returns None while that would be a guess.
     """
-    return seconds_passed * (1 - share) / share if share > 0.005 and seconds_passed > 1.0 else None
+    return (
+        seconds_passed * (1 - share) / share
+        if share > 0.005 and seconds_passed > 1.0
+        else None
+    )
 
 
-_listener: ContextVar[Progress | None] = ContextVar("who is told how far a study is", default=None)
+_listener: ContextVar[Progress | None] = ContextVar(
+    "who is told how far a study is", default=None
+)
 
 
 @contextmanager
@@ -85,7 +107,8 @@ def listen_to_progress(progress: Progress | None) -> Iterator[None]:
 
 
 def share_teller(noun: str) -> Callable[[float], None]:
-    """Return a function that tells the listener of the study which share of ``noun`` is done.
+    """Return a function that tells the listener of the study which share of ``noun`` is
+    done.
 
     ``noun`` is something that is no cell, and begins now.
     """
@@ -103,10 +126,11 @@ class WorkDone:
 
 @dataclass
 class StageWatch:
-    """Follows the cells of a stage and tells how far they are and how long they still take.
+    """Follows the cells of a stage and tells how far they are and how long they still
+    take.
 
-    Cells of a kind (`Cell.timed_as`) that were slower than their estimates say how slow the others
-    of that kind will be, and less so the cells of other kinds.
+    Cells of a kind (`Cell.timed_as`) that were slower than their estimates say how slow
+    the others of that kind will be, and less so the cells of other kinds.
     """
 
     cells: Mapping[str, Cell]  # by their digests
@@ -118,12 +142,17 @@ class StageWatch:
     at_once: int = 1  # how many are done at once, at most
     # s that cells took which are done or lost, where it is known when they began
     took: dict[str, float] = field(default_factory=dict)
-    past: WorkDone = field(default_factory=WorkDone)  # of the stages before; this stage adds to it
-    later_cost: float = 0.0  # s of one core that the stages after this one take, by estimate
+    past: WorkDone = field(
+        default_factory=WorkDone
+    )  # of the stages before; this stage adds to it
+    later_cost: float = (
+        0.0  # s of one core that the stages after this one take, by estimate
+    )
 
     def __post_init__(self) -> None:
         self._counted_until = self._last_advance = monotonic()
-        times_of_kind, self._start_of_cell = calibrations(), dict[str, float]()
+        times_of_kind = calibrations()
+        self._start_of_cell = dict[str, float]()
         costs = {
             digest: cell.cost * times_of_kind.get(cell.timed_as, CellTimes()).factor
             for digest, cell in self.cells.items()
@@ -163,7 +192,9 @@ class StageWatch:
         self._start_of_cell.pop(digest, None)
 
     def _count_busy(self) -> None:
-        """Add the time since the last call to the busy time of the running cells' kinds."""
+        """Add the time since the last call to the busy time of the running cells'
+        kinds.
+        """
         now = monotonic()
         for digest in self.shares:
             self._busy[self._kinds[digest]] += now - self._counted_until
@@ -176,7 +207,9 @@ class StageWatch:
         self._count_busy()
         remaining_costs = self._remaining_costs()
         done_cost = (
-            self._work_before.cost + sum(self._costs.values()) - sum(remaining_costs.values())
+            self._work_before.cost
+            + sum(self._costs.values())
+            - sum(remaining_costs.values())
         )
         self.past.cost, self.past.busy = (
             done_cost,
@@ -184,37 +217,53 @@ class StageWatch:
         )
         remaining_cost = sum(remaining_costs.values()) + self.later_cost
         running = {
-            self.cells[digest].label: cell_share for digest, cell_share in self.shares.items()
+            self.cells[digest].label: cell_share
+            for digest, cell_share in self.shares.items()
         }
-        num_done, total = self.num_stored + len(self.ended), self.num_stored + len(self.cells)
-        share = done_cost / (done_cost + remaining_cost) if done_cost + remaining_cost else 1.0
+        num_done = self.num_stored + len(self.ended)
+        total = self.num_stored + len(self.cells)
+        share = (
+            done_cost / (done_cost + remaining_cost)
+            if done_cost + remaining_cost
+            else 1.0
+        )
         self.progress(
-            Standing(num_done, total, share, self._remaining_seconds(remaining_costs), running)
+            Standing(
+                num_done,
+                total,
+                share,
+                self._remaining_seconds(remaining_costs),
+                running,
+            )
         )
 
     def _remaining_costs(self) -> dict[str, float]:
         """Return seconds of one core by estimate that each cell still takes, by digest."""
         return {
-            digest: 0.0 if digest in self.ended else cost * (1.0 - self._share_done(digest))
+            digest: 0.0
+            if digest in self.ended
+            else cost * (1.0 - self._share_done(digest))
             for digest, cost in self._costs.items()
         }
 
     def _share_done(self, digest: str) -> float:
-        """Return the share of a cell that is done. A running cell that has not told any share is
-        judged by its cost; a cell that never tells one says nothing of how slow the others are.
+        """Return the share of a cell that is done. A running cell that has not told any
+        share is judged by its cost; a cell that never tells one says nothing of how
+        slow the others are.
         """
         share = self.shares.get(digest)
         if share == 0.0:
             share = min(
-                (self._counted_until - self._start_of_cell[digest]) / self._costs[digest],
+                (self._counted_until - self._start_of_cell[digest])
+                / self._costs[digest],
                 MAX_ASSUMED_SHARE,
             )
         return share or 0.0
 
     def _remaining_seconds(self, remaining_costs: Mapping[str, float]) -> float:
-        """Return seconds until all is done: the remaining costs by estimate, times how much slower
-        than their estimates the cells were. A cell that tells nothing for a while takes as long
-        again.
+        """Return seconds until all is done: the remaining costs by estimate, times how
+        much slower than their estimates the cells were. A cell that tells nothing for a
+        while takes as long again.
         """
         remaining_cost = dict.fromkeys(self._busy, 0.0)
         done_cost = dict.fromkeys(self._busy, 0.0)
@@ -228,22 +277,31 @@ class StageWatch:
             )
             slowness_of[kind] = _slowness(slowness_of_others, done_cost[kind], busy)
         slowness = _slowness(1.0, self.past.cost, self.past.busy)
-        remaining_seconds = sum(slowness_of[kind] * cost for kind, cost in remaining_cost.items())
+        remaining_seconds = sum(
+            slowness_of[kind] * cost for kind, cost in remaining_cost.items()
+        )
         # a cell that began late, or is large, outlasts the others
         longest = max(
-            (slowness_of[self._kinds[digest]] * remaining_costs[digest] for digest in self.shares),
+            (
+                slowness_of[self._kinds[digest]] * remaining_costs[digest]
+                for digest in self.shares
+            ),
             default=0.0,
         )
         seconds = (
             max(remaining_seconds / self.at_once, longest)
             + slowness * self.later_cost / self.at_once
         )
-        return max(seconds, self._counted_until - self._last_advance) if self.shares else seconds
+        return (
+            max(seconds, self._counted_until - self._last_advance)
+            if self.shares
+            else seconds
+        )
 
 
 def _slowness(prior: float, cost: float, busy: float) -> float:
-    """Return how many times as long as estimated cells take: ``busy`` s measured over ``cost`` s
-    by estimate, beside which ``prior`` counts as much as `PRIOR_SECONDS` s.
+    """Return how many times as long as estimated cells take: ``busy`` s measured over
+    ``cost`` s by estimate, beside which ``prior`` counts as much as `PRIOR_SECONDS` s.
     """
     return (PRIOR_SECONDS * prior + busy) / (PRIOR_SECONDS + cost)
 
@@ -266,8 +324,8 @@ def study_progress(noun: str) -> Iterator[Progress]:
 
 
 def _in_notebook() -> bool:
-    """Return whether Python runs in a notebook, whose standard error is no terminal and shows
-    bars.
+    """Return whether Python runs in a notebook, whose standard error is no terminal and
+    shows bars.
     """
     if "IPython" not in sys.modules:
         return False
@@ -298,13 +356,17 @@ def _describe_progress(noun: str, standing: Standing) -> str:
 
 
 def _write_lines(noun: str) -> Progress:
-    """Return the function that writes a line on the progress to standard error now and then."""
+    """Return the function that writes a line on the progress to standard error now and
+    then.
+    """
     next_line = [monotonic() + FIRST_LINE]
 
     def tell(standing: Standing) -> None:
         if monotonic() >= next_line[0]:
             next_line[0] = monotonic() + SECONDS_BETWEEN_LINES
-            running = ", ".join(f"{name} {share:.0%}" for name, share in standing.running.items())
+            running = ", ".join(
+                f"{name} {share:.0%}" for name, share in standing.running.items()
+            )
             text = f"{standing.share:.0%}: {_describe_progress(noun, standing)}"
             sys.stderr.write(f"{text} ({running})\n" if running else f"{text}\n")
 
@@ -338,7 +400,9 @@ def _show_bars(noun: str) -> Iterator[Progress]:
             for label, share in displayed.items():
                 if label not in tasks:
                     tasks[label] = bars.add_task(label, total=1.0)
-                text = label if standing.total > 1 else _describe_progress(label, standing)
+                text = (
+                    label if standing.total > 1 else _describe_progress(label, standing)
+                )
                 bars.update(tasks[label], completed=share, description=text)
 
         yield tell

@@ -20,7 +20,13 @@ from typing import Any
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.study.cell import Cell, Outcome, Tell, digest_of
-from simshuffle.study.long_table import LazyTables, LongTable, TablePart, get_long, write_parquet
+from simshuffle.study.long_table import (
+    LazyTables,
+    LongTable,
+    TablePart,
+    get_long,
+    write_parquet,
+)
 
 TABLE = ".parquet"
 CELLS = ".cells"
@@ -38,8 +44,8 @@ class Memory:
         return digest in self.outcomes
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """Return the outcome with the tables and files ``parts``; None if it is missing or
-        damaged.
+        """Return the outcome with the tables and files ``parts``; None if it is missing
+        or damaged.
         """
         return self.outcomes.get(digest)
 
@@ -54,11 +60,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class Disk:
-    """A folder of outcomes that outlives the process, and that several processes may use at once.
+    """A folder of outcomes that outlives the process, and that several processes may
+    use at once.
 
-    ``ROOT/ab/abcd....json`` holds the values of an outcome, the SHA-256 of its tables and files,
-    and its own SHA-256. The tables and files lie in the folder ``ROOT/ab/abcd....``. The JSON is
-    written last, so all that it names exists.
+    ``ROOT/ab/abcd....json`` holds the values of an outcome, the SHA-256 of its tables
+    and files, and its own SHA-256. The tables and files lie in the folder
+    ``ROOT/ab/abcd....``. The JSON is written last, so all that it names exists.
     """
 
     root: Path
@@ -67,11 +74,13 @@ class Disk:
         """Return whether there is an outcome with those tables and files."""
         if not parts:
             return self._entry(digest).is_file()
-        return (entry := self._read(digest)) is not None and parts <= set(entry["files"])
+        return (entry := self._read(digest)) is not None and parts <= set(
+            entry["files"]
+        )
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """Return the outcome with the tables and files ``parts``; None if it is missing or
-        damaged.
+        """Return the outcome with the tables and files ``parts``; None if it is missing
+        or damaged.
         """
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
@@ -93,14 +102,16 @@ class Disk:
 
     def add(self, digest: str, outcome: Outcome) -> None:
         """Store an outcome; a second one of an equal digest replaces the first."""
-        entry, folder = self._entry(digest), self._folder(digest)
+        entry = self._entry(digest)
+        folder = self._folder(digest)
         entry.parent.mkdir(parents=True, exist_ok=True)
         files: dict[str, str] = {}
         if outcome.tables or outcome.files:
             draft = Path(tempfile.mkdtemp(dir=entry.parent, prefix=".part-"))
             try:
                 for name in outcome.tables:
-                    table, path = get_long(outcome.tables, name), draft / f"{name}{TABLE}"
+                    table = get_long(outcome.tables, name)
+                    path = draft / f"{name}{TABLE}"
                     if table.file is None:
                         write_parquet(table.pieces(), path)
                     else:
@@ -143,13 +154,17 @@ class Disk:
         return self.root / digest[:2] / digest
 
     def _read(self, digest: str) -> Mapping[str, Any] | None:
-        """Return values and files of an outcome; None if it is missing, or not as it was
-        written.
+        """Return values and files of an outcome; None if it is missing, or not as it
+        was written.
         """
         try:
-            first, _, text = self._entry(digest).read_text(encoding="utf-8").partition("\n")
+            first, _, text = (
+                self._entry(digest).read_text(encoding="utf-8").partition("\n")
+            )
             text = text.removesuffix("\n")
-            entry: dict[str, Any] | None = json.loads(text) if first == _digest(text) else None
+            entry: dict[str, Any] | None = (
+                json.loads(text) if first == _digest(text) else None
+            )
         except (OSError, ValueError):
             return None
         return entry
@@ -159,8 +174,8 @@ Store = Memory | Disk  # where outcomes are kept
 
 
 def write_file(content: bytes | Path, path: Path) -> None:
-    """Write ``path``: the bytes ``content``, or the content of another file, as a link where the
-    file system has links, else as a copy.
+    """Write ``path``: the bytes ``content``, or the content of another file, as a link
+    where the file system has links, else as a copy.
     """
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -185,18 +200,22 @@ class Lost:
     """The reason why a cell has no outcome."""
 
     cause: str  # a sentence for people
-    error: SimshuffleError | None = None  # what the cell raised; None where its process died
+    error: SimshuffleError | None = (
+        None  # what the cell raised; None where its process died
+    )
 
 
 _store: ContextVar[Store | None] = ContextVar("where outcomes are kept", default=None)
 
 
 def run_inner_cell(cell: Cell) -> Outcome:
-    """Run a cell as a part of the running one, and keep its outcome in the store of that.
+    """Run a cell as a part of the running one, and keep its outcome in the store of
+    that.
 
     A search that was interrupted finds there the simulations it has done.
     """
-    store, digest = _store.get(), digest_of(cell)
+    store = _store.get()
+    digest = digest_of(cell)
     outcome = None if store is None else store.get(digest, cell.parts)
     if outcome is None:
         outcome = cell.run(lambda share: None)

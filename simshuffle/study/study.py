@@ -45,13 +45,17 @@ Tables = Mapping[str, pd.DataFrame]
 Meta = Mapping[str, Any]
 Outcomes = Mapping[str, Outcome]  # outcomes by the names of their cells
 Stage = Callable[[V, Outcomes], Mapping[str, Cell]]
-"""The cells of a stage by name, from what is asked and the outcomes of the stages before it."""
+"""The cells of a stage by name, from what is asked and the outcomes of the stages
+before it.
+"""
 Files = Mapping[str, bytes | Path]  # files by name: their contents, or where they are
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A table that follows from the stored ones, and is written beside them for other programs."""
+    """A table that follows from the stored ones, and is written beside them for other
+    programs.
+    """
 
     schema: Schema  # of it
     table: Callable[[Result], pd.DataFrame]  # makes it
@@ -66,8 +70,12 @@ class Study(Generic[V]):
     stages: tuple[Stage[V], ...]  # of cells; none where nothing is cached
     # the stored tables, from what was asked and the outcomes of all stages
     collect: Callable[[V, Outcomes], Tables]
-    stored: Mapping[str, Schema]  # their schemas by name, which is also that of the file
-    documents: tuple[str, ...] = ()  # names of further text files, such as 'scenario.yaml'
+    stored: Mapping[
+        str, Schema
+    ]  # their schemas by name, which is also that of the file
+    documents: tuple[
+        str, ...
+    ] = ()  # names of further text files, such as 'scenario.yaml'
     # tables that follow from the stored ones
     derived: Mapping[str, Derived] = field(default_factory=dict)
     # columns that depend on what was asked, by what ``meta.json`` says, such as the axes of a
@@ -123,7 +131,9 @@ class Study(Generic[V]):
     measured: tuple[str, ...] = ()
     # packages whose versions ``meta.json`` names
     versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")
-    result: type[Result] = field(default_factory=lambda: Result)  # the class of its results
+    result: type[Result] = field(
+        default_factory=lambda: Result
+    )  # the class of its results
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -146,12 +156,17 @@ class Study(Generic[V]):
 
     @property
     def _schemas(self) -> dict[str, Schema]:
-        return {**self.stored, **{name: derived.schema for name, derived in self.derived.items()}}
+        return {
+            **self.stored,
+            **{name: derived.schema for name, derived in self.derived.items()},
+        }
 
 
 @dataclass(frozen=True)
 class Request(Generic[V]):
-    """A checked request of a user: the values, documents and files that decide the result."""
+    """A checked request of a user: the values, documents and files that decide the
+    result.
+    """
 
     name: str  # of the scenario or study, which names the folder
     values: V  # checked; what the stages and ``collect`` are given
@@ -162,7 +177,9 @@ class Request(Generic[V]):
     # files that the documents name, by their names in the folder `INPUTS`, which stand for their
     # contents
     inputs: Mapping[str, Path] = field(default_factory=dict)
-    about: str = ""  # what is to be known before it begins, such as how much there is to do
+    about: str = (
+        ""  # what is to be known before it begins, such as how much there is to do
+    )
     # whether its cells share a device: they are done one after another, unless a number of
     # processes is named
     one_device: bool = False
@@ -173,13 +190,20 @@ def fingerprint(study: Study[V], request: Request[V]) -> str:
 
     They stand for the request and the code that decides the result.
     """
-    deciding = [study.kind, dict(request.documents), dict(request.asked), code_of_study(study)]
-    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:12]
+    deciding = [
+        study.kind,
+        dict(request.documents),
+        dict(request.asked),
+        code_of_study(study),
+    ]
+    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[
+        :12
+    ]
 
 
 def code_of_study(study: Study[Any]) -> str:
-    """Return the digest of the code that decides a study's results; ``meta.json`` has its first 12
-    digits.
+    """Return the digest of the code that decides a study's results; ``meta.json`` has
+    its first 12 digits.
     """
     return code_digest(*(study.decides or (study.collect.__module__,)))
 
@@ -188,7 +212,9 @@ def documents_with_details(
     parts: Callable[[Result], Iterable[str | Table]],
     details: Callable[[Result], Iterable[str | Table]],
 ) -> dict[str, Any]:
-    """Return the fields of a study whose documents show its ``details`` after its ``parts``."""
+    """Return the fields of a study whose documents show its ``details`` after its
+    ``parts``.
+    """
     return {
         "parts": parts,
         "details": details,
@@ -204,15 +230,17 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """The tables, facts, documents and files of a study's answer. Its text, and its view in a
-    notebook, are its tables.
+    """The tables, facts, documents and files of a study's answer. Its text, and its
+    view in a notebook, are its tables.
     """
 
     study: Study[Any]  # its kind
     tables: Tables  # the stored tables by name
     meta: Meta  # kind, fingerprint, versions, and what the study says of itself
     documents: Mapping[str, str]  # text files by name, such as 'scenario.yaml'
-    files_in: Mapping[str, Files] = field(default_factory=dict)  # further files by folder
+    files_in: Mapping[str, Files] = field(
+        default_factory=dict
+    )  # further files by folder
     # files that the documents name, by their names in the folder `INPUTS`; copied with the result
     inputs: Mapping[str, Path] = field(default_factory=dict)
 
@@ -233,7 +261,9 @@ class Result:
     @cached_property
     def derived(self) -> Tables:
         """The tables that follow from the stored ones, by name."""
-        return {name: derived.table(self) for name, derived in self.study.derived.items()}
+        return {
+            name: derived.table(self) for name, derived in self.study.derived.items()
+        }
 
     @property
     def all_tables(self) -> Tables:
@@ -241,12 +271,15 @@ class Result:
         stored = {name: get_lazily(self.tables, name) for name in self.tables}
         return LazyTables({**stored, **self.derived})
 
-    def save(self, folder: str | Path, *, replace: bool = False, draw: bool = True) -> Path:
-        """Write the result folder, with its figures if ``draw``, completely or not at all; return
-        it.
+    def save(
+        self, folder: str | Path, *, replace: bool = False, draw: bool = True
+    ) -> Path:
+        """Write the result folder, with its figures if ``draw``, completely or not at
+        all; return it.
 
         Raises:
-            InputError: the folder holds something that is no result, or ``replace`` is False.
+            InputError: the folder holds something that is no result, or ``replace`` is
+                False.
         """
 
         def fill(draft: Path) -> None:
@@ -254,7 +287,9 @@ class Result:
             if draw:
                 self.draw(draft)
 
-        return write_folder(Path(folder), fill, replace=replace, known_names=self.study.names)
+        return write_folder(
+            Path(folder), fill, replace=replace, known_names=self.study.names
+        )
 
     def _fill(self, folder: Path) -> None:
         """Write all files but the figures into ``folder``."""
@@ -263,7 +298,10 @@ class Result:
         meta = json.dumps(self.meta, indent=1, sort_keys=True)
         (folder / "meta.json").write_text(f"{meta}\n", encoding="utf-8")
         schemas = self.study.schemas(self.meta)
-        meanings = {f"{name}{schema.suffix}": schema.meanings for name, schema in schemas.items()}
+        meanings = {
+            f"{name}{schema.suffix}": schema.meanings
+            for name, schema in schemas.items()
+        }
         (folder / "columns.json").write_text(
             f"{json.dumps(meanings, indent=1)}\n", encoding="utf-8"
         )
@@ -281,8 +319,9 @@ class Result:
             shutil.copyfile(path, folder / INPUTS / name)
 
     def draw(self, folder: str | Path, name: str = "") -> list[Path]:
-        """Draw the figures into ``folder``, which is made if need be; return their paths. ``name``
-        is that of the file, where there is only one figure; '' stands for the name in the study.
+        """Draw the figures into ``folder``, which is made if need be; return their
+        paths. ``name`` is that of the file, where there is only one figure; '' stands
+        for the name in the study.
         """
         # matplotlib, where it is drawn
         from simshuffle.report import canvas, paper  # noqa: PLC0415
@@ -310,26 +349,34 @@ class Result:
         if not name and len(figures) == 1:
             (name,) = figures
         if name not in figures:
-            remedy = f"There are {', '.join(figures)}." if figures else "There are none."
+            remedy = (
+                f"There are {', '.join(figures)}." if figures else "There are none."
+            )
             refuse("name", "no such figure", repr(name), remedy, "figure")
         return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return the table of that name, stored or derived; an InputError if there is none."""
+        """Return the table of that name, stored or derived; an InputError if there is
+        none.
+        """
         if name not in self.all_tables:
             remedy = f"There are {', '.join(self.all_tables)}."
             refuse("name", "no such table", repr(name), remedy, "table")
         return self.all_tables[name]
 
     def verdict(self) -> list[str]:
-        """Return the answer in a few sentences, if there is one; the last says what it rests on."""
+        """Return the answer in a few sentences, if there is one; the last says what it
+        rests on.
+        """
         sentences = [] if self.study.verdict is None else self.study.verdict(self)
         return [shorten_names(line, self.short_names) for line in sentences]
 
     def answer(self, width: int = LINE) -> list[str]:
         """Return the lines of the verdict, folded at ``width`` columns, at most `LINE`."""
         width = max(min(width, LINE), LINE // 3)
-        folded = partial(textwrap.fill, width=width, subsequent_indent="  ", break_on_hyphens=False)
+        folded = partial(
+            textwrap.fill, width=width, subsequent_indent="  ", break_on_hyphens=False
+        )
         return [folded(line) for line in self.verdict()]
 
     def parts(self) -> list[str | Table]:
@@ -350,7 +397,8 @@ class Result:
 
     @cached_property
     def short_names(self) -> dict[str, str]:
-        """Names of runs and strategies without schedules that all share, where tables have any.
+        """Names of runs and strategies without schedules that all share, where tables
+        have any.
 
         A long table stays unloaded: it is of runs that the short ones name too.
         """
@@ -374,7 +422,9 @@ class Result:
 
     def as_json(self) -> Any:
         """Return plain values for ``--json``; empty values of tables are None."""
-        verdict_entry = {} if self.study.verdict is None else {"verdict": self.verdict()}
+        verdict_entry = (
+            {} if self.study.verdict is None else {"verdict": self.verdict()}
+        )
         if self.study.as_json is None:
             return {
                 **verdict_entry,
@@ -384,16 +434,22 @@ class Result:
         return {**verdict_entry, **values} if verdict_entry else values
 
     def compared(self) -> Tables:
-        """Return the tables to put beside another result's: key as index, columns of numbers."""
+        """Return the tables to put beside another result's: key as index, columns of
+        numbers.
+        """
         if self.study.compared is not None:
             return self.study.compared(self)
-        tables, compared_tables = self.all_tables, {}
+        tables = self.all_tables
+        compared_tables = {}
         for name, schema in self.study.schemas(self.meta).items():
             if schema.key and schema.suffix == ".csv":
                 numbers = [
                     column
                     for column, description in schema.columns.items()
-                    if description.kind in {"real", "count"} and column not in schema.key
+                    if description.kind in {"real", "count"}
+                    and column not in schema.key
                 ]
-                compared_tables[name] = tables[name].set_index(list(schema.key))[numbers]
+                compared_tables[name] = tables[name].set_index(list(schema.key))[
+                    numbers
+                ]
         return compared_tables

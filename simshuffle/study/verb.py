@@ -44,7 +44,9 @@ class Verb(Generic[OptionsT]):
     also: Callable[[Result, OptionsT], Iterable[str]] = lambda result, options: ()
     # what is done with a result, its folder and the options at last; the lines that are printed
     # then
-    after: Callable[[Result, Path, OptionsT], Iterable[str]] = lambda result, folder, options: ()
+    after: Callable[[Result, Path, OptionsT], Iterable[str]] = (
+        lambda result, folder, options: ()
+    )
     # the answer from closed forms, in lines that are said within ten seconds, before the first cell
     # is simulated; a place is given the values of the request. No line where the verb has no such
     # answer, or the result is already there

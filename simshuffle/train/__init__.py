@@ -1,5 +1,5 @@
-"""Real training: what the shuffling strategy does to accuracy. The only room that imports torch
-(extra: simshuffle[train]).
+"""Real training: what the shuffling strategy does to accuracy. The only room that
+imports torch (extra: simshuffle[train]).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from pkgutil import resolve_name
 from typing import Any
 
 if find_spec("torch") is None or find_spec("sklearn") is None:
-    raise ImportError("training needs torch and scikit-learn: pip install 'simshuffle[train]'")
+    raise ImportError(
+        "training needs torch and scikit-learn: pip install 'simshuffle[train]'"
+    )
 
 from simshuffle.study.registry import merge_extensions
 from simshuffle.train.emulate import EmulatedRun, check_run, emulate, train_run

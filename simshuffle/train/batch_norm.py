@@ -1,9 +1,10 @@
-"""Batch norm of many ranks in one batch: every rank normalises its own samples and keeps its own
-running statistics.
+"""Batch norm of many ranks in one batch: every rank normalises its own samples and
+keeps its own running statistics.
 
-The batch holds the samples of all ranks with the rank as the fastest index: sample j of rank r is
-row j M + r. Then (b M, C, ...) seen as (b, M C, ...) is a batch of b samples with M C channels,
-whose ordinary batch norm is that of every rank alone, and nothing is copied.
+The batch holds the samples of all ranks with the rank as the fastest index: sample j of
+rank r is row j M + r. Then (b M, C, ...) seen as (b, M C, ...) is a batch of b samples
+with M C channels, whose ordinary batch norm is that of every rank alone, and nothing is
+copied.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.studies.training.tables import ABSENT
-from simshuffle.train.rank_kernels import NormaliseByRank, rescale_by_rank, supports_kernels
+from simshuffle.train.rank_kernels import (
+    NormaliseByRank,
+    rescale_by_rank,
+    supports_kernels,
+)
 from simshuffle.train.training import BatchNorm
 
 Tensor = torch.Tensor
@@ -28,21 +33,27 @@ Tensor = torch.Tensor
 
 @dataclass
 class RankRows:
-    """The ranks whose rows the next batch holds: row j ``count`` + i is of rank ``first`` + i."""
+    """The ranks whose rows the next batch holds: row j ``count`` + i is of rank
+    ``first`` + i.
+    """
 
     first: int = 0  # lowest rank
     count: int = 1  # ranks
     rows: int = 0  # rows of the batch, a multiple of ``count``
 
     def expect(self, first: int, count: int, rows: int) -> None:
-        """Announce that the next batch has ``rows`` rows, of ``count`` ranks from ``first`` on."""
+        """Announce that the next batch has ``rows`` rows, of ``count`` ranks from
+        ``first`` on.
+        """
         self.first = first
         self.count = count
         self.rows = rows
 
 
 class ConvertedNorm(_BatchNorm):
-    """A layer of `LAYERS` whose class was changed; before it was of class ``original_class``."""
+    """A layer of `LAYERS` whose class was changed; before it was of class
+    ``original_class``.
+    """
 
     original_class: type[_BatchNorm]
 
@@ -75,7 +86,9 @@ class RankBatchNorm(ConvertedNorm):
             rule = f"batch norm by rank needs one row for each sample ({ranks.rows} of this batch)"
             refuse(self.path, rule, f"{len(input)} rows", _SYNC, "model")
         batch_ranks = slice(ranks.first, ranks.first + ranks.count)
-        compiled = supports_kernels(input) and input.numel() > ranks.count * input.shape[1]
+        compiled = (
+            supports_kernels(input) and input.numel() > ranks.count * input.shape[1]
+        )
         if self.training and compiled:
             return self._normalise_compiled(input, batch_ranks, added, rectify)
         # statistics of the batch that is evaluated, whoever does it
@@ -131,7 +144,9 @@ class RankBatchNorm(ConvertedNorm):
         return output
 
     def _rescale_compiled(self, input: Tensor, batch_ranks: slice) -> Tensor:
-        """Normalise by the running statistics of the ranks of the batch, by compiled code."""
+        """Normalise by the running statistics of the ranks of the batch, by compiled
+        code.
+        """
         weight, bias = self._affine(input)
         mean = require_statistic(self.running_mean)[batch_ranks]
         variance = require_statistic(self.running_var)[batch_ranks]
@@ -146,8 +161,14 @@ class RankBatchNorm(ConvertedNorm):
         return torch.stack([weight, bias])
 
     def _count_batch(self, batch_ranks: slice) -> float:
-        """Count this batch; return how far the running statistics move towards its own, 0 to 1."""
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+        """Count this batch; return how far the running statistics move towards its own,
+        0 to 1.
+        """
+        if (
+            self.training
+            and self.track_running_stats
+            and self.num_batches_tracked is not None
+        ):
             self.num_batches_tracked[batch_ranks] += 1
             if self.momentum is None:  # the mean over all batches so far
                 return 1.0 / float(self.num_batches_tracked[batch_ranks.start])
@@ -165,7 +186,9 @@ class _ScaleAndShift(ConvertedNorm):
         by_channel = (-1, *[1] * (input.ndim - 2))
         if self.bias is None:
             return input * self.weight.view(by_channel)
-        return torch.addcmul(self.bias.view(by_channel), input, self.weight.view(by_channel))
+        return torch.addcmul(
+            self.bias.view(by_channel), input, self.weight.view(by_channel)
+        )
 
 
 def require_statistic(statistic: Tensor | None) -> Tensor:
@@ -176,7 +199,8 @@ def require_statistic(statistic: Tensor | None) -> Tensor:
 
 
 def rectify_norm(norm: nn.Module, x: Tensor, added: Tensor | None = None) -> Tensor:
-    """Return ``x`` through the batch norm ``norm``, plus ``added``, negative values replaced by 0.
+    """Return ``x`` through the batch norm ``norm``, plus ``added``, negative values
+    replaced by 0.
 
     Batch norm by rank does all at once.
     """
@@ -197,10 +221,11 @@ _SYNC = (
 
 
 def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
-    """Make the batch norm of ``model`` as ``mode`` says, in place; errors as of `group_by_rank`.
+    """Make the batch norm of ``model`` as ``mode`` says, in place; errors as of
+    `group_by_rank`.
 
-    For 'sync' it stays: over the whole batch, torch's own does what SyncBatchNorm does over ranks;
-    its running variance is unbiased over all samples in both.
+    For 'sync' it stays: over the whole batch, torch's own does what SyncBatchNorm does
+    over ranks; its running variance is unbiased over all samples in both.
     """
     check_not_lazy(model)
     if mode == "per_rank":
@@ -211,11 +236,12 @@ def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
 
 
 def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
-    """Make the batch-norm layers of ``model`` keep statistics for each of ``world_size`` ranks, in
-    place.
+    """Make the batch-norm layers of ``model`` keep statistics for each of
+    ``world_size`` ranks, in place.
 
-    Parameters stay unchanged; the buffers ``running_mean`` and ``running_var`` become (M, C), and
-    ``num_batches_tracked`` (M,). The returned `RankRows` must be told whose rows each batch holds.
+    Parameters stay unchanged; the buffers ``running_mean`` and ``running_var`` become
+    (M, C), and ``num_batches_tracked`` (M,). The returned `RankRows` must be told whose
+    rows each batch holds.
 
     Raises:
         InputError: naming a layer that cannot.
@@ -245,7 +271,8 @@ def scale_and_shift_only(model: nn.Module) -> None:
 
 
 def check_layers(model: nn.Module) -> None:
-    """Raise an InputError unless every layer with statistics is torch's BatchNorm1d, 2d or 3d.
+    """Raise an InputError unless every layer with statistics is torch's BatchNorm1d, 2d
+    or 3d.
 
     It names path and class of those that are not.
     """
@@ -260,8 +287,11 @@ def check_layers(model: nn.Module) -> None:
 
 
 def check_not_lazy(model: nn.Module) -> None:
-    """Raise an InputError if a layer of ``model`` is lazy, its weights still to be made."""
-    rule, remedy = "has no weights yet", "Give the model one batch before it is trained."
+    """Raise an InputError if a layer of ``model`` is lazy, its weights still to be
+    made.
+    """
+    rule = "has no weights yet"
+    remedy = "Give the model one batch before it is trained."
     lazy = [
         Problem(path or "(model)", rule, type(layer).__name__, remedy)
         for path, layer in model.named_modules()
@@ -272,7 +302,9 @@ def check_not_lazy(model: nn.Module) -> None:
 
 
 def _keeps_statistics(layer: nn.Module) -> bool:
-    """Return True if a layer keeps running statistics, or mixes samples without keeping any."""
+    """Return True if a layer keeps running statistics, or mixes samples without keeping
+    any.
+    """
     names = ("running_mean", "running_var")
     if any(getattr(layer, name, None) is not None for name in names):
         return True
@@ -291,7 +323,8 @@ def pool_statistics(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ordinary_copy(model: nn.Module, rank: int | None = None) -> nn.Module:
-    """Return a copy of ``model``, as `group_by_rank` left it, with torch's own batch-norm layers.
+    """Return a copy of ``model``, as `group_by_rank` left it, with torch's own
+    batch-norm layers.
 
     They have the running statistics of ``rank``, or those of all ranks pooled if None.
     """
@@ -319,27 +352,31 @@ def _reduce(layer: Any, rank: int | None) -> None:
 
 def norm_mode(model: nn.Module, mode: BatchNorm) -> str:
     """Return ``mode``, or `ABSENT` where no layer of ``model`` keeps statistics."""
-    return mode if any(_keeps_statistics(layer) for layer in model.modules()) else ABSENT
+    return (
+        mode if any(_keeps_statistics(layer) for layer in model.modules()) else ABSENT
+    )
 
 
 def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
-    """Set how far the running statistics of ``model`` move towards each batch's; None changes
-    nothing.
+    """Set how far the running statistics of ``model`` move towards each batch's; None
+    changes nothing.
     """
     for layer in batch_norm_layers(model) if momentum is not None else []:
         layer.momentum = momentum
 
 
 def statistics_momentum(model: nn.Module) -> float | None:
-    """Return the momentum of the running statistics of ``model``: how far they move towards the
-    statistics of each batch.
+    """Return the momentum of the running statistics of ``model``: how far they move
+    towards the statistics of each batch.
     """
     momenta = {layer.momentum for layer in batch_norm_layers(model)}
     return momenta.pop() if len(momenta) == 1 else None
 
 
 def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
-    """Return the layers of ``model`` that keep running statistics as batch norm does, in order."""
+    """Return the layers of ``model`` that keep running statistics as batch norm does,
+    in order.
+    """
     return [
         layer
         for layer in model.modules()

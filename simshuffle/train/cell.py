@@ -33,8 +33,9 @@ from simshuffle.train.sources import DatasetSource
 from simshuffle.train.training import OptimizerFactory, load_optimizers
 
 SECONDS_PER_SAMPLE = 5e-5
-"""s of one core for a sample of an epoch and its share of the evaluations, with a small network
-(estimate from the report of `simshuffle train default`)."""
+"""s of one core for a sample of an epoch and its share of the evaluations, with a small
+network (estimate from the report of `simshuffle train default`).
+"""
 BYTES_OF_TORCH = 0.5e9
 """Bytes of a process that has loaded torch and trains a small network (measured)."""
 
@@ -71,8 +72,8 @@ class TrainingCell(TorchCell):
     def cost(self) -> float:
         """The s of one core, by the samples that pass the network; see `Cell`.
 
-        There are two views of each sample for a contrastive loss. An inference pass for importance
-        costs about a third of an epoch.
+        There are two views of each sample for a contrastive loss. An inference pass for
+        importance costs about a third of an epoch.
         """
         training = self.training_run.training
         views = 1.0 if training.temperature is None else 2.0
@@ -95,7 +96,9 @@ class TrainingCell(TorchCell):
         with one_thread():
             device = find_device(self.device)
             materials = self.materials(device)
-            return run_outcome(train_materials(self.training_run, materials, device, tell))
+            return run_outcome(
+                train_materials(self.training_run, materials, device, tell)
+            )
 
     def materials(self, device: torch.device) -> Materials:
         """Return network and samples, on ``device``; errors as of `materials_of`."""
@@ -125,7 +128,9 @@ class OwnTraining:
 
 @dataclass(frozen=True)
 class OwnCell(TrainingCell):
-    """A cell that trains a model and data of the caller's, which is known again by its ``mark``."""
+    """A cell that trains a model and data of the caller's, which is known again by its
+    ``mark``.
+    """
 
     custom: OwnTraining  # model, data, loss and optimiser
     mark: str  # stands for them, as far as can be seen from outside: see `mark_of`
@@ -141,7 +146,9 @@ class OwnCell(TrainingCell):
     @property
     def memory(self) -> float:
         """Bytes of the process, which has data of its own; see `Cell`."""
-        data_nbytes = resident_nbytes(self.custom.train) + resident_nbytes(self.custom.test)
+        data_nbytes = resident_nbytes(self.custom.train) + resident_nbytes(
+            self.custom.test
+        )
         return super().memory + 2 * data_nbytes
 
     def materials(self, device: torch.device) -> Materials:
@@ -160,7 +167,9 @@ class OwnCell(TrainingCell):
 
 
 def resident_nbytes(data: Dataset[Any]) -> float:
-    """Return the bytes of a data set's tensors and arrays; 0 where its samples lie elsewhere."""
+    """Return the bytes of a data set's tensors and arrays; 0 where its samples lie
+    elsewhere.
+    """
     attributes = getattr(data, "__dict__", {}).values()
     arrays = [
         array
@@ -175,21 +184,25 @@ Kind = TypeVar("Kind", bound=Cell)
 
 
 def cells_by_name(cells: Iterable[Kind]) -> dict[str, Kind]:
-    """Return cells by a name of label and digest, which stands for all that decides them."""
+    """Return cells by a name of label and digest, which stands for all that decides
+    them.
+    """
     return {f"{cell.label}_{digest_of(cell)[:12]}": cell for cell in cells}
 
 
 def run_key(run: Run, device: str) -> list[Any]:
     """Return what decides a run beside the code.
 
-    Its values, torch, the kind of device, and the places of its ranks on the cluster of a file,
-    which may change. Of a file that is gone there are none.
+    Its values, torch, the kind of device, and the places of its ranks on the cluster of
+    a file, which may change. Of a file that is gone there are none.
     """
     key = [run.model_dump(mode="json"), version("torch"), device.partition(":")[0]]
     if run.cluster is not None:
         with suppress(InputError):
             places = places_on(run.cluster, run.world_size)
-            key += [indices.tolist() for indices in (places.host, places.leaf, places.rack)]
+            key += [
+                indices.tolist() for indices in (places.host, places.leaf, places.rack)
+            ]
     return key
 
 

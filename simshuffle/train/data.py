@@ -1,4 +1,6 @@
-"""Data sets that are made or come with a package. A new one is added to the union at the end."""
+"""Data sets that are made or come with a package. A new one is added to the union at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -31,41 +33,44 @@ from simshuffle.train.samples import (
 )
 
 STEPS = 16
-"""Positions between two values that an image is interpolated from; few enough that sums of squares
-stay exact in 64 bits."""
+"""Positions between two values that an image is interpolated from; few enough that sums
+of squares stay exact in 64 bits.
+"""
 
 
 class Procedural(Spec):
-    """Random images: a class has one or more smooth templates, and a sample is a template, shifted,
-    with another contrast, and with noise.
+    """Random images: a class has one or more smooth templates, and a sample is a
+    template, shifted, with another contrast, and with noise.
 
-    Sizes, templates, shifts and labels are integers, and every further step is one correctly
-    rounded operation. So two machines get the same bytes if they get the same numbers from numpy's
-    generators.
+    Sizes, templates, shifts and labels are integers, and every further step is one
+    correctly rounded operation. So two machines get the same bytes if they get the same
+    numbers from numpy's generators.
 
     Attributes:
         num_samples: of the training part.
-        test_samples: of the test part, in which classes and their images are equally frequent. It
-            depends on none of ``num_samples``, ``label_noise``, ``imbalance`` and ``rare_share``.
+        test_samples: of the test part, in which classes and their images are equally
+            frequent. It depends on none of ``num_samples``, ``label_noise``,
+            ``imbalance`` and ``rare_share``.
         classes: number of labels. More of them are harder.
         image_size: pixels along a side.
         channels: of an image.
-        prototypes: images that each class consists of; with more than one, a class is no longer one
-            cluster.
-        detail: random values along a side, between which an image is interpolated; fewer make
-            smoother images.
+        prototypes: images that each class consists of; with more than one, a class is
+            no longer one cluster.
+        detail: random values along a side, between which an image is interpolated;
+            fewer make smoother images.
         shift: largest shift along each axis in pixels; images wrap around.
         contrast: a sample's contrast is drawn from 1 - contrast to 1 + contrast.
-        noise: standard deviation of a pixel's noise, where images themselves have standard
-            deviation 1. More of it is harder.
-        label_noise: share of the training labels that are replaced by a wrong one; test labels are
-            always right.
-        imbalance: how many times as many training samples the first class has as the last; in
-            between they fall from class to class by the same factor, a long tail. 1 makes classes
-            equally frequent, to within one sample.
-        rare_share: share of the training samples that show another image of their class than its
-            first: groups that are rare in training, and as frequent as others in the test. None
-            shows all images equally often. It needs several ``prototypes``.
+        noise: standard deviation of a pixel's noise, where images themselves have
+            standard deviation 1. More of it is harder.
+        label_noise: share of the training labels that are replaced by a wrong one; test
+            labels are always right.
+        imbalance: how many times as many training samples the first class has as the
+            last; in between they fall from class to class by the same factor, a long
+            tail. 1 makes classes equally frequent, to within one sample.
+        rare_share: share of the training samples that show another image of their class
+            than its first: groups that are rare in training, and as frequent as others
+            in the test. None shows all images equally often. It needs several
+            ``prototypes``.
         flat: vectors; otherwise images of shape (channels, image_size, image_size).
         seed: of everything that is drawn.
     """
@@ -83,7 +88,9 @@ class Procedural(Spec):
     contrast: Fraction = 0.5
     noise: NonNegative = 1.25
     label_noise: Fraction = 0.0
-    imbalance: Annotated[float, BeforeValidator(whole_as_float), Field(ge=1, le=1e6)] = 1.0
+    imbalance: Annotated[
+        float, BeforeValidator(whole_as_float), Field(ge=1, le=1e6)
+    ] = 1.0
     rare_share: Fraction | None = None
     flat: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
@@ -94,12 +101,14 @@ class Procedural(Spec):
         if self.detail > self.image_size:
             raise PydanticCustomError("detail", "detail must not exceed image_size")
         if self.rare_share is not None and self.prototypes < 2:
-            raise PydanticCustomError("rare_share", "rare_share needs prototypes of at least 2")
+            raise PydanticCustomError(
+                "rare_share", "rare_share needs prototypes of at least 2"
+            )
         return self
 
     def load(self) -> TrainingSet:
-        """Return the samples, float32, divided by the standard deviation of signal and noise
-        together.
+        """Return the samples, float32, divided by the standard deviation of signal and
+        noise together.
 
         Raises:
             InputError: if they would fill the memory.
@@ -141,12 +150,16 @@ class Procedural(Spec):
         coarse = rng.integers(-128, 128, shape)
         # an image of one value gets another one, so that its deviation is above 0
         is_constant = (coarse == coarse[..., :1, :1]).all((-1, -2))
-        coarse[..., 0, 0] = np.where(is_constant, coarse[..., 0, 0] + 1, coarse[..., 0, 0])
+        coarse[..., 0, 0] = np.where(
+            is_constant, coarse[..., 0, 0] + 1, coarse[..., 0, 0]
+        )
         by_column = _interpolate(coarse, self.image_size).swapaxes(-1, -2)
         fine = _interpolate(by_column, self.image_size).swapaxes(-1, -2)
         axes = (-3, -2, -1)
         count = self.channels * self.image_size**2
-        mean = fine.sum(axes, keepdims=True) / count  # sums of integers are the same in any order
+        mean = (
+            fine.sum(axes, keepdims=True) / count
+        )  # sums of integers are the same in any order
         variance = (fine * fine).sum(axes, keepdims=True) / count - mean * mean
         return np.asarray((fine - mean) / np.sqrt(variance), np.float32)
 
@@ -157,9 +170,13 @@ class Procedural(Spec):
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> Samples:
-        """Draw samples of these labels, 4096 at once: drawing takes several times their memory."""
+        """Draw samples of these labels, 4096 at once: drawing takes several times their
+        memory.
+        """
         count = len(labels)
-        inputs = np.empty((count, self.channels, self.image_size, self.image_size), np.float32)
+        inputs = np.empty(
+            (count, self.channels, self.image_size, self.image_size), np.float32
+        )
         for first in range(0, count, 4096):
             inputs[first : first + 4096] = self._images(
                 templates, labels[first : first + 4096], rare_share, rng
@@ -178,7 +195,8 @@ class Procedural(Spec):
         Args:
             templates: of the classes, from `_templates`.
             labels: (n,) of the samples.
-            rare_share: of samples that show another image than the first; None for equal shares.
+            rare_share: of samples that show another image than the first; None for
+                equal shares.
             rng: that draws.
         """
         count = len(labels)
@@ -209,25 +227,28 @@ def _interpolate(coarse: Ints64, size: int) -> Ints64:
     detail = coarse.shape[-1]
     index, weight = np.divmod(np.arange(size) * detail * STEPS // size, STEPS)
     return np.asarray(
-        coarse[..., index] * (STEPS - weight) + coarse[..., (index + 1) % detail] * weight
+        coarse[..., index] * (STEPS - weight)
+        + coarse[..., (index + 1) % detail] * weight
     )
 
 
 class Classification(Spec):
-    """Vectors, as `sklearn.datasets.make_classification` makes them (Guyon, 2003); its names in
-    brackets.
+    """Vectors, as `sklearn.datasets.make_classification` makes them (Guyon, 2003); its
+    names in brackets.
 
     Attributes:
-        num_samples, test_samples: of the two parts; drawn together, so both share the clusters.
+        num_samples, test_samples: of the two parts; drawn together, so both share the
+            clusters.
         features: values of a vector (n_features).
         informative: of them, those that the clusters differ in (n_informative).
-        redundant: of them, random combinations of the informative ones (n_redundant); the rest is
-            noise.
+        redundant: of them, random combinations of the informative ones (n_redundant);
+            the rest is noise.
         classes: number of labels (n_classes).
-        clusters_per_class: Gaussian clusters that a class consists of (n_clusters_per_class).
+        clusters_per_class: Gaussian clusters that a class consists of
+            (n_clusters_per_class).
         separation: half the side of the hypercube (class_sep). Less of it is harder.
-        label_noise: share of the training labels that are replaced by a wrong one; test labels are
-            always right.
+        label_noise: share of the training labels that are replaced by a wrong one; test
+            labels are always right.
         seed: of everything that is drawn.
     """
 
@@ -259,15 +280,17 @@ class Classification(Spec):
         return self
 
     def load(self) -> TrainingSet:
-        """Return the samples, each feature less its mean, over its standard deviation in the
-        training part.
+        """Return the samples, each feature less its mean, over its standard deviation
+        in the training part.
 
         Raises:
             InputError: if they would fill the memory.
         """
         count = self.num_samples + self.test_samples
         remedy = "Lower num_samples, test_samples or features."
-        check_memory(8 * count * self.features, MOST_NBYTES, "num_samples", "data", remedy)
+        check_memory(
+            8 * count * self.features, MOST_NBYTES, "num_samples", "data", remedy
+        )
         inputs, targets = make_classification(
             n_samples=count,
             n_features=self.features,
@@ -285,7 +308,9 @@ class Classification(Spec):
         )
         targets = np.asarray(targets, np.int64)
         rng = stream(self.seed, "classification wrong labels")
-        labels = replace_labels(targets[: self.num_samples], self.classes, self.label_noise, rng)
+        labels = replace_labels(
+            targets[: self.num_samples], self.classes, self.label_noise, rng
+        )
         return TrainingSet(
             "classification",
             Samples(train, labels),
@@ -295,8 +320,8 @@ class Classification(Spec):
 
 
 class Digits(Spec):
-    """The test set of the UCI Optical Recognition of Handwritten Digits Data Set (Alpaydin and
-    Kaynak, 1998).
+    """The test set of the UCI Optical Recognition of Handwritten Digits Data Set
+    (Alpaydin and Kaynak, 1998).
 
     Attributes:
         test_share: part of the samples of each digit that is kept for testing.
@@ -313,18 +338,23 @@ class Digits(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def load(self) -> TrainingSet:
-        """Return the samples, less the training pixels' mean and divided by their standard
-        deviation.
+        """Return the samples, less the training pixels' mean and divided by their
+        standard deviation.
         """
         bunch = load_digits()
         images = np.asarray(bunch.data, np.float64).reshape(
             (-1, 64) if self.flat else (-1, 1, 8, 8)
         )
         targets = np.asarray(bunch.target, np.int64)
-        train, test = split_samples(targets, self.test_share, stream(self.seed, "digits split"))
+        train, test = split_samples(
+            targets, self.test_share, stream(self.seed, "digits split")
+        )
         inputs, test_inputs = standardise(images[train], images[test])
         labels = replace_labels(
-            targets[train], 10, self.label_noise, stream(self.seed, "digits wrong labels")
+            targets[train],
+            10,
+            self.label_noise,
+            stream(self.seed, "digits wrong labels"),
         )
         return TrainingSet(
             "digits", Samples(inputs, labels), Samples(test_inputs, targets[test]), 10

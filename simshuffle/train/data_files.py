@@ -1,5 +1,7 @@
-"""Data sets in files: CIFAR-10 and CIFAR-100 in the published binary form (Krizhevsky 2009,
-"Learning Multiple Layers of Features"); a tree of image files, one folder for each class."""
+"""Data sets in files: CIFAR-10 and CIFAR-100 in the published binary form (Krizhevsky
+2009, "Learning Multiple Layers of Features"); a tree of image files, one folder for
+each class.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,8 @@ class _Cifar(Spec):
         return 0
 
     def load(self) -> TrainingSet:
-        """Return the images as bytes, (n, 3, 32, 32), with mean and deviation of the training
-        images.
+        """Return the images as bytes, (n, 3, 32, 32), with mean and deviation of the
+        training images.
 
         Raises:
             InputError: if a file is missing, or not what it should be.
@@ -65,10 +67,14 @@ class _Cifar(Spec):
         *parts, test = (_rows(folder / name, self.classes) for name in self.files)
         expected = TRAIN_TO_TEST // len(parts) * len(test)
         for name, part in zip(self.files, parts, strict=False):
-            if len(part) != expected:  # a file cut at the end of a row shows only beside the others
+            if (
+                len(part) != expected
+            ):  # a file cut at the end of a row shows only beside the others
                 rule = f"{name} must have {expected} rows, as the test file demands"
                 remedy = f"The file is truncated; take it from {PAGE} again."
-                refuse("data.path", rule, f"{len(part)} rows", remedy, str(folder / name))
+                refuse(
+                    "data.path", rule, f"{len(part)} rows", remedy, str(folder / name)
+                )
         return self._training_set(np.concatenate(parts), test)
 
     def _folder(self) -> Path:
@@ -83,27 +89,45 @@ class _Cifar(Spec):
         folder = root / self.folder if (root / self.folder).is_dir() else root
         missing = [name for name in self.files if not (folder / name).is_file()]
         if missing:
-            refuse("data.path", f"must hold {', '.join(missing)}", str(folder), remedy, "data")
+            refuse(
+                "data.path",
+                f"must hold {', '.join(missing)}",
+                str(folder),
+                remedy,
+                "data",
+            )
         return folder
 
-    def _training_set(self, train: NDArray[np.uint8], test: NDArray[np.uint8]) -> TrainingSet:
-        """Return images and labels of the rows, with statistics of the selected training images."""
+    def _training_set(
+        self, train: NDArray[np.uint8], test: NDArray[np.uint8]
+    ) -> TrainingSet:
+        """Return images and labels of the rows, with statistics of the selected
+        training images.
+        """
         column = self.column
         if self.num_samples is not None:
             rng = stream(self.seed, "cifar subset")
-            train = train[select_subset(train[:, column].astype(np.int64), self.num_samples, rng)]
-        parts = [Samples(_images(rows), rows[:, column].astype(np.int64)) for rows in (train, test)]
+            train = train[
+                select_subset(train[:, column].astype(np.int64), self.num_samples, rng)
+            ]
+        parts = [
+            Samples(_images(rows), rows[:, column].astype(np.int64))
+            for rows in (train, test)
+        ]
         mean, std = channel_statistics(parts[0].inputs)
-        return TrainingSet(self.label, parts[0], parts[1], self.classes[column], mean, std)
+        return TrainingSet(
+            self.label, parts[0], parts[1], self.classes[column], mean, std
+        )
 
 
 class Cifar10(_Cifar):
-    """CIFAR-10: 10 labels. Files data_batch_1.bin to data_batch_5.bin and test_batch.bin; a row is
-    the label and 3,072 pixels.
+    """CIFAR-10: 10 labels. Files data_batch_1.bin to data_batch_5.bin and
+    test_batch.bin; a row is the label and 3,072 pixels.
 
     Attributes:
         path: the folder with the files, or the one that holds ``cifar-10-batches-bin``.
-        num_samples: training images to keep, drawn with equal shares of each label; None for all.
+        num_samples: training images to keep, drawn with equal shares of each label;
+            None for all.
         seed: of that draw.
     """
 
@@ -115,13 +139,14 @@ class Cifar10(_Cifar):
 
 
 class Cifar100(_Cifar):
-    """CIFAR-100: 100 fine or 20 coarse labels. Files train.bin and test.bin; a row is both labels
-    and 3,072 pixels.
+    """CIFAR-100: 100 fine or 20 coarse labels. Files train.bin and test.bin; a row is
+    both labels and 3,072 pixels.
 
     Attributes:
         path: the folder with the files, or the one that holds ``cifar-100-binary``.
         labels: 'fine' (100) or 'coarse' (20).
-        num_samples: training images to keep, drawn with equal shares of each label; None for all.
+        num_samples: training images to keep, drawn with equal shares of each label;
+            None for all.
         seed: of that draw.
     """
 
@@ -145,7 +170,8 @@ def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
     try:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
-        rule, remedy = f"{path.name} must be readable", "Check its permissions."
+        rule = f"{path.name} must be readable"
+        remedy = "Check its permissions."
         refuse("data.path", rule, str(error), remedy, str(path))
     if not len(raw) or len(raw) % width:
         rule = f"{path.name} must be whole rows of {width} bytes"
@@ -185,21 +211,22 @@ Files = list[tuple[Path, str]]
 
 
 class ImageFolder(Spec):
-    """Images in ``path``/train/CLASS/..., and in ``path``/test/CLASS/... or ``path``/val/CLASS/...
-    if there is one.
+    """Images in ``path``/train/CLASS/..., and in ``path``/test/CLASS/... or
+    ``path``/val/CLASS/... if there is one.
 
-    Without a folder ``train`` the classes are the folders in ``path``. Without a folder for testing
-    a share of the images is kept for that. Classes are numbered by name in the order of Unicode
-    code points. Files that do not end as images do are left out.
+    Without a folder ``train`` the classes are the folders in ``path``. Without a folder
+    for testing a share of the images is kept for that. Classes are numbered by name in
+    the order of Unicode code points. Files that do not end as images do are left out.
 
     Attributes:
         path: the tree.
-        image_size: pixels along a side; an image is scaled (bilinear) and cut around its centre to
-            that square.
+        image_size: pixels along a side; an image is scaled (bilinear) and cut around
+            its centre to that square.
         channels: 3 (RGB) or 1 (luminance).
-        test_share: part of the images of each class kept for testing, where there is no folder for
-            it.
-        memory_limit: bytes that the images may take; more are refused before any is read.
+        test_share: part of the images of each class kept for testing, where there is no
+            folder for it.
+        memory_limit: bytes that the images may take; more are refused before any is
+            read.
         seed: of the split.
     """
 
@@ -217,61 +244,91 @@ class ImageFolder(Spec):
         return f"images of {Path(self.path).name}"
 
     def load(self) -> TrainingSet:
-        """Return the images as bytes, with mean and standard deviation of the training images.
+        """Return the images as bytes, with mean and standard deviation of the training
+        images.
 
         They are (n, channels, image_size, image_size).
 
         Raises:
-                InputError: if the tree is not as it should be, an image cannot be read, or all
+                InputError: if the tree is not as it should be, an image cannot be read,
+                    or all
                 take more than ``memory_limit``.
         """
         train, test = self._files()
         nbytes = (len(train) + len(test)) * self.channels * self.image_size**2
         remedy = (
-            "Lower image_size, take fewer images, or raise memory_limit if the memory suffices."
+            "Lower image_size, take fewer images, or raise memory_limit"
+            " if the memory suffices."
         )
         check_memory(nbytes, self.memory_limit, "data.memory_limit", "data", remedy)
         names = sorted({name for _, name in train})
         self._check_classes(names, train, test)
-        images, labels = self._images(train), _labels(train, names)
+        images = self._images(train)
+        labels = _labels(train, names)
         if test:
-            parts = [Samples(images, labels), Samples(self._images(test), _labels(test, names))]
+            parts = [
+                Samples(images, labels),
+                Samples(self._images(test), _labels(test, names)),
+            ]
         else:
-            shares = split_samples(labels, self.test_share, stream(self.seed, "image folder split"))
+            shares = split_samples(
+                labels, self.test_share, stream(self.seed, "image folder split")
+            )
             if not len(shares[1]):
                 rule = "must leave at least one test image"
                 remedy = "Raise it, or add images."
-                refuse("data.test_share", rule, f"{len(labels)} images", remedy, self.path)
+                refuse(
+                    "data.test_share", rule, f"{len(labels)} images", remedy, self.path
+                )
             parts = [Samples(images[part], labels[part]) for part in shares]
         mean, std = channel_statistics(parts[0].inputs)
-        return TrainingSet(Path(self.path).name, parts[0], parts[1], len(names), mean, std)
+        return TrainingSet(
+            Path(self.path).name, parts[0], parts[1], len(names), mean, std
+        )
 
     def _files(self) -> tuple[Files, Files]:
-        """Return the files to train on, and those to test with if there is a folder for them."""
+        """Return the files to train on, and those to test with if there is a folder for
+        them.
+        """
         root = Path(self.path).expanduser()
         if not root.is_dir():
-            rule, remedy = "must be a folder", "Give the folder that holds train/CLASS/IMAGE."
+            rule = "must be a folder"
+            remedy = "Give the folder that holds train/CLASS/IMAGE."
             refuse("data.path", rule, str(root), remedy, "data")
         if not (root / "train").is_dir():
             return _tree(root), []
-        test_folders = (root / name for name in ("test", "val") if (root / name).is_dir())
+        test_folders = (
+            root / name for name in ("test", "val") if (root / name).is_dir()
+        )
         test_folder = next(test_folders, None)
         return _tree(root / "train"), _tree(test_folder) if test_folder else []
 
     def _check_classes(self, names: list[str], train: Files, test: Files) -> None:
-        """Raise an InputError for fewer than two classes, or a tested class that is not trained."""
+        """Raise an InputError for fewer than two classes, or a tested class that is not
+        trained.
+        """
         if len(names) < 2:
             rule = "must hold images of at least two classes, as CLASS/IMAGE"
             remedy = "Put each class into a folder."
-            refuse("data.path", rule, ", ".join(names) or "no images", remedy, self.path)
+            refuse(
+                "data.path", rule, ", ".join(names) or "no images", remedy, self.path
+            )
         foreign = sorted({name for _, name in test} - set(names))
         if foreign:
             rule = "classes of the test part must be among those of the training part"
-            refuse("data.path", rule, ", ".join(foreign), "Rename or remove them.", self.path)
+            refuse(
+                "data.path",
+                rule,
+                ", ".join(foreign),
+                "Rename or remove them.",
+                self.path,
+            )
 
     def _images(self, files: Files) -> NDArray[np.uint8]:
         """Decode all images: (n, channels, image_size, image_size)."""
-        images = np.empty((len(files), self.channels, self.image_size, self.image_size), np.uint8)
+        images = np.empty(
+            (len(files), self.channels, self.image_size, self.image_size), np.uint8
+        )
         for index, (path, _) in enumerate(files):
             images[index] = self._image(path)
         return images
@@ -300,7 +357,9 @@ def _of_bytes(image: Image.Image) -> Image.Image:
         ValueError: if the range of its values is not known.
     """
     if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+        return Image.fromarray(
+            (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
+        )
     if image.mode in {"I", "F"}:
         raise ValueError(
             f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits a channel"
@@ -315,7 +374,9 @@ def _tree(folder: Path) -> Files:
         InputError: if a folder has none.
     """
     class_folders = sorted(
-        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+        path
+        for path in folder.iterdir()
+        if path.is_dir() and not path.name.startswith(".")
     )
     files = [
         (path, class_folder.name)

@@ -1,8 +1,9 @@
-"""Grey images in IDX files: Fashion-MNIST (Xiao, Rasul and Vollgraf 2017, arXiv 1708.07747), and
-sets of the same form, such as MNIST, KMNIST and EMNIST.
+"""Grey images in IDX files: Fashion-MNIST (Xiao, Rasul and Vollgraf 2017, arXiv
+1708.07747), and sets of the same form, such as MNIST, KMNIST and EMNIST.
 
-IDX (yann.lecun.com/exdb/mnist): two bytes 0, a byte for the type of the values (8: bytes), a byte
-for the number of dimensions, their sizes as big-endian 32-bit integers, the values row by row.
+IDX (yann.lecun.com/exdb/mnist): two bytes 0, a byte for the type of the values (8:
+bytes), a byte for the number of dimensions, their sizes as big-endian 32-bit integers,
+the values row by row.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ DIMENSIONS = {"images": 3, "labels": 1}
 BYTES = 0x0800
 """First four bytes of a file of bytes, as one number, less its dimensions."""
 PARTS = {"train": "train", "test": "t10k|test"}
-"""The beginning of the names of files of each part; EMNIST calls the second part 'test'."""
+"""The beginning of the names of files of each part; EMNIST calls the second part
+'test'.
+"""
 FILES = ", ".join(
     f"{part}-{content}-idx{count}-ubyte"
     for part in ("train", "t10k")
@@ -70,11 +73,11 @@ class _Idx(Spec):
         raise NotImplementedError
 
     def load(self) -> TrainingSet:
-        """Return the images as bytes, with mean and standard deviation of the selected training
-        images.
+        """Return the images as bytes, with mean and standard deviation of the selected
+        training images.
 
-        They are (n, 1, height, width), or (n, height width) if ``flat``. Labels are numbered by the
-        rising values that the training images have.
+        They are (n, 1, height, width), or (n, height width) if ``flat``. Labels are
+        numbered by the rising values that the training images have.
 
         Raises:
             InputError: if a file is missing, or not what it should be.
@@ -111,7 +114,9 @@ class _Idx(Spec):
             label_values: all values of labels, rising.
         """
         labels = {part: _number_labels(values[part], label_values) for part in PARTS}
-        selected = select_subset(labels["train"], self.num_samples, stream(self.seed, "idx subset"))
+        selected = select_subset(
+            labels["train"], self.num_samples, stream(self.seed, "idx subset")
+        )
         # without a copy where all are selected
         is_subset = len(selected) < len(labels["train"])
         train = images["train"][selected] if is_subset else images["train"]
@@ -146,13 +151,16 @@ class _Idx(Spec):
 
 
 class FashionMnist(_Idx):
-    """Fashion-MNIST: 60,000 training images and 10,000 test images of clothes, 28 x 28 grey pixels,
-    10 labels. Files train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-    t10k-labels-idx1-ubyte, each plain or compressed with gzip; they must be the published ones.
+    """Fashion-MNIST: 60,000 training images and 10,000 test images of clothes, 28 x 28
+    grey pixels, 10 labels. Files train-images-idx3-ubyte, train-labels-idx1-ubyte,
+    t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or compressed with
+    gzip; they must be the published ones.
 
     Attributes:
-        path: the folder with the files; None for that of the Debian package dataset-fashion-mnist.
-        num_samples: training images to keep, drawn with equal shares of each label; None for all.
+        path: the folder with the files; None for that of the Debian package
+            dataset-fashion-mnist.
+        num_samples: training images to keep, drawn with equal shares of each label;
+            None for all.
         seed: of that draw.
         flat: vectors of 784 values; otherwise images of shape (1, 28, 28).
     """
@@ -163,10 +171,22 @@ class FashionMnist(_Idx):
     # Debian's dataset-fashion-mnist 0.0~git20200523.55506a9-1; with name and time in their headers,
     # which Debian takes out, these have the MD5 in the README of zalandoresearch/fashion-mnist
     digests: ClassVar = {
-        ("train", "images"): "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        ("train", "labels"): "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        ("test", "images"): "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        ("test", "labels"): "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        (
+            "train",
+            "images",
+        ): "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        (
+            "train",
+            "labels",
+        ): "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        (
+            "test",
+            "images",
+        ): "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        (
+            "test",
+            "labels",
+        ): "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     }
     kind: Literal["fashion_mnist"]
 
@@ -188,16 +208,17 @@ class FashionMnist(_Idx):
 
 
 class Idx(_Idx):
-    """Grey images in IDX files, in the format of `FashionMnist`: MNIST, KMNIST, EMNIST, or a set of
-    one's own. Names may have something before, as
-    emnist-letters-train-images-idx3-ubyte, and 'test' in place of 't10k'. Labels are numbered by
-    their rising values.
+    """Grey images in IDX files, in the format of `FashionMnist`: MNIST, KMNIST, EMNIST,
+    or a set of one's own. Names may have something before, as
+    emnist-letters-train-images-idx3-ubyte, and 'test' in place of 't10k'. Labels are
+    numbered by their rising values.
 
     Attributes:
         path: the folder with the files of one set.
         num_samples: training images to keep, of each label its share; None for all.
         seed: of that draw.
-        flat: vectors of height times width values; otherwise images of shape (1, height, width).
+        flat: vectors of height times width values; otherwise images of shape (1,
+            height, width).
     """
 
     remedy = "Take or make it again."
@@ -229,21 +250,29 @@ def _find_files(folder: Path) -> dict[tuple[str, str], Path]:
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError as error:
-        refuse("data.path", "must be a folder that can be read", str(error), remedy, "data")
+        refuse(
+            "data.path", "must be a folder that can be read", str(error), remedy, "data"
+        )
     files = dict[tuple[str, str], Path]()
     missing = []
     for part, beginning in PARTS.items():
         for content, count in DIMENSIONS.items():
             pattern = rf"((.+[-_.])?({beginning})-{content}[-.]idx{count}-ubyte)(\.gz)?"
-            matches = [match for name in names if (match := re.fullmatch(pattern, name))]
+            matches = [
+                match for name in names if (match := re.fullmatch(pattern, name))
+            ]
             if len({match[1] for match in matches}) > 1:
                 rule = f"must hold one set; of {part} {content} there are several files"
                 listed = ", ".join(match[0] for match in matches)
-                refuse("data.path", rule, listed, "Give each set a folder.", str(folder))
+                refuse(
+                    "data.path", rule, listed, "Give each set a folder.", str(folder)
+                )
             if matches:
                 files[part, content] = folder / matches[0][0]
             else:
-                missing.append(f"{beginning.partition('|')[0]}-{content}-idx{count}-ubyte")
+                missing.append(
+                    f"{beginning.partition('|')[0]}-{content}-idx{count}-ubyte"
+                )
     if missing:
         rule = f"must hold {', '.join(missing)}, plain or .gz"
         refuse("data.path", rule, str(folder), remedy, "data")
@@ -263,7 +292,9 @@ def _read_content(path: Path, content: str, remedy: str) -> Content:
         OSError, EOFError, zlib.error: if it cannot be read or unpacked.
     """
     with path.open("rb") as raw:
-        is_packed = raw.read(2) == b"\x1f\x8b"  # by content: some browsers unpack what they load
+        is_packed = (
+            raw.read(2) == b"\x1f\x8b"
+        )  # by content: some browsers unpack what they load
         raw.seek(0)
         unpacked = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if is_packed else raw
         with closing(unpacked) as file:
@@ -276,11 +307,16 @@ def _read_content(path: Path, content: str, remedy: str) -> Content:
             ]
             if len(head) < 4 + 4 * dimensions or not all(sizes):
                 rule = (
-                    f"{path.name} must name {dimensions} sizes above 0 after its first four bytes"
+                    f"{path.name} must name {dimensions} sizes above 0 after its"
+                    " first four bytes"
                 )
-                refuse("data.path", rule, f"the bytes {head.hex(' ')}", remedy, str(path))
+                refuse(
+                    "data.path", rule, f"the bytes {head.hex(' ')}", remedy, str(path)
+                )
             nbytes = int(np.prod(np.array(sizes, object)))
-            check_memory(nbytes, MOST_NBYTES, "data.path", str(path), "Take a part of the set.")
+            check_memory(
+                nbytes, MOST_NBYTES, "data.path", str(path), "Take a part of the set."
+            )
             values = np.empty(nbytes, np.uint8)
             filled = cast(Any, file).readinto(values)
             surplus = file.read(1)  # at the end gzip checks its sum
@@ -299,11 +335,14 @@ def _check_magic(first_bytes: bytes, path: Path, content: str, remedy: str) -> N
     if len(first_bytes) == 4 and dimensions == DIMENSIONS[content]:
         return
     rule = (
-        f"{path.name} must be an IDX file of {content}: bytes in {DIMENSIONS[content]} dimensions"
+        f"{path.name} must be an IDX file of {content}: bytes in"
+        f" {DIMENSIONS[content]} dimensions"
     )
     value = f"first bytes {first_bytes.hex(' ') or 'none'}"
     if len(first_bytes) == 4 and dimensions in DIMENSIONS.values():
-        actual_content = next(name for name, count in DIMENSIONS.items() if count == dimensions)
+        actual_content = next(
+            name for name, count in DIMENSIONS.items() if count == dimensions
+        )
         value = f"{actual_content} ({value})"
         remedy = "Exchange the names of images and labels."
     elif len(first_bytes) == 4 and first_bytes[:2] == b"\0\0":
@@ -327,10 +366,14 @@ def _classes(
     if len(foreign):
         rule = "labels of the test part must be among those of the training part"
         listed = ", ".join(map(str, foreign))
-        refuse("data.path", rule, listed, f"Leave such test images out. {remedy}", source)
+        refuse(
+            "data.path", rule, listed, f"Leave such test images out. {remedy}", source
+        )
     return label_values
 
 
-def _number_labels(values: NDArray[np.uint8], label_values: NDArray[np.uint8]) -> Ints64:
+def _number_labels(
+    values: NDArray[np.uint8], label_values: NDArray[np.uint8]
+) -> Ints64:
     """Return the index of each value in ``label_values``, which rise."""
     return np.searchsorted(label_values, values).astype(np.int64)

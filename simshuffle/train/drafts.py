@@ -1,4 +1,6 @@
-"""Layers as drafts, which may still change while the operations of a network are recorded."""
+"""Layers as drafts, which may still change while the operations of a network are
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Draft:
     kind: Kind
     predecessors: list[Draft]  # the layers whose outputs it takes
     output: Shape  # of one sample
-    values: dict[str, Any] = field(default_factory=dict)  # keywords of `Builder.layer`: kernel, ...
+    values: dict[str, Any] = field(
+        default_factory=dict
+    )  # keywords of `Builder.layer`: kernel, ...
     keeps_input: bool = False
     keeps_output: bool = False
     extra: float = 0.0  # further values kept for the backward pass, for each sample
@@ -53,8 +57,8 @@ class DraftList:
         batch_size: samples in the batch.
         layers: the drafts.
         sample: the network's input, as a draft that is not among the layers.
-        path: paths of the modules being run, the innermost last, each with whether it has no
-            submodules.
+        path: paths of the modules being run, the innermost last, each with whether it
+            has no submodules.
     """
 
     def __init__(self, example: torch.Tensor) -> None:
@@ -63,7 +67,9 @@ class DraftList:
         self.path: list[tuple[str, bool]] = []
         self._names: Counter[str] = Counter()  # how often each name was given
         shape = self.sample_shape(example)
-        self.sample = Draft(INPUT, "other", [], shape if len(shape) > 1 else (1, *shape))
+        self.sample = Draft(
+            INPUT, "other", [], shape if len(shape) > 1 else (1, *shape)
+        )
 
     def add(
         self,
@@ -90,14 +96,21 @@ class DraftList:
         if kind == "add":
             predecessors = [self.reshape(source, shape) for source in predecessors]
         draft = Draft(
-            self.unique_name(kind), kind, predecessors, shape, values, keeps_input, keeps_output
+            self.unique_name(kind),
+            kind,
+            predecessors,
+            shape,
+            values,
+            keeps_input,
+            keeps_output,
         )
         self.layers.append(draft)
         return draft
 
     def unique_name(self, kind: str, path_entry: tuple[str, bool] | None = None) -> str:
-        """Return a name for a layer that no other has: the module's path, by default of the one
-        that runs, with the ``kind`` if the module has submodules, and with a count if needed.
+        """Return a name for a layer that no other has: the module's path, by default of
+        the one that runs, with the ``kind`` if the module has submodules, and with a
+        count if needed.
         """
         path, is_leaf = path_entry or (self.path[-1] if self.path else ("", False))
         base = path if is_leaf and path else f"{path}.{kind}".removeprefix(".")
@@ -107,8 +120,8 @@ class DraftList:
     def sources(self, outputs: Iterable[Traced], allow_slices: bool) -> list[Draft]:
         """Return the layers that tensors are from, each once.
 
-        A tensor that is not the whole output of its layer becomes a layer of its own, unless
-        ``allow_slices``.
+        A tensor that is not the whole output of its layer becomes a layer of its own,
+        unless ``allow_slices``.
         """
         sources: list[Draft] = []
         for output in outputs:
@@ -117,14 +130,16 @@ class DraftList:
                 continue
             size = output.tensor.numel() // self.batch_size
             if not allow_slices and size != math.prod(draft.output):
-                output.draft = draft = self.reshape(draft, self.sample_shape(output.tensor))
+                output.draft = draft = self.reshape(
+                    draft, self.sample_shape(output.tensor)
+                )
             if draft not in sources:
                 sources.append(draft)
         return sources
 
     def reshape(self, draft: Draft, shape: Shape) -> Draft:
-        """Return a new layer whose output is that of ``draft`` in another shape; ``draft`` itself
-        if it has that shape.
+        """Return a new layer whose output is that of ``draft`` in another shape;
+        ``draft`` itself if it has that shape.
         """
         if draft.output == shape:
             return draft
@@ -134,24 +149,24 @@ class DraftList:
         return view
 
     def sample_shape(self, tensor: torch.Tensor) -> Shape:
-        """Return the shape of one sample's part of ``tensor``; (values,) if the sample is not the
-        first index.
+        """Return the shape of one sample's part of ``tensor``; (values,) if the sample
+        is not the first index.
         """
         if tensor.ndim and tensor.shape[0] == self.batch_size:
             return tuple(tensor.shape[1:]) or (1,)
         return (max(tensor.numel() // self.batch_size, 1),)
 
     def token_shape(self, tensor: torch.Tensor) -> Shape:
-        """Return (features, tokens) of one sample, or (features,) of one token, for a ``tensor``
-        whose last index is the feature.
+        """Return (features, tokens) of one sample, or (features,) of one token, for a
+        ``tensor`` whose last index is the feature.
         """
         features = tensor.shape[-1]
         tokens = tensor.numel() // features // self.batch_size
         return (features, tokens) if tokens > 1 else (features,)
 
     def result_shape(self, source: Traced, result: torch.Tensor) -> Shape:
-        """Return the shape of one sample's part of ``result``: that of the layer which ``source``
-        is from, if it has as many values.
+        """Return the shape of one sample's part of ``result``: that of the layer which
+        ``source`` is from, if it has as many values.
         """
         assert source.draft is not None  # noqa: S101 - for mypy
         shape = source.draft.output
@@ -161,8 +176,8 @@ class DraftList:
         return self.token_shape(result) if feature_last else self.sample_shape(result)
 
     def layer_list(self, name: str, unused: int) -> LayerList:
-        """Return the layers as a list of this ``name``, with a layer 'unused' of so many
-        parameters if there are any.
+        """Return the layers as a list of this ``name``, with a layer 'unused' of so
+        many parameters if there are any.
         """
         builder = Builder(name, self.sample.output)
         if unused:
@@ -187,9 +202,9 @@ class DraftList:
 
 
 def _tensor_splits(drafts: Sequence[Draft]) -> dict[str, str]:
-    """Return, by name, how tensor parallelism splits linear layers of tokens and embeddings:
-    'column', by outputs, before attention or an activation and at the end; 'row', by inputs, after
-    one.
+    """Return, by name, how tensor parallelism splits linear layers of tokens and
+    embeddings: 'column', by outputs, before attention or an activation and at the end;
+    'row', by inputs, after one.
     """
     successors: dict[Draft, list[Draft]] = {}
     for draft in drafts:
@@ -203,6 +218,9 @@ def _tensor_splits(drafts: Sequence[Draft]) -> dict[str, str]:
             continue
         if draft.predecessors[0].kind in ("attention", "activation"):
             split[draft.name] = "row"
-        elif all(taker.kind in ("attention", "activation") for taker in successors.get(draft, [])):
+        elif all(
+            taker.kind in ("attention", "activation")
+            for taker in successors.get(draft, [])
+        ):
             split[draft.name] = "column"
     return split

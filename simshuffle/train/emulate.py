@@ -1,4 +1,6 @@
-"""Whole trainings on emulated ranks: a run of a study, or a model and data sets of the caller."""
+"""Whole trainings on emulated ranks: a run of a study, or a model and data sets of the
+caller.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ from simshuffle.train.recording import TrainingRecorder
 from simshuffle.train.run import Run, check_order
 from simshuffle.train.samples import Augmentation, TrainingSet
 from simshuffle.train.sources import ArraySource, DatasetSource, Source
-from simshuffle.train.training import OptimizerFactory, Training, TrainingOptions, training_values
+from simshuffle.train.training import (
+    OptimizerFactory,
+    Training,
+    TrainingOptions,
+    training_values,
+)
 from simshuffle.workload.exchange import Strategy, TrainedExchange
 
 __all__ = [
@@ -61,7 +68,9 @@ class Materials:
     data_name: str  # for the description of the run
     model_name: str  # for the description of the run
     loss: Loss = cross_entropy  # of each sample
-    optimizer: OptimizerFactory | None = None  # of the network's parameters; SGD if None
+    optimizer: OptimizerFactory | None = (
+        None  # of the network's parameters; SGD if None
+    )
     # how views of the samples are made; None if there is none
     augmentation: Augmentation | None = None
 
@@ -74,8 +83,9 @@ def train_run(
 ) -> RunRecord:
     """Train ``run`` on emulated ranks.
 
-    The same run gives the same weights, bit by bit, on the same machine with the same number of
-    threads; else sums are added up in another order, and weights agree to rounding only.
+    The same run gives the same weights, bit by bit, on the same machine with the same
+    number of threads; else sums are added up in another order, and weights agree to
+    rounding only.
 
     Args:
         run: what to train.
@@ -84,7 +94,8 @@ def train_run(
         data: that of ``run``, if it is loaded already.
 
     Returns:
-        The record; of status 'failed', with the epochs before, where the loss was no longer finite.
+        The record; of status 'failed', with the epochs before, where the loss was no
+        longer finite.
 
     Raises:
         InputError: the run cannot be trained so.
@@ -94,7 +105,9 @@ def train_run(
     return train_materials(run, materials, torch_device, progress)
 
 
-def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None) -> Materials:
+def materials_of(
+    run: Run, device: torch.device, data: TrainingSet | None = None
+) -> Materials:
     """Return network and samples of a run of a study's file, on ``device``.
 
     ``data`` are those of ``run`` if they are loaded already.
@@ -104,7 +117,9 @@ def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None
     """
     data = run.data.load() if data is None else data
     train, test = (
-        ArraySource(part, data.mean, data.std, dtype=torch_dtype(run.training), device=device)
+        ArraySource(
+            part, data.mean, data.std, dtype=torch_dtype(run.training), device=device
+        )
         for part in (data.train, data.test)
     )
     return Materials(
@@ -148,13 +163,18 @@ def emulation_of(run: Run, materials: Materials, device: torch.device) -> Emulat
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:
-    """Raise an InputError unless ``run`` can be trained, in much less time than an epoch.
+    """Raise an InputError unless ``run`` can be trained, in much less time than an
+    epoch.
 
     It checks that ranks get samples, and that the network takes them.
     """
     data = run.data.load() if data is None else data
-    source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
-    check_materials(run, initial_model(run, data), source, augmentation=data.augmentation)
+    source = ArraySource(
+        data.train, data.mean, data.std, dtype=torch_dtype(run.training)
+    )
+    check_materials(
+        run, initial_model(run, data), source, augmentation=data.augmentation
+    )
     warn_of_large_batch(len(source), run.world_size, run.training)
 
 
@@ -165,7 +185,9 @@ def check_materials(
     loss: Loss = cross_entropy,
     augmentation: Augmentation | None = None,
 ) -> None:
-    """Raise an InputError unless ``model`` can be trained on ``source`` as ``run`` says."""
+    """Raise an InputError unless ``model`` can be trained on ``source`` as ``run``
+    says.
+    """
     num_samples = len(source)
     check_ranks(num_samples, run.world_size)
     check_order(run, num_samples)
@@ -182,7 +204,9 @@ def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -
 
 def initial_model(run: Run, data: TrainingSet) -> nn.Module:
     """Build the network of ``run`` with its first weights, in float32 on the CPU."""
-    return with_first_weights(run, lambda: run.model.build(data.train.shape, data.classes))
+    return with_first_weights(
+        run, lambda: run.model.build(data.train.shape, data.classes)
+    )
 
 
 def with_first_weights(run: Run, build: Callable[[], nn.Module]) -> nn.Module:
@@ -210,30 +234,32 @@ def emulate(
     """Train a copy of ``model`` on emulated ranks.
 
     Args:
-        model: gives logits; its weights are those that the training begins with. It stays as it is.
-        train, test: map-style datasets of pairs (input, target), targets whole numbers from 0.
-            Items are read when they are needed, so that random transforms work.
+        model: gives logits; its weights are those that the training begins with. It
+            stays as it is.
+        train, test: map-style datasets of pairs (input, target), targets whole numbers
+            from 0. Items are read when they are needed, so that random transforms work.
         strategy: as a record, or as text, such as
             ``"partial_local_shuffle:exchange_fraction=0.1"``.
         world_size: M.
-        partition: who holds which sample before the first epoch; a record or text, such as
-            ``"dirichlet:alpha=0.3"``.
-        seed: of all that is drawn: shards, exchange, partition, and what layers such as dropout
-            draw.
+        partition: who holds which sample before the first epoch; a record or text, such
+            as ``"dirichlet:alpha=0.3"``.
+        seed: of all that is drawn: shards, exchange, partition, and what layers such as
+            dropout draw.
         progress: called with the share that is done, from 0 to 1.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
-        loss: gives the loss of each sample, (n,), from what the model puts out, (n, classes), and
-            the targets, (n,), such as ``torch.nn.CrossEntropyLoss(reduction="none")``. The mean is
-            trained on; the importance of a sample is its own loss.
-        optimizer: makes an optimiser of the model's parameters, in the place of SGD, such as
-            ``functools.partial(torch.optim.AdamW, lr=1e-3)``. Its ``lr`` stands for
-            ``learning_rate``: warm-up, decay and scaling begin from it.
+        loss: gives the loss of each sample, (n,), from what the model puts out, (n,
+            classes), and the targets, (n,), such as
+            ``torch.nn.CrossEntropyLoss(reduction="none")``. The mean is trained on; the
+            importance of a sample is its own loss.
+        optimizer: makes an optimiser of the model's parameters, in the place of SGD,
+            such as ``functools.partial(torch.optim.AdamW, lr=1e-3)``. Its ``lr`` stands
+            for ``learning_rate``: warm-up, decay and scaling begin from it.
         training: fields of `Training`, such as ``local_batch_size=8, epochs=10,
             learning_rate=0.1``.
 
     Returns:
-        The record of the run and the trained model; of status 'failed', with the epochs before,
-        where the loss was no longer finite.
+        The record of the run and the trained model; of status 'failed', with the epochs
+        before, where the loss was no longer finite.
 
     Raises:
         InputError: an argument is not valid, or the model cannot be trained so.
@@ -259,7 +285,9 @@ def emulate(
         strategy=chosen.strategy,
         world_size=chosen.world_size,
         training=chosen.training,
-        owner=chosen.partition.owner(source.targets, chosen.world_size, stream(seed, "partition")),
+        owner=chosen.partition.owner(
+            source.targets, chosen.world_size, stream(seed, "partition")
+        ),
         seed=seed,
         device=torch_device,
         loss=loss,
@@ -304,14 +332,17 @@ def read_records(
     if problems or record is None:
         names = argument_names or {}
         renamed = [
-            replace(problem, path=names.get(problem.path, problem.path)) for problem in problems
+            replace(problem, path=names.get(problem.path, problem.path))
+            for problem in problems
         ]
         raise InputError(renamed, source)
     return record
 
 
 def plain_values(record: Any, name: str, source: str = "emulate") -> Any:
-    """Return a record, or the plain values of one named by text; ``name`` stands in errors."""
+    """Return a record, or the plain values of one named by text; ``name`` stands in
+    errors.
+    """
     if not isinstance(record, str):
         return record
     try:
@@ -342,11 +373,17 @@ def find_device(name: str) -> torch.device:
 def _train_all_epochs(
     emulation: Emulation, test: Source, progress: Progress | None, **names: str
 ) -> RunRecord:
-    """Train all epochs of ``emulation``, and evaluate on ``test``; ``names`` describe the run."""
-    source, network, training = emulation.source, emulation.network, emulation.training
+    """Train all epochs of ``emulation``, and evaluate on ``test``; ``names`` describe
+    the run.
+    """
+    source = emulation.source
+    network = emulation.network
+    training = emulation.training
     evaluation = Evaluation(training, test, source, emulation.world_size, emulation.rng)
     device = emulation.device.type
-    recorder = TrainingRecorder(emulation, network.model, source.targets, device=device, **names)
+    recorder = TrainingRecorder(
+        emulation, network.model, source.targets, device=device, **names
+    )
 
     def tell(share: float) -> None:
         if progress is not None:

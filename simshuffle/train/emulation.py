@@ -1,9 +1,9 @@
 """Emulation: training on M ranks, exactly, in one process.
 
-The averaged gradient of M ranks with local batches of b samples is that of one batch of M b
-samples, if batch norm goes by rank. So one network, with running statistics for each rank, is
-trained on the batches of all ranks together. The strategy's shards and exchange plan decide the
-samples of these batches.
+The averaged gradient of M ranks with local batches of b samples is that of one batch of
+M b samples, if batch norm goes by rank. So one network, with running statistics for
+each rank, is trained on the batches of all ranks together. The strategy's shards and
+exchange plan decide the samples of these batches.
 """
 
 from __future__ import annotations
@@ -50,7 +50,12 @@ class Diverged(SimshuffleError, ArithmeticError):
     """
 
     def __init__(
-        self, epoch: int, iteration: int, rank: int, rate: float, quantity: str = "the loss"
+        self,
+        epoch: int,
+        iteration: int,
+        rank: int,
+        rate: float,
+        quantity: str = "the loss",
     ) -> None:
         self.epoch = epoch
         self.iteration = iteration
@@ -98,11 +103,15 @@ class EpochOutcome:
     epoch: int  # from 1
     shards: Shards  # samples that each rank trained on
     plan: ExchangePlan  # the exchange after the epoch
-    importance: Floats | None  # (N,) nats, that the plan was made with; None where it needs none
+    importance: (
+        Floats | None
+    )  # (N,) nats, that the plan was made with; None where it needs none
     train_loss: float  # mean over the samples as they were trained on, nats
     samples: int  # samples that all ranks trained on
     learning_rate: float  # of the last iteration
-    iterations: list[dict[str, float]]  # for each, the seconds forward_s, backward_s and update_s
+    iterations: list[
+        dict[str, float]
+    ]  # for each, the seconds forward_s, backward_s and update_s
     importance_s: float  # s, of the inference pass over all shards; 0 without one
     seconds: float  # s, of all iterations
 
@@ -112,28 +121,31 @@ class Emulation(TrainingEpochs):
 
     Args:
         model: the initial weights. It is copied, and stays as it is.
-        source: the training samples; must give inputs of ``training.dtype`` on ``device``.
+        source: the training samples; must give inputs of ``training.dtype`` on
+            ``device``.
         strategy: which rank trains on which samples, and which are exchanged.
         world_size: M.
         training: how.
-        owner: the rank of each sample before the first epoch, (N,); None for a random partition.
+        owner: the rank of each sample before the first epoch, (N,); None for a random
+            partition.
         seed: of all that is drawn, in the streams of `simshuffle.train.run.Run.rng`.
         device: that trains.
-        places: where the ranks are, for strategies with partners of the same host, leaf switch or
-            rack.
+        places: where the ranks are, for strategies with partners of the same host, leaf
+            switch or rack.
         loss: of each sample.
-        optimizer: makes the optimiser in the place of SGD. The ``lr`` of each of its groups is that
-            after the warm-up, before it is scaled with the global batch.
+        optimizer: makes the optimiser in the place of SGD. The ``lr`` of each of its
+            groups is that after the warm-up, before it is scaled with the global batch.
         augmentation: how views of the samples are made, for a contrastive training.
 
     Attributes:
         network: with the weights as they are now; see `RankedNetwork`.
         batch_sizes, owner, epochs_held, epochs_done: as of `TrainingEpochs`.
-        last_losses: (N,) nats, of each sample as it was last trained on; NaN where it never was.
+        last_losses: (N,) nats, of each sample as it was last trained on; NaN where it
+            never was.
 
     Raises:
-        InputError: there are more ranks than samples; or the model cannot be trained so, see
-            `ranked_network` and `contrast_of`.
+        InputError: there are more ranks than samples; or the model cannot be trained
+            so, see `ranked_network` and `contrast_of`.
     """
 
     def __init__(
@@ -152,7 +164,9 @@ class Emulation(TrainingEpochs):
         optimizer: OptimizerFactory | None = None,
         augmentation: Augmentation | None = None,
     ) -> None:
-        super().__init__(strategy, training, len(source), world_size, seed=seed, places=places)
+        super().__init__(
+            strategy, training, len(source), world_size, seed=seed, places=places
+        )
         self.source = source
         self.device = torch.device(device)
         self.owner = (
@@ -175,11 +189,12 @@ class Emulation(TrainingEpochs):
     def epoch(self, progress: Progress | None = None) -> EpochOutcome:
         """Train for one epoch, and exchange after it.
 
-        ``progress`` is called after every iteration with the share of the epoch that is done.
+        ``progress`` is called after every iteration with the share of the epoch that is
+        done.
 
         Raises:
-            Diverged: a loss is not finite, and the weights are those before its iteration; or a
-                weight is not finite.
+            Diverged: a loss is not finite, and the weights are those before its
+                iteration; or a weight is not finite.
         """
         epoch = self.epochs_done + 1
         sizes = self.batch_sizes
@@ -204,19 +219,25 @@ class Emulation(TrainingEpochs):
             samples=num_samples,
             learning_rate=self.learning_rate(epoch, last),
             iterations=iteration_rows,
-            importance_s=(watch.seconds["importance"] if self.strategy.inference_pass else 0.0),
+            importance_s=(
+                watch.seconds["importance"] if self.strategy.inference_pass else 0.0
+            ),
             seconds=watch.seconds["iterations"],
         )
 
     def _importance(self, epoch: int, shards: Shards) -> Floats | None:
-        """Return the importance of each sample, (N,) nats; None if the strategy needs none."""
+        """Return the importance of each sample, (N,) nats; None if the strategy needs
+        none.
+        """
         if not self.strategy.needs_importance:
             return None
         if not self.strategy.inference_pass:  # in the first epoch all are alike
             return np.where(np.isnan(self.last_losses), 1.0, self.last_losses)
         if self.training.refreshes_statistics:
             with self._seed_layers("importance pass", epoch):
-                losses = refreshing_losses(self.network, self.source, shards, self.batch_sizes)
+                losses = refreshing_losses(
+                    self.network, self.source, shards, self.batch_sizes
+                )
         else:
             losses = inference_losses(self.network, self.source, shards)
         is_finite = np.isfinite(losses[shards.order])
@@ -240,7 +261,9 @@ class Emulation(TrainingEpochs):
         Returns:
             The sum of all losses (nats); and the s of each phase of each iteration.
         """
-        total_loss, rows, begin = 0.0, [], 0
+        total_loss = 0.0
+        rows = []
+        begin = 0
         with self._seed_layers("dropout", epoch):
             for iteration, size in enumerate(self.batch_sizes):
                 watch = Stopwatch(self.device)
@@ -261,18 +284,24 @@ class Emulation(TrainingEpochs):
 
     @contextmanager
     def _seed_layers(self, name: str, epoch: int) -> Iterator[None]:
-        """Within the context, let layers draw from the random stream of a name and epoch."""
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+        """Within the context, let layers draw from the random stream of a name and
+        epoch.
+        """
+        with torch.random.fork_rng(
+            devices=[self.device] if self.device.type == "cuda" else []
+        ):
             torch.manual_seed(int(self.rng(name, epoch).integers(2**63 - 1)))
             yield
 
-    def step(self, samples: Ints, rate: float, watch: Stopwatch | None = None) -> Floats:
+    def step(
+        self, samples: Ints, rate: float, watch: Stopwatch | None = None
+    ) -> Floats:
         """Train one iteration, with one update.
 
         Args:
             samples: (n, M); every rank trains on its column, n is its local batch.
-            rate: learning rate, which an optimiser of the caller's takes relative to that of the
-                training.
+            rate: learning rate, which an optimiser of the caller's takes relative to
+                that of the training.
             watch: measures the phases.
 
         Returns:
@@ -295,9 +324,13 @@ class Emulation(TrainingEpochs):
         all_losses: Floats = np.empty(samples.shape)
         self.optimizer.zero_grad()
         for first, part in self.network.parts(samples):
-            part_losses = all_losses[:, first : first + part.shape[1]]  # a view, filled in
+            part_losses = all_losses[
+                :, first : first + part.shape[1]
+            ]  # a view, filled in
             with watch.measure("forward"):
-                losses = self.network.trained_losses(self.source, first, part, self.epochs_done + 1)
+                losses = self.network.trained_losses(
+                    self.source, first, part, self.epochs_done + 1
+                )
                 part_losses[:] = losses.detach().cpu().numpy().reshape(part.shape)
             is_finite = np.isfinite(part_losses).all(axis=0)
             if not is_finite.all():
@@ -309,7 +342,8 @@ class Emulation(TrainingEpochs):
     def weights(self) -> dict[str, torch.Tensor]:
         """Return copies of the weights, by name as in the model."""
         return {
-            name: weight.detach().clone() for name, weight in self.network.model.named_parameters()
+            name: weight.detach().clone()
+            for name, weight in self.network.model.named_parameters()
         }
 
     def model(self, rank: int | None = None) -> nn.Module:

@@ -1,5 +1,7 @@
-"""Evaluation on test samples, with the batch-norm statistics of every rank, of rank 0, pooled over
-ranks, or of the whole training set. Embeddings learnt without labels are judged by class means."""
+"""Evaluation on test samples, with the batch-norm statistics of every rank, of rank 0,
+pooled over ranks, or of the whole training set. Embeddings learnt without labels are
+judged by class means.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,17 @@ from simshuffle.train.sources import Source
 from simshuffle.train.training import Statistics, Training
 
 SAMPLES_OF_A_CLASS = 64
-"""Training samples that a class mean is taken of, at most. Each rank embeds them with its own
-statistics, so few must do; the mean strays by an eighth of what single samples do."""
+"""Training samples that a class mean is taken of, at most. Each rank embeds them with
+its own statistics, so few must do; the mean strays by an eighth of what single samples
+do.
+"""
 
 
 class ClassMeans:
     """The mean embedding of each class, by rank.
 
-    It is of normalised embeddings of training samples, without augmentation, in eval mode; of every
-    class the first `SAMPLES_OF_A_CLASS` in ``order`` (N,).
+    It is of normalised embeddings of training samples, without augmentation, in eval
+    mode; of every class the first `SAMPLES_OF_A_CLASS` in ``order`` (N,).
     """
 
     def __init__(
@@ -49,11 +53,15 @@ class ClassMeans:
             ]
         network.model.train(was_training)
         self.means = torch.cat(parts)
-        """(M, classes, numbers), of length 1; 0 of a class that has no training samples."""
+        """(M, classes, numbers), of length 1; 0 of a class that has no training
+        samples.
+        """
 
-    def logits(self, outputs: torch.Tensor, first: int = 0, ranks: int = 1) -> torch.Tensor:
-        """Return the cosines of ``outputs`` to the class means of their own rank, over the
-        temperature.
+    def logits(
+        self, outputs: torch.Tensor, first: int = 0, ranks: int = 1
+    ) -> torch.Tensor:
+        """Return the cosines of ``outputs`` to the class means of their own rank, over
+        the temperature.
 
         Args:
             outputs: (n ranks, numbers), the rank being the fastest index.
@@ -64,15 +72,21 @@ class ClassMeans:
             (n ranks, classes)
         """
         by_rank = F.normalize(outputs, dim=-1).view(-1, ranks, outputs.shape[-1])
-        cosines = torch.einsum("nrd,rcd->nrc", by_rank, self.means[first : first + ranks])
+        cosines = torch.einsum(
+            "nrd,rcd->nrc", by_rank, self.means[first : first + ranks]
+        )
         return cosines.reshape(len(outputs), -1) / self._temperature
 
 
 def first_samples_of_classes(targets: Ints, order: Ints) -> Ints:
-    """Return the first `SAMPLES_OF_A_CLASS` samples in ``order`` of each of the ``targets``."""
+    """Return the first `SAMPLES_OF_A_CLASS` samples in ``order`` of each of the
+    ``targets``.
+    """
     labels = targets[order]
     by_label = np.argsort(labels, kind="stable")
-    index_in_class = np.arange(len(labels)) - np.searchsorted(labels[by_label], labels[by_label])
+    index_in_class = np.arange(len(labels)) - np.searchsorted(
+        labels[by_label], labels[by_label]
+    )
     return order[by_label[index_in_class < SAMPLES_OF_A_CLASS]]
 
 
@@ -88,7 +102,8 @@ def _rank_parts(network: RankedNetwork) -> list[tuple[int, int]]:
 def _class_means(
     network: RankedNetwork, train: Source, samples: Ints, first: int, ranks: int
 ) -> torch.Tensor:
-    """Return the class means of ``ranks`` ranks from ``first`` on: (ranks, classes, numbers).
+    """Return the class means of ``ranks`` ranks from ``first`` on: (ranks, classes,
+    numbers).
 
     Args:
         network: in eval mode.
@@ -102,7 +117,9 @@ def _class_means(
     samples_at_once = max(1, network.rows_at_once // ranks)
     for begin in range(0, len(samples), samples_at_once):
         batch = samples[begin : begin + samples_at_once]
-        outputs, _ = network.outputs(train, first, np.repeat(batch[:, None], ranks, axis=1))
+        outputs, _ = network.outputs(
+            train, first, np.repeat(batch[:, None], ranks, axis=1)
+        )
         # (n, ranks * numbers)
         embeddings = F.normalize(outputs, dim=-1).view(len(batch), -1)
         if sums is None:
@@ -140,9 +157,9 @@ class Evaluation:
         test: the samples.
         train: for recalibrated statistics.
         world_size: M.
-        rng: gives random streams by name: 'evaluate' draws which rank evaluates which sample for
-            'own', see `own_pairs`; 'recalibrate' draws the batches for recalibrated statistics, and
-            the samples for the means of classes.
+        rng: gives random streams by name: 'evaluate' draws which rank evaluates which
+            sample for 'own', see `own_pairs`; 'recalibrate' draws the batches for
+            recalibrated statistics, and the samples for the means of classes.
     """
 
     def __init__(
@@ -166,14 +183,20 @@ class Evaluation:
         self.temperature = training.temperature
 
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
-        """Return the score with each of the statistics, evaluated once where several are equal.
+        """Return the score with each of the statistics, evaluated once where several
+        are equal.
 
         The network stays as it is, in training mode.
         """
         scores: dict[Statistics, Score] = {}
         for name in self.statistics:
             equal_name = next(
-                (earlier for earlier in scores if self._are_equal(network, name, earlier)), None
+                (
+                    earlier
+                    for earlier in scores
+                    if self._are_equal(network, name, earlier)
+                ),
+                None,
             )
             if equal_name is not None:
                 scores[name] = scores[equal_name]
@@ -181,11 +204,16 @@ class Evaluation:
                 scores[name] = self._score(network, name)
         return scores
 
-    def _are_equal(self, network: RankedNetwork, name: Statistics, other_name: Statistics) -> bool:
+    def _are_equal(
+        self, network: RankedNetwork, name: Statistics, other_name: Statistics
+    ) -> bool:
         """Return True if two kinds of statistics are equal for this network."""
         if not batch_norm_layers(network.model):
             return True
-        return not network.statistics_by_rank and "recalibrated" not in (name, other_name)
+        return not network.statistics_by_rank and "recalibrated" not in (
+            name,
+            other_name,
+        )
 
     def _score(self, network: RankedNetwork, name: Statistics) -> Score:
         """Return the score with one kind of statistics."""
@@ -212,12 +240,13 @@ def own_pairs(
 ) -> tuple[Ints, Flags]:
     """Draw which rank evaluates which test samples.
 
-    Each sample is evaluated by K = min(``own_ranks``, M) ranks, and each rank evaluates K
-    num_samples / M samples, rounded up or down. So the mean over all pairs estimates the mean over
-    ranks of the accuracy without bias, and exactly where K = M.
+    Each sample is evaluated by K = min(``own_ranks``, M) ranks, and each rank evaluates
+    K num_samples / M samples, rounded up or down. So the mean over all pairs estimates
+    the mean over ranks of the accuracy without bias, and exactly where K = M.
 
     Returns:
-        (n, M) sample indices, a column for each rank; and (n, M) False for those that only fill up.
+        (n, M) sample indices, a column for each rank; and (n, M) False for those that
+        only fill up.
     """
     ranks_per_sample = min(own_ranks, world_size)
     num_pairs = num_samples * ranks_per_sample
@@ -228,7 +257,8 @@ def own_pairs(
     counted = np.zeros((num_rows, world_size), np.bool_)
     # pairs are dealt out to the ranks in turn, so those of one sample go to K ranks
     pair = np.arange(num_pairs)
-    row, column = pair // world_size, ranks[pair % world_size]
+    row = pair // world_size
+    column = ranks[pair % world_size]
     samples[row, column] = order[pair // ranks_per_sample]
     counted[row, column] = True
     return samples, counted
@@ -250,7 +280,8 @@ def own_score(
         counted: (n, M) False for samples that only fill up.
         means: of the classes, after a contrastive training.
     """
-    num_right, total_loss = 0, 0.0
+    num_right = 0
+    total_loss = 0.0
     network.model.eval()
     with torch.no_grad():
         for first in range(0, network.world_size, network.rows_at_once):
@@ -277,26 +308,33 @@ def score(
     loss: Loss = cross_entropy,
     means: ClassMeans | None = None,
 ) -> Score:
-    """Return the score of an ordinary ``model`` on all test samples, ``rows_at_once`` together.
+    """Return the score of an ordinary ``model`` on all test samples, ``rows_at_once``
+    together.
 
     ``means`` are of the classes, after a contrastive training.
     """
-    num_right, total_loss = 0, 0.0
+    num_right = 0
+    total_loss = 0.0
     model.eval()
     with torch.no_grad():
         for begin in range(0, len(test), rows_at_once):
-            inputs, targets = test.batch(np.arange(begin, min(begin + rows_at_once, len(test))))
+            inputs, targets = test.batch(
+                np.arange(begin, min(begin + rows_at_once, len(test)))
+            )
             logits = model(inputs) if means is None else means.logits(model(inputs))
             num_right += int((logits.argmax(1) == targets).sum())
             total_loss += float(loss(logits, targets).double().sum())
     return Score(num_right / len(test), total_loss / len(test))
 
 
-def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int) -> None:
-    """Give the batch-norm layers of ``model`` the statistics of the training samples, in place.
+def recalibrate(
+    model: nn.Module, train: Source, order: Ints, rows_at_once: int
+) -> None:
+    """Give the batch-norm layers of ``model`` the statistics of the training samples,
+    in place.
 
-    They are pooled over equal batches of about `RECALIBRATION_BATCH` samples in ``order`` (N,), or
-    of ``rows_at_once`` if that is less.
+    They are pooled over equal batches of about `RECALIBRATION_BATCH` samples in
+    ``order`` (N,), or of ``rows_at_once`` if that is less.
     """
     layers = batch_norm_layers(model)
     num_batches = max(1, len(order) // min(RECALIBRATION_BATCH, max(rows_at_once, 64)))
@@ -314,7 +352,9 @@ def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int)
                 mean = require_statistic(layer.running_mean).clone()
                 variance = require_statistic(layer.running_var).clone()
                 layer_statistics.append((mean, variance))
-    for layer, layer_statistics, momentum in zip(layers, statistics, momenta, strict=True):
+    for layer, layer_statistics, momentum in zip(
+        layers, statistics, momenta, strict=True
+    ):
         layer.running_mean, layer.running_var = pool_statistics(
             torch.stack([mean for mean, _ in layer_statistics]),
             torch.stack([variance for _, variance in layer_statistics]),

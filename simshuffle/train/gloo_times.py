@@ -1,5 +1,5 @@
-"""Measurement of an allreduce by gloo, printed as nccl-tests prints it for NCCL, so that
-`simshuffle machine calibrate` reads it.
+"""Measurement of an allreduce by gloo, printed as nccl-tests prints it for NCCL, so
+that `simshuffle machine calibrate` reads it.
 
     torchrun --nproc-per-node 4 -m simshuffle.train.gloo_times > gloo.txt
 
@@ -36,19 +36,25 @@ def measure_allreduce(nbytes: int) -> tuple[float, int]:
         begin = time.perf_counter()
         dist.all_reduce(values.fill_(1.0))
         seconds = torch.tensor(time.perf_counter() - begin, dtype=torch.float64)
-    dist.all_reduce(seconds, dist.ReduceOp.MAX)  # so that all ranks repeat it equally often
+    dist.all_reduce(
+        seconds, dist.ReduceOp.MAX
+    )  # so that all ranks repeat it equally often
     repetitions = max(int(SECONDS / float(seconds)), 5)
     dist.barrier()
     begin = time.perf_counter()
     for _ in range(repetitions):
         dist.all_reduce(values)
-    mean = torch.tensor((time.perf_counter() - begin) / repetitions, dtype=torch.float64)
+    mean = torch.tensor(
+        (time.perf_counter() - begin) / repetitions, dtype=torch.float64
+    )
     dist.all_reduce(mean, dist.ReduceOp.MAX)
     dist.all_reduce(values.fill_(1.0))
     return float(mean), int((values != dist.get_world_size()).sum())
 
 
-def table(places: Sequence[tuple[str, int]], measurements: Mapping[int, tuple[float, int]]) -> str:
+def table(
+    places: Sequence[tuple[str, int]], measurements: Mapping[int, tuple[float, int]]
+) -> str:
     """Return the text that nccl-tests would print.
 
     Args:
@@ -56,7 +62,10 @@ def table(places: Sequence[tuple[str, int]], measurements: Mapping[int, tuple[fl
         measurements: results of `measure_allreduce` by the bytes that are summed.
     """
     ranks = len(places)
-    lines = ["# Collective test starting: all_reduce_perf", "# by gloo, in torch.distributed"]
+    lines = [
+        "# Collective test starting: all_reduce_perf",
+        "# by gloo, in torch.distributed",
+    ]
     for rank, (host, process) in enumerate(places):
         lines.append(f"#  Rank {rank} Pid {process} on {host} device 0 [0x00] CPU")
     lines.append("# size count type redop time algbw busbw #wrong")
@@ -64,7 +73,9 @@ def table(places: Sequence[tuple[str, int]], measurements: Mapping[int, tuple[fl
         rate = nbytes / seconds / 1e9
         bus_rate = rate * 2 * (ranks - 1) / ranks
         cells = (nbytes, nbytes // 4, "float", "sum", f"{seconds * 1e6:.4g}")
-        lines.append(" ".join(map(str, (*cells, f"{rate:.4g}", f"{bus_rate:.4g}", num_wrong))))
+        lines.append(
+            " ".join(map(str, (*cells, f"{rate:.4g}", f"{bus_rate:.4g}", num_wrong)))
+        )
     return "\n".join(lines) + "\n"
 
 

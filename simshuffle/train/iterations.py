@@ -1,4 +1,6 @@
-"""Epochs and their iterations, on emulated and real ranks: samples, exchange, learning rate."""
+"""Epochs and their iterations, on emulated and real ranks: samples, exchange, learning
+rate.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ import numpy as np
 from simshuffle.spec.arrays import Ints
 from simshuffle.train.training import Training
 from simshuffle.workload.exchange import RankPlaces, Shards, Strategy
-from simshuffle.workload.exchange.epochs import Epochs, batch_sizes, epoch_samples, samples_per_rank
+from simshuffle.workload.exchange.epochs import (
+    Epochs,
+    batch_sizes,
+    epoch_samples,
+    samples_per_rank,
+)
 from simshuffle.workload.exchange.recording import RecordedPlans
 
 
@@ -22,8 +29,8 @@ class TrainingEpochs(Epochs):
         num_samples: N.
         world_size: M.
         seed: of all that is drawn.
-        places: host, leaf switch and rack of the ranks, for strategies with partners of the same
-            one.
+        places: host, leaf switch and rack of the ranks, for strategies with partners of
+            the same one.
 
     Raises:
         InputError: as of `local_batches`.
@@ -53,8 +60,8 @@ class TrainingEpochs(Epochs):
     def learning_rate(self, epoch: int, iteration: int) -> float:
         """Return the learning rate of an iteration (from 0) of an epoch (from 1).
 
-        It is that of the iteration's middle, so that neither a warm-up begins nor a decay ends
-        with 0.
+        It is that of the iteration's middle, so that neither a warm-up begins nor a
+        decay ends with 0.
         """
         progress = epoch - 1 + (iteration + 0.5) / len(self.batch_sizes)
         return self.training.learning_rate_at(progress, self.world_size)
@@ -72,11 +79,13 @@ def plan_exchanges(
     """Plan the exchange of a training with random shards, without the training.
 
     Raises:
-        InputError: if the strategy needs importance or places, which only a training or a machine
-            knows.
+        InputError: if the strategy needs importance or places, which only a training or
+            a machine knows.
     """
     training = Training(local_batch_size=batch_size)
-    run = TrainingEpochs(strategy, training, num_samples, world_size, seed=seed, places=None)
+    run = TrainingEpochs(
+        strategy, training, num_samples, world_size, seed=seed, places=None
+    )
     first_owner = strategy.first_owner(num_samples, world_size, run.rng("partition"))
     run.owner = first_owner
     plans = []
@@ -94,7 +103,9 @@ def local_batches(num_samples: int, world_size: int, training: Training) -> list
 
 
 def large_batch_message(num_samples: int, world_size: int, training: Training) -> str:
-    """Return a warning of a local batch that is larger than a rank's shard; '' if none is."""
+    """Return a warning of a local batch that is larger than a rank's shard; '' if none
+    is.
+    """
     shard_size = samples_per_rank(num_samples, world_size, drop_last=training.drop_last)
     batch_size = training.local_batch_size
     if batch_size <= shard_size:
@@ -110,7 +121,8 @@ def large_batch_message(num_samples: int, world_size: int, training: Training) -
 def pass_batches(shards: Shards, sizes: Sequence[int]) -> list[Ints]:
     """Return the local batches of a pass over whole shards, each (n, M) sample indices.
 
-    They have these ``sizes``, as in the epoch that follows. Samples that ``drop_last`` leaves out
-    there are in the last batch; ranks with fewer samples repeat their first ones.
+    They have these ``sizes``, as in the epoch that follows. Samples that ``drop_last``
+    leaves out there are in the last batch; ranks with fewer samples repeat their first
+    ones.
     """
     return np.split(epoch_samples(shards, drop_last=False), np.cumsum(sizes)[:-1])

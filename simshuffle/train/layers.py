@@ -19,15 +19,17 @@ from simshuffle.workload.layers import LayerList
 def read_layers(
     module: nn.Module, example: torch.Tensor | Sequence[torch.Tensor], name: str = ""
 ) -> LayerList:
-    """Return a network as a list of layers, as `simshuffle.workload.layers.LayerList` describes
-    them.
+    """Return a network as a list of layers, as `simshuffle.workload.layers.LayerList`
+    describes them.
 
-    One forward pass shows them. It computes nothing and allocates nothing, and leaves the module as
-    it was. Attention counts as one layer that keeps its scores, fused or not. Parameters that no
-    call has shown are a layer 'unused', the first. The values that the loss keeps are not counted.
+    One forward pass shows them. It computes nothing and allocates nothing, and leaves
+    the module as it was. Attention counts as one layer that keeps its scores, fused or
+    not. Parameters that no call has shown are a layer 'unused', the first. The values
+    that the loss keeps are not counted.
 
     Args:
-        module: whose forward pass takes ``example``; in training mode dropouts keep their masks.
+        module: whose forward pass takes ``example``; in training mode dropouts keep
+            their masks.
         example: a batch of inputs, of any size, or several such inputs.
         name: of the network; that of its class if left out.
 
@@ -51,10 +53,13 @@ def read_layers(
             with _names_of(module, reader), reader:
                 functional_call(module, values, empty)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        batches = ", ".join(f"a batch of shape {tuple(tensor.shape)}" for tensor in inputs)
+        batches = ", ".join(
+            f"a batch of shape {tuple(tensor.shape)}" for tensor in inputs
+        )
         remedy = "Give a batch as the network takes it."
         rule = (
-            f"cannot take the example: {str(error).splitlines()[0] if str(error) else 'it fails'}"
+            "cannot take the example:"
+            f" {str(error).splitlines()[0] if str(error) else 'it fails'}"
         )
         raise InputError(Problem("module", rule, batches, remedy), "layers") from error
     return reader.network(name)
@@ -63,11 +68,12 @@ def read_layers(
 def layers(
     module: nn.Module, example: torch.Tensor | Sequence[torch.Tensor]
 ) -> dict[str, list[Any]]:
-    """Return when which part of a network's gradient is ready, as a scenario may take it.
+    """Return when which part of a network's gradient is ready, as a scenario may take
+    it.
 
-    At ``workload.model.layers``: 'parameters' of each layer, in the order of the forward pass; and
-    'backward', the share of the backward pass that each takes. Arguments and errors as of
-    `read_layers`.
+    At ``workload.model.layers``: 'parameters' of each layer, in the order of the
+    forward pass; and 'backward', the share of the backward pass that each takes.
+    Arguments and errors as of `read_layers`.
     """
     parameters, backward = read_layers(module, example).gradient_parts
     return {"parameters": parameters, "backward": backward}

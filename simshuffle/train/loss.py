@@ -1,11 +1,12 @@
-"""Losses: one number for each sample, of that sample alone; and the contrastive loss, which tells
-two views of a sample from views of other samples of the batch, its negatives.
+"""Losses: one number for each sample, of that sample alone; and the contrastive loss,
+which tells two views of a sample from views of other samples of the batch, its
+negatives.
 
-InfoNCE (van den Oord, Li and Vinyals 2018, arXiv 1807.03748) of normalised embeddings, in the
-symmetric form of CLIP (Radford et al. 2021, arXiv 2103.00020): from each view its partner has to be
-found among the partners' views. SimCLR (Chen et al. 2020, arXiv 2002.05709) has both views of a
-sample from one augmentation too; its denominator also holds the other samples' views of the same
-side.
+InfoNCE (van den Oord, Li and Vinyals 2018, arXiv 1807.03748) of normalised embeddings,
+in the symmetric form of CLIP (Radford et al. 2021, arXiv 2103.00020): from each view
+its partner has to be found among the partners' views. SimCLR (Chen et al. 2020, arXiv
+2002.05709) has both views of a sample from one augmentation too; its denominator also
+holds the other samples' views of the same side.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from simshuffle.train.samples import Augmentation
 from simshuffle.train.training import Contrastive
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Returns the loss of each sample, (n,), given the outputs of the model, (n, classes), and the
-targets, (n,)."""
+"""Returns the loss of each sample, (n,), given the outputs of the model, (n, classes),
+and the targets, (n,).
+"""
 FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
 """The errors that torch raises where shapes or types do not fit."""
 
@@ -41,9 +43,17 @@ def loss_name(loss: Loss) -> str:
     return str(getattr(loss, "__name__", type(loss).__name__))
 
 
-def check_losses(losses: object, count: int | None = None, source: str = "training") -> None:
-    """Raise an InputError unless ``losses`` are of ``count`` samples, of any number if None."""
-    if isinstance(losses, torch.Tensor) and losses.ndim == 1 and count in {None, len(losses)}:
+def check_losses(
+    losses: object, count: int | None = None, source: str = "training"
+) -> None:
+    """Raise an InputError unless ``losses`` are of ``count`` samples, of any number if
+    None.
+    """
+    if (
+        isinstance(losses, torch.Tensor)
+        and losses.ndim == 1
+        and count in {None, len(losses)}
+    ):
         return
     value = f"a {type(losses).__name__}"
     if isinstance(losses, torch.Tensor):
@@ -52,14 +62,16 @@ def check_losses(losses: object, count: int | None = None, source: str = "traini
         f"must be one number for each sample, shape ({'n' if count is None else count},): the"
         " importance of a sample is its own loss, and every rank takes the mean of its own samples"
     )
-    refuse("loss", rule, value, "Use reduction='none'; the mean is taken for you.", source)
+    refuse(
+        "loss", rule, value, "Use reduction='none'; the mean is taken for you.", source
+    )
 
 
 def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
     """Raise an InputError unless a network can be trained with ``loss``.
 
-    It is tried on a few samples of several ranks: it must take them, give a loss for each, mix none
-    and have a gradient.
+    It is tried on a few samples of several ranks: it must take them, give a loss for
+    each, mix none and have a gradient.
     """
     if not callable(loss):
         rule = "must be a function of outputs and targets"
@@ -75,12 +87,16 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
             raise
         except FAULTS as error:
             value = f"outputs {tuple(logits.shape)}, targets {tuple(targets.shape)}"
-            rule, remedy = f"cannot take them: {error}", "Make model, data and loss fit."
+            rule = f"cannot take them: {error}"
+            remedy = "Make model, data and loss fit."
             refuse("loss", rule, value, remedy, "training")
     if not losses.requires_grad:
-        rule, remedy = "must have a gradient", "Compute it with torch's functions alone."
+        rule = "must have a gradient"
+        remedy = "Compute it with torch's functions alone."
         refuse("loss", rule, loss_name(loss), remedy, "training")
-    if not torch.allclose(losses[:2], losses_of_two, rtol=1e-4, atol=1e-6, equal_nan=True):
+    if not torch.allclose(
+        losses[:2], losses_of_two, rtol=1e-4, atol=1e-6, equal_nan=True
+    ):
         rule = "of a sample must not depend on the other samples, which may be of other ranks"
         remedy = "Take out what goes over the whole batch."
         refuse("loss", rule, loss_name(loss), remedy, "training")
@@ -92,8 +108,8 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
 class Views:
     """The two views of each of ``num_samples`` samples in every epoch.
 
-    They are equal on emulated and real ranks. Draws are made for all samples together and take
-    twice their memory.
+    They are equal on emulated and real ranks. Draws are made for all samples together
+    and take twice their memory.
     """
 
     def __init__(self, augmentation: Augmentation, num_samples: int, seed: int) -> None:
@@ -122,26 +138,36 @@ class Views:
         size = (2, self._num_samples)
         shift = rng.integers(-augmentation.shift, augmentation.shift + 1, (*size, 2))
         self._shift = torch.from_numpy(shift)
-        contrast = 1 + augmentation.contrast * (2 * rng.random(size, dtype=np.float32) - 1)
+        contrast = 1 + augmentation.contrast * (
+            2 * rng.random(size, dtype=np.float32) - 1
+        )
         self._contrast = torch.from_numpy(contrast)
         noise = rng.standard_normal((*size, *augmentation.shape), dtype=np.float32)
         self._noise = torch.from_numpy(noise)
         self._epoch = epoch
 
-    def _view(self, view: int, inputs: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    def _view(
+        self, view: int, inputs: torch.Tensor, indices: torch.Tensor
+    ) -> torch.Tensor:
         """Return view 0 or 1 of each of the samples ``indices``."""
         augmentation = self._augmentation
         pixels = inputs.reshape(len(inputs), augmentation.shape[0], -1)
-        source_pixels = self._source_pixels(self._shift[view, indices]).to(inputs.device)
+        source_pixels = self._source_pixels(self._shift[view, indices]).to(
+            inputs.device
+        )
         shifted = pixels.gather(2, source_pixels[:, None, :].expand_as(pixels))
         contrast = self._contrast[view, indices].to(inputs).view(-1, 1, 1)
         noise = self._noise[view, indices].to(inputs).view(pixels.shape)
         deviation = (1 + augmentation.noise**2) ** 0.5
-        values: torch.Tensor = (shifted * contrast + noise * augmentation.noise) / deviation
+        values: torch.Tensor = (
+            shifted * contrast + noise * augmentation.noise
+        ) / deviation
         return values.reshape(inputs.shape)
 
     def _source_pixels(self, shift: torch.Tensor) -> torch.Tensor:
-        """Return where the pixels of images shifted by (n, 2) come from: (n, height width)."""
+        """Return where the pixels of images shifted by (n, 2) come from: (n, height
+        width).
+        """
         _, height, width = self._augmentation.shape
         rows = (torch.arange(height) + shift[:, :1]) % height
         columns = (torch.arange(width) + shift[:, 1:]) % width
@@ -156,9 +182,9 @@ def info_nce(
 ) -> torch.Tensor:
     """Return the InfoNCE loss of each sample, (groups, n) nats.
 
-    It is -log of the share that exp(cosine / temperature) of the sample's own partner has in the
-    sum over all partners of the group; the mean of both directions. Negatives are the other samples
-    of the group.
+    It is -log of the share that exp(cosine / temperature) of the sample's own partner
+    has in the sum over all partners of the group; the mean of both directions.
+    Negatives are the other samples of the group.
 
     Args:
         first_views: (groups, n, numbers) embeddings.
@@ -187,26 +213,31 @@ class Contrast:
         """Return the loss of each sample, (n ranks,).
 
         Args:
-            embeddings: (2 n ranks, numbers) of the first views and then of the second, the rank
-                being the fastest index.
+            embeddings: (2 n ranks, numbers) of the first views and then of the second,
+                the rank being the fastest index.
             ranks: how many there are.
         """
         groups = 1 if self.gathered else ranks
         first_views, second_views = embeddings.view(2, -1, groups, embeddings.shape[-1])
         by_group = info_nce(
-            first_views.transpose(0, 1), second_views.transpose(0, 1), self.loss.temperature
+            first_views.transpose(0, 1),
+            second_views.transpose(0, 1),
+            self.loss.temperature,
         )
         return by_group.T.reshape(-1)
 
 
 def contrast_of(
-    epochs: TrainingEpochs, augmentation: Augmentation | None, loss: Loss = cross_entropy
+    epochs: TrainingEpochs,
+    augmentation: Augmentation | None,
+    loss: Loss = cross_entropy,
 ) -> Contrast | None:
     """Return loss and views of a contrastive training; None for other trainings.
 
     Raises:
-        InputError: if a local batch has no negatives, data without ``augmentation`` no views, the
-            caller gives another ``loss``, or the exchange needs the importance of samples.
+        InputError: if a local batch has no negatives, data without ``augmentation`` no
+            views, the caller gives another ``loss``, or the exchange needs the
+            importance of samples.
     """
     contrastive = epochs.training.loss
     sizes = epochs.batch_sizes
@@ -214,7 +245,9 @@ def contrast_of(
         return None
     if loss is not cross_entropy:
         rule = "contrastive takes the place of a loss of your own"
-        refuse("training.loss", rule, loss_name(loss), "Leave one of them out.", "training")
+        refuse(
+            "training.loss", rule, loss_name(loss), "Leave one of them out.", "training"
+        )
     if augmentation is None:
         rule = "contrastive needs two views of each sample, and these data have none"
         remedy = "Use procedural data, or loss: cross_entropy."
@@ -230,7 +263,9 @@ def contrast_of(
     if min(sizes) * ranks_together < 2:
         batch = "local_batch_size" if max(sizes) == 1 else "the last local batch"
         rule = f"leaves a sample without negatives: {batch} holds one sample"
-        remedy = "Use another local_batch_size, drop_last: true, or negatives: gathered."
+        remedy = (
+            "Use another local_batch_size, drop_last: true, or negatives: gathered."
+        )
         size = str(epochs.training.local_batch_size)
         refuse("training.local_batch_size", rule, size, remedy, "training")
     return Contrast(contrastive, Views(augmentation, epochs.num_samples, epochs.seed))

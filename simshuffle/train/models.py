@@ -1,12 +1,12 @@
 """Networks. To add one, write a class like these and add it to the union at the end.
 
-``build`` makes the network for samples of a shape, (features,) or (channels, height, width), with
-weights drawn from torch's global generator. Its last layer is linear and named ``head``; its inputs
-are the features. ``label`` is a name in words, for figures.
+``build`` makes the network for samples of a shape, (features,) or (channels, height,
+width), with weights drawn from torch's global generator. Its last layer is linear and
+named ``head``; its inputs are the features. ``label`` is a name in words, for figures.
 
-Sources: He et al. 2015 (arXiv 1512.03385), section 4.2, for `ResNet`; Zagoruyko and Komodakis 2016
-(arXiv 1605.07146) for `WideResNet`; Dosovitskiy et al. 2020 (arXiv 2010.11929) for `Vit`; Wu and He
-2018 (arXiv 1803.08494) for group norm.
+Sources: He et al. 2015 (arXiv 1512.03385), section 4.2, for `ResNet`; Zagoruyko and
+Komodakis 2016 (arXiv 1605.07146) for `WideResNet`; Dosovitskiy et al. 2020 (arXiv
+2010.11929) for `Vit`; Wu and He 2018 (arXiv 1803.08494) for group norm.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from torch import nn
 from simshuffle.errors import refuse
 from simshuffle.spec.record import Few, Spec
 from simshuffle.train.batch_norm import RankBatchNorm, rectify_norm
-from simshuffle.train.residual import Norm, ResidualNetwork, WideResidualNetwork, norm_2d
+from simshuffle.train.residual import (
+    Norm,
+    ResidualNetwork,
+    WideResidualNetwork,
+    norm_2d,
+)
 from simshuffle.train.transformer import VisionTransformer
 
 SMALLEST_SIDE = 8
@@ -48,13 +53,19 @@ def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
 
 
 class _Chain(nn.Sequential):
-    """Layers one after the other; batch norm and the rectifier after it at once where possible."""
+    """Layers one after the other; batch norm and the rectifier after it at once where
+    possible.
+    """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         layers = list(self)
         while layers:
             layer = layers.pop(0)
-            if isinstance(layer, RankBatchNorm) and layers and isinstance(layers[0], nn.ReLU):
+            if (
+                isinstance(layer, RankBatchNorm)
+                and layers
+                and isinstance(layers[0], nn.ReLU)
+            ):
                 layers.pop(0)
                 input = rectify_norm(layer, input)
             else:
@@ -63,8 +74,8 @@ class _Chain(nn.Sequential):
 
 
 class Mlp(Spec):
-    """``layers`` times linear, batch norm and ReLU, each ``width`` units wide, and a linear head.
-    Images are flattened.
+    """``layers`` times linear, batch norm and ReLU, each ``width`` units wide, and a
+    linear head. Images are flattened.
 
     Attributes:
         width: units of a layer.
@@ -80,7 +91,9 @@ class Mlp(Spec):
     def label(self) -> str:
         """Description for figures, such as 'two-layer network'."""
         words = ("one", "two", "three", "four", "five", "six")
-        count = words[self.layers - 1] if self.layers <= len(words) else str(self.layers)
+        count = (
+            words[self.layers - 1] if self.layers <= len(words) else str(self.layers)
+        )
         return f"{count}-layer network"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -97,15 +110,15 @@ class Mlp(Spec):
 
 
 class SmallCnn(Spec):
-    """Two times 3 x 3 convolution, 2 x 2 max-pooling, batch norm and ReLU, ``width`` and twice as
-    many channels; then a linear head.
+    """Two times 3 x 3 convolution, 2 x 2 max-pooling, batch norm and ReLU, ``width``
+    and twice as many channels; then a linear head.
 
     Pooling comes first because norm and ReLU then have a quarter to do.
 
     Attributes:
         width: channels of the first convolution; the second one has twice as many.
-        norm: 'batch'; or 'group', which normalises each sample by itself, in at most 8 groups of
-            channels.
+        norm: 'batch'; or 'group', which normalises each sample by itself, in at most 8
+            groups of channels.
     """
 
     kind: Literal["small_cnn"]
@@ -123,13 +136,15 @@ class SmallCnn(Spec):
         return _with_norm("small convolutional network", self.norm)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
-        ``classes``.
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so
+        many ``classes``.
         """
         channels, height, width = image_shape(shape, self.kind)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         for number, outputs in enumerate((self.width, 2 * self.width), 1):
-            parts[f"conv{number}"] = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)
+            parts[f"conv{number}"] = nn.Conv2d(
+                channels, outputs, 3, padding=1, bias=False
+            )
             parts[f"pool{number}"] = nn.MaxPool2d(2)
             parts[f"norm{number}"] = norm_2d(self.norm, outputs)
             parts[f"relu{number}"] = nn.ReLU()
@@ -147,25 +162,27 @@ def _six_n_plus(remainder: int, examples: str) -> AfterValidator:
 
     def check(depth: int) -> int:
         if depth % 6 != remainder:
-            raise PydanticCustomError("depth", f"must be 6 n + {remainder}: {examples}, ...")
+            raise PydanticCustomError(
+                "depth", f"must be 6 n + {remainder}: {examples}, ..."
+            )
         return depth
 
     return AfterValidator(check)
 
 
 class ResNet(Spec):
-    """6 n + 2 = ``depth`` layers: a convolution, three stages of n basic blocks with 16, 32 and 64
-    channels, and a linear head.
+    """6 n + 2 = ``depth`` layers: a convolution, three stages of n basic blocks with
+    16, 32 and 64 channels, and a linear head.
 
-    Shortcuts without parameters: where the channels double, every second pixel, with zeros in the
-    new channels (option A).
+    Shortcuts without parameters: where the channels double, every second pixel, with
+    zeros in the new channels (option A).
 
     Attributes:
         depth: layers in all: 6 n + 2.
-        norm: 'batch'; or 'group', which normalises each sample by itself, in at most 8 groups of
-            channels.
-        stem_stride: of the first convolution; 2 halves the image, as in a ResNet-50, and leaves a
-            quarter of the work.
+        norm: 'batch'; or 'group', which normalises each sample by itself, in at most 8
+            groups of channels.
+        stem_stride: of the first convolution; 2 halves the image, as in a ResNet-50,
+            and leaves a quarter of the work.
     """
 
     kind: Literal["resnet"]
@@ -185,8 +202,8 @@ class ResNet(Spec):
         return _with_norm(f"ResNet-{self.depth}{stem}", self.norm)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
-        ``classes``.
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so
+        many ``classes``.
         """
         channels = image_shape(shape, self.kind)[0]
         return ResidualNetwork(
@@ -195,8 +212,8 @@ class ResNet(Spec):
 
 
 class WideResNet(Spec):
-    """WRN-``depth``-``widen_factor`` without dropout: 6 n + 4 = ``depth`` layers in pre-activation
-    blocks B(3, 3); table 1 there.
+    """WRN-``depth``-``widen_factor`` without dropout: 6 n + 4 = ``depth`` layers in
+    pre-activation blocks B(3, 3); table 1 there.
 
     Attributes:
         depth: layers in all: 6 n + 4.
@@ -214,26 +231,29 @@ class WideResNet(Spec):
         return f"WRN-{self.depth}-{self.widen_factor}"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
-        ``classes``.
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so
+        many ``classes``.
         """
         channels = image_shape(shape, self.kind)[0]
-        return WideResidualNetwork(channels, (self.depth - 4) // 6, self.widen_factor, classes)
+        return WideResidualNetwork(
+            channels, (self.depth - 4) // 6, self.widen_factor, classes
+        )
 
 
 # ------------------------------------------------------------------------------------- transformers
 
 
 class Vit(Spec):
-    """A vision transformer: patches of the image as vectors, plus learned positions; blocks of
-    attention and a perceptron four times as wide, each after its own layer norm and beside a
-    shortcut, without dropout; a layer norm, and a linear head.
+    """A vision transformer: patches of the image as vectors, plus learned positions;
+    blocks of attention and a perceptron four times as wide, each after its own layer
+    norm and beside a shortcut, without dropout; a layer norm, and a linear head.
 
-    The head takes the mean over patches, which does as well as the class token (appendix D.3
-    there). No batch norm: every sample is normalised by itself.
+    The head takes the mean over patches, which does as well as the class token
+    (appendix D.3 there). No batch norm: every sample is normalised by itself.
 
     Attributes:
-        patch_size: pixels along a side of a patch; both sides of the image are multiples of it.
+        patch_size: pixels along a side of a patch; both sides of the image are
+            multiples of it.
         width: numbers that stand for a patch; a multiple of ``heads``.
         depth: blocks.
         heads: of each attention.
@@ -258,15 +278,17 @@ class Vit(Spec):
         return f"ViT of {self.depth} block{'s' if self.depth > 1 else ''}"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Return the network for images of ``shape``, whose sides are multiples of ``patch_size``,
-        and so many ``classes``.
+        """Return the network for images of ``shape``, whose sides are multiples of
+        ``patch_size``, and so many ``classes``.
 
         The images have at least 8 x 8 pixels.
         """
         image = image_shape(shape, self.kind)
         side = math.gcd(*image[1:])
         if side % self.patch_size:
-            rule = f"must divide both sides of the images, {image[1]} x {image[2]} pixels"
+            rule = (
+                f"must divide both sides of the images, {image[1]} x {image[2]} pixels"
+            )
             divisors = [str(n) for n in range(1, side + 1) if not side % n]
             remedy = f"Take {' or '.join(divisors)}."
             refuse("model.patch_size", rule, str(self.patch_size), remedy, "training")
@@ -278,8 +300,8 @@ class Vit(Spec):
 
 
 class OwnModel(Spec):
-    """The network that a caller gave to `simshuffle.train.train_study`, its loss and its
-    optimiser.
+    """The network that a caller gave to `simshuffle.train.train_study`, its loss and
+    its optimiser.
 
     Attributes:
         name: for tables and figures.

@@ -1,4 +1,6 @@
-"""The network of all emulated ranks: one set of weights, batch-norm statistics for each rank."""
+"""The network of all emulated ranks: one set of weights, batch-norm statistics for each
+rank.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,10 @@ from simshuffle.workload.exchange.epochs import epoch_samples
 
 
 ACTIVATIONS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 28}
-"""The most values, by type of device, that all layers put out in one forward pass. Larger batches
-are processed in parts of whole ranks, so that memory does not grow with M; on a CPU such a part
-stays near its caches (benchmarks/training.py)."""
+"""The most values, by type of device, that all layers put out in one forward pass.
+Larger batches are processed in parts of whole ranks, so that memory does not grow with
+M; on a CPU such a part stays near its caches (benchmarks/training.py).
+"""
 
 
 @dataclass
@@ -59,19 +62,24 @@ class RankedNetwork:
         return cls(model, RankRows(), 1, False, False, rows_at_once)
 
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
-        """Divide ``samples`` (n, M) into parts (n, ranks) of neighbouring ranks that are processed
-        together, in whole groups; yield the first rank and the samples of each part.
+        """Divide ``samples`` (n, M) into parts (n, ranks) of neighbouring ranks that
+        are processed together, in whole groups; yield the first rank and the samples of
+        each part.
         """
-        groups_at_once = max(1, self.rows_at_once // len(samples) // self.ranks_per_group)
+        groups_at_once = max(
+            1, self.rows_at_once // len(samples) // self.ranks_per_group
+        )
         ranks = groups_at_once * self.ranks_per_group
         if self.whole_batches and self.model.training:
             ranks = self.world_size
         for first in range(0, self.world_size, ranks):
             yield first, samples[:, first : first + ranks]
 
-    def losses(self, source: Source, first: int, part: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the losses (n ranks,), by default cross-entropy in nats, and logits (n ranks,
-        classes).
+    def losses(
+        self, source: Source, first: int, part: Ints
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the losses (n ranks,), by default cross-entropy in nats, and logits (n
+        ranks, classes).
 
         Args:
             source: gives the samples.
@@ -81,26 +89,36 @@ class RankedNetwork:
         logits, targets = self.outputs(source, first, part)
         return self.loss(logits, targets), logits
 
-    def outputs(self, source: Source, first: int, part: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the network's outputs (n ranks, classes) and the targets (n ranks,); arguments
-        as of `losses`.
+    def outputs(
+        self, source: Source, first: int, part: Ints
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the network's outputs (n ranks, classes) and the targets (n ranks,);
+        arguments as of `losses`.
         """
         inputs, targets = source.batch(part.ravel())
         return self._forward(inputs, first, part.shape[1]), targets
 
-    def trained_losses(self, source: Source, first: int, part: Ints, epoch: int) -> torch.Tensor:
-        """Return the losses (n ranks,) that the network is trained on in ``epoch`` (from 1).
+    def trained_losses(
+        self, source: Source, first: int, part: Ints, epoch: int
+    ) -> torch.Tensor:
+        """Return the losses (n ranks,) that the network is trained on in ``epoch``
+        (from 1).
 
-        A contrastive loss is of the two views of each sample. Other arguments as of `losses`.
+        A contrastive loss is of the two views of each sample. Other arguments as of
+        `losses`.
         """
         if self.contrast is None:
             return self.losses(source, first, part)[0]
-        pair = self.contrast.views.pair(source.batch(part.ravel())[0], part.ravel(), epoch)
-        return self.contrast.losses(self._forward(pair, first, part.shape[1]), part.shape[1])
+        pair = self.contrast.views.pair(
+            source.batch(part.ravel())[0], part.ravel(), epoch
+        )
+        return self.contrast.losses(
+            self._forward(pair, first, part.shape[1]), part.shape[1]
+        )
 
     def _forward(self, inputs: torch.Tensor, first: int, ranks: int) -> torch.Tensor:
-        """Return the model's outputs (rows, ...) for ``inputs`` (rows, ...) of ``ranks`` ranks from
-        rank ``first`` on; in both, row = i ranks + (rank - first).
+        """Return the model's outputs (rows, ...) for ``inputs`` (rows, ...) of
+        ``ranks`` ranks from rank ``first`` on; in both, row = i ranks + (rank - first).
         """
         groups = ranks // self.ranks_per_group
         self.rows.expect(first // self.ranks_per_group, groups, len(inputs))
@@ -116,7 +134,9 @@ class RankedNetwork:
 
         For evaluation, where all ranks of a group give equal outputs.
         """
-        return replace(self, world_size=self.world_size // self.ranks_per_group, ranks_per_group=1)
+        return replace(
+            self, world_size=self.world_size // self.ranks_per_group, ranks_per_group=1
+        )
 
 
 def _swap_indices(rows: torch.Tensor, slow: int, fast: int) -> torch.Tensor:
@@ -140,19 +160,21 @@ def ranked_network(
     loss: Loss = cross_entropy,
     contrast: Contrast | None = None,
 ) -> RankedNetwork:
-    """Return a copy of ``model`` for M ranks, with the batch norm that ``training`` wants, to be
-    trained on ``source`` with ``loss`` or ``contrast``.
+    """Return a copy of ``model`` for M ranks, with the batch norm that ``training``
+    wants, to be trained on ``source`` with ``loss`` or ``contrast``.
 
     Raises:
-        InputError: something other than batch norm mixes samples of ranks, or batch norm would
-            have to normalise single values; or as of `apply_mode`, `probe_model` and
-            `Training.norm_groups`.
+        InputError: something other than batch norm mixes samples of ranks, or batch
+            norm would have to normalise single values; or as of `apply_mode`,
+            `probe_model` and `Training.norm_groups`.
     """
     dtype = torch_dtype(training)
     mode, ranks_per_group = training.norm_groups(world_size)
     probe = probe_model(model, mode, source, dtype=dtype, device=device, loss=loss)
     if probe.mixes_ranks and world_size > 1 and mode != "sync":
-        ranks = "ranks" if ranks_per_group == 1 else f"groups of {ranks_per_group} ranks"
+        ranks = (
+            "ranks" if ranks_per_group == 1 else f"groups of {ranks_per_group} ranks"
+        )
         rule = (
             f"with batch_norm: {training.batch_norm}, what it makes of a rank's samples must not"
             f" depend on those of other {ranks}"
@@ -186,13 +208,13 @@ def ranked_network(
 def _keep_freed_memory() -> None:
     """Have the C library keep up to 64 MB that the process frees.
 
-    Otherwise it gives the activations of every part back to the system, which then clears the
-    pages of the next part: up to a tenth of the time.
+    Otherwise it gives the activations of every part back to the system, which then
+    clears the pages of the next part: up to a tenth of the time.
 
-    glibc gives back the free memory at the end of the heap beyond twice the largest block that
-    was mapped and freed, counting blocks up to 32 MiB ("M_TRIM_THRESHOLD", "M_MMAP_THRESHOLD",
-    mallopt(3)). So one such block is allocated, not touched, and freed; other C libraries do
-    not mind.
+    glibc gives back the free memory at the end of the heap beyond twice the largest
+    block that was mapped and freed, counting blocks up to 32 MiB ("M_TRIM_THRESHOLD",
+    "M_MMAP_THRESHOLD", mallopt(3)). So one such block is allocated, not touched, and
+    freed; other C libraries do not mind.
     """
     torch.empty((32 << 20) - (1 << 16), dtype=torch.uint8)
 
@@ -211,10 +233,14 @@ def _check_norm_values(
     num_values = min(batch_sizes) * ranks_per_group
     if num_values > 1 or training.batch_norm == "none" or not probe.single_value_norms:
         return
-    batch = "local_batch_size" if training.local_batch_size == 1 else "the last local batch"
+    batch = (
+        "local_batch_size" if training.local_batch_size == 1 else "the last local batch"
+    )
     layer = probe.single_value_norms[0]
     rule = f"batch norm '{layer}' cannot normalise a single sample, which {batch} holds"
-    remedy = "Use another local_batch_size, or drop_last: true, or batch_norm: sync or none."
+    remedy = (
+        "Use another local_batch_size, or drop_last: true, or batch_norm: sync or none."
+    )
     value = f"local batches of {batch_sizes[0]} to {batch_sizes[-1]}"
     refuse("training.local_batch_size", rule, value, remedy, "training")
 
@@ -228,8 +254,8 @@ def torch_dtype(training: Training) -> torch.dtype:
 
 
 def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> Floats:
-    """Return the loss of every sample, (N,), by the network of the rank that has it, in evaluation
-    mode: with that rank's running statistics.
+    """Return the loss of every sample, (N,), by the network of the rank that has it, in
+    evaluation mode: with that rank's running statistics.
     """
     samples = epoch_samples(shards, drop_last=False)
     # row: position in the shard, column: rank; false where a smaller shard is filled up
@@ -242,7 +268,9 @@ def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> 
             rows = max(1, network.rows_at_once // ranks)
             for begin in range(0, len(part), rows):
                 batch = part[begin : begin + rows]
-                batch_losses = network.losses(source, first, batch)[0].double().cpu().numpy()
+                batch_losses = (
+                    network.losses(source, first, batch)[0].double().cpu().numpy()
+                )
                 counted = in_shard[begin : begin + rows, first : first + ranks]
                 losses[batch[counted]] = batch_losses.reshape(batch.shape)[counted]
     network.model.train()
@@ -252,25 +280,29 @@ def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> 
 def refreshing_losses(
     network: RankedNetwork, source: Source, shards: Shards, sizes: Sequence[int]
 ) -> Floats:
-    """Return the loss of every sample, (N,), by the network of the rank that has it, in training
-    mode: running statistics are updated, weights are not.
+    """Return the loss of every sample, (N,), by the network of the rank that has it, in
+    training mode: running statistics are updated, weights are not.
 
     Args:
         network: of all ranks.
         source: gives the samples.
         shards: the samples of each rank.
-        sizes: samples of each local batch of the epoch. Of a sample that is in a first batch and
-            fills up a last one too, the first loss counts.
+        sizes: samples of each local batch of the epoch. Of a sample that is in a first
+            batch and fills up a last one too, the first loss counts.
     """
     losses = np.empty(len(shards.order))
     begin = 0
     with torch.no_grad():
         for samples in pass_batches(shards, sizes):
             # row: position in the shard, column: rank; false where a smaller shard is filled up
-            in_shard = np.arange(begin, begin + len(samples))[:, None] < shards.sizes[None, :]
+            in_shard = (
+                np.arange(begin, begin + len(samples))[:, None] < shards.sizes[None, :]
+            )
             begin += len(samples)
             for first, part in network.parts(samples):
-                part_losses = network.losses(source, first, part)[0].double().cpu().numpy()
+                part_losses = (
+                    network.losses(source, first, part)[0].double().cpu().numpy()
+                )
                 counted = in_shard[:, first : first + part.shape[1]]
                 losses[part[counted]] = part_losses.reshape(part.shape)[counted]
     return losses

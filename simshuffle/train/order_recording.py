@@ -27,17 +27,19 @@ def recorded_order(
     number: NumberOf | None = None,
     rank: int = 0,
 ) -> pd.DataFrame:
-    """Record in what order loaders hand out samples, and write it to a file for ``simshuffle
-    loader --check``.
+    """Record in what order loaders hand out samples, and write it to a file for
+    ``simshuffle loader --check``.
 
-    Each loader runs its epochs with its own sampler, workers and random numbers. Of a data set
-    that gives samples by index no sample is read; an IterableDataset is read as always.
+    Each loader runs its epochs with its own sampler, workers and random numbers. Of a
+    data set that gives samples by index no sample is read; an IterableDataset is read
+    as always.
 
     Args:
         loaders: one of a rank, or one of each of several ranks.
         epochs: how many epochs to record.
         path: of the file, which must not exist; it ends in .csv or .parquet.
-        set_epoch: called with the number of each epoch before it begins, as the training does it.
+        set_epoch: called with the number of each epoch before it begins, as the
+            training does it.
         number: of an IterableDataset, gives the number of a sample, or the numbers of a batch that
                     the data set itself has made; if left out, items must be whole numbers,
             which stand for themselves. Where processes are spawned it must be a function of a
@@ -45,11 +47,13 @@ def recorded_order(
         rank: of the first loader.
 
     Returns:
-            The table: a row for each sample, with the columns epoch, rank, worker, position (of
+            The table: a row for each sample, with the columns epoch, rank, worker,
+                position (of
         the sample among all that the worker hands out in the epoch) and sample.
 
     Raises:
-            InputError: the file exists or cannot be of that kind, there is no epoch, or a
+            InputError: the file exists or cannot be of that kind, there is no epoch, or
+                a
             loader hands out something that has no number.
     """
     file = Path(path)
@@ -87,16 +91,21 @@ def _check(path: Path, epochs: int) -> None:
     """Raise InputError if ``path`` cannot be written or there is no epoch to record."""
     rule = ""
     if path.suffix not in {".csv", ".parquet"}:
-        rule, remedy = "must end in .csv or .parquet", "Name such a file."
+        rule = "must end in .csv or .parquet"
+        remedy = "Name such a file."
     elif path.exists():
-        rule, remedy = "must not exist", "Name another file, or remove it."
+        rule = "must not exist"
+        remedy = "Name another file, or remove it."
     elif not path.parent.is_dir():
-        rule, remedy = "must be in a folder that exists", "Make it."
+        rule = "must be in a folder that exists"
+        remedy = "Make it."
     problems = []
     if rule:
         problems.append(Problem("path", rule, repr(str(path)), remedy))
     if epochs < 1:
-        problems.append(Problem("epochs", "must be 1 or more", str(epochs), "Record two or more."))
+        problems.append(
+            Problem("epochs", "must be 1 or more", str(epochs), "Record two or more.")
+        )
     if problems:
         raise InputError(problems, "recorded order")
 
@@ -109,7 +118,9 @@ class _IndexDataset(Dataset[Any]):
 
 
 class _NumberCollation:
-    """A ``collate_fn`` that returns the worker's id and the samples' numbers instead of a batch."""
+    """A ``collate_fn`` that returns the worker's id and the samples' numbers instead of
+    a batch.
+    """
 
     def __init__(self, number: NumberOf | None) -> None:
         self.number = number
@@ -117,7 +128,9 @@ class _NumberCollation:
     def __call__(self, batch: Any) -> tuple[int, list[Any]]:
         info = get_worker_info()
         items = batch if isinstance(batch, list) else [batch]
-        numbers = items if self.number is None else [self.number(item) for item in items]
+        numbers = (
+            items if self.number is None else [self.number(item) for item in items]
+        )
         flat = [
             number
             for numbers_of_item in numbers
@@ -126,8 +139,12 @@ class _NumberCollation:
         return 0 if info is None else info.id, flat
 
 
-def _record_epoch(loader: Loader, number: NumberOf | None) -> tuple[list[int], list[int]]:
-    """Return the worker and the number of each sample that a loader hands out in an epoch."""
+def _record_epoch(
+    loader: Loader, number: NumberOf | None
+) -> tuple[list[int], list[int]]:
+    """Return the worker and the number of each sample that a loader hands out in an
+    epoch.
+    """
     workers: list[int] = []
     samples: list[int] = []
     with _numbers_as_batches(loader, number):
@@ -144,13 +161,21 @@ def _record_epoch(loader: Loader, number: NumberOf | None) -> tuple[list[int], l
 
 @contextmanager
 def _numbers_as_batches(loader: Loader, number: NumberOf | None) -> Iterator[None]:
-    """Within the context ``loader`` gives worker and numbers instead of batches; its attributes
-    are restored afterwards.
+    """Within the context ``loader`` gives worker and numbers instead of batches; its
+    attributes are restored afterwards.
     """
-    original = {name: getattr(loader, name) for name in ("dataset", "collate_fn", "_iterator")}
-    replacement: dict[str, Any] = {"collate_fn": _NumberCollation(number), "_iterator": None}
+    original = {
+        name: getattr(loader, name) for name in ("dataset", "collate_fn", "_iterator")
+    }
+    replacement: dict[str, Any] = {
+        "collate_fn": _NumberCollation(number),
+        "_iterator": None,
+    }
     if not isinstance(loader.dataset, IterableDataset):
-        replacement |= {"dataset": _IndexDataset(), "collate_fn": _NumberCollation(None)}
+        replacement |= {
+            "dataset": _IndexDataset(),
+            "collate_fn": _NumberCollation(None),
+        }
     try:
         for name, value in replacement.items():
             # DataLoader.__setattr__ refuses another data set

@@ -1,5 +1,6 @@
-"""Studies of a caller's own model, data, loss and optimiser, from Python: runs of many seeds and
-strategies, with tables, report and figures as of every other study of trainings.
+"""Studies of a caller's own model, data, loss and optimiser, from Python: runs of many
+seeds and strategies, with tables, report and figures as of every other study of
+trainings.
 """
 
 from __future__ import annotations
@@ -59,22 +60,25 @@ Strategies = Sequence[str | Strategy]
 
 
 class StudyOptions(TrainingOptions, total=False):
-    """Options of a study of the caller's own training, on emulated and on real ranks; the other
-    keys are fields of `Training`, for all runs.
+    """Options of a study of the caller's own training, on emulated and on real ranks;
+    the other keys are fields of `Training`, for all runs.
 
     Attributes:
-        seeds: a list, or how many, which are 0, 1, ...; 3 by default. Intervals need two or more.
+        seeds: a list, or how many, which are 0, 1, ...; 3 by default. Intervals need
+            two or more.
         loss, optimizer: see `emulate`.
-        partition: who holds which sample before the first epoch, such as ``"dirichlet:alpha=0.3"``.
+        partition: who holds which sample before the first epoch, such as
+            ``"dirichlet:alpha=0.3"``.
         cluster: machine of the ranks, for strategies with near partners.
-        over: further lists of values by the dotted key of a run, of which every combination is
-            trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
+        over: further lists of values by the dotted key of a run, of which every
+            combination is trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
         name, description: of the study.
         model_name, data_name: for tables and figures; by default those of the classes.
-        version: a text that the caller changes with the code of model, data, loss or optimiser.
-            Code cannot be seen from outside, so runs are kept only under a version.
-        kept_in: folder in which finished runs are kept, so that a study that was stopped, or got
-            more seeds, goes on. Needs a ``version``.
+        version: a text that the caller changes with the code of model, data, loss or
+            optimiser. Code cannot be seen from outside, so runs are kept only under a
+            version.
+        kept_in: folder in which finished runs are kept, so that a study that was
+            stopped, or got more seeds, goes on. Needs a ``version``.
     """
 
     seeds: int | Sequence[int]
@@ -103,24 +107,29 @@ def train_study(
     progress: bool | Progress = True,
     **study: Unpack[StudyOptions],
 ) -> Result:
-    """Train a model on emulated ranks under several strategies, each with every number of ranks
-    and seed.
+    """Train a model on emulated ranks under several strategies, each with every number
+    of ranks and seed.
 
     Args:
-        model: makes the network, such as ``lambda: MyNet()``. It is called for every run with the
-            generator of torch at the run's seed: runs of one seed begin with the same weights.
-        train, test: map-style data sets of pairs (input, target), targets whole numbers from 0.
-        strategies: as records or text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
+        model: makes the network, such as ``lambda: MyNet()``. It is called for every
+            run with the generator of torch at the run's seed: runs of one seed begin
+            with the same weights.
+        train, test: map-style data sets of pairs (input, target), targets whole numbers
+            from 0.
+        strategies: as records or text, such as
+            ``"partial_local_shuffle:exchange_fraction=0.1"``.
         world_size: M, or several.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
-        processes: how many train at once; None for one on each core where that pays, and one on a
-            GPU.
-        progress: whether standard error shows how far it is; or a function that is told instead.
+        processes: how many train at once; None for one on each core where that pays,
+            and one on a GPU.
+        progress: whether standard error shows how far it is; or a function that is told
+            instead.
         study: `StudyOptions`.
 
     Returns:
-        The result of `simshuffle train`: ``tables``, ``derived["summary"]`` with intervals,
-        ``save(folder)`` for files and figures; `simshuffle.read` reads it again.
+        The result of `simshuffle train`: ``tables``, ``derived["summary"]`` with
+        intervals, ``save(folder)`` for files and figures; `simshuffle.read` reads it
+        again.
 
     Raises:
         InputError: an argument is not valid, or a run cannot be trained so.
@@ -130,8 +139,12 @@ def train_study(
     _check_single_process()
     custom = custom_from_arguments(model, train, test, study)
     request = own_request(custom, strategies, world_size, device, study)
-    executor = LocalExecutor(processes or (None if find_device(device).type == "cpu" else 1))
-    display = study_progress("run") if progress is True else nullcontext(progress or None)
+    executor = LocalExecutor(
+        processes or (None if find_device(device).type == "cpu" else 1)
+    )
+    display = (
+        study_progress("run") if progress is True else nullcontext(progress or None)
+    )
     with display as tell, run_store(study) as store:
         try:
             return load_files(engine.run(STUDY, request, executor, store, tell))
@@ -141,10 +154,17 @@ def train_study(
 
 
 def custom_from_arguments(
-    model: Callable[[], nn.Module], train: Dataset[Any], test: Dataset[Any], study: StudyOptions
+    model: Callable[[], nn.Module],
+    train: Dataset[Any],
+    test: Dataset[Any],
+    study: StudyOptions,
 ) -> OwnTraining:
-    """Collect the caller's model, data, loss and optimiser from the arguments of `train_study`."""
-    return OwnTraining(model, train, test, study.get("loss", cross_entropy), study.get("optimizer"))
+    """Collect the caller's model, data, loss and optimiser from the arguments of
+    `train_study`.
+    """
+    return OwnTraining(
+        model, train, test, study.get("loss", cross_entropy), study.get("optimizer")
+    )
 
 
 def own_request(
@@ -164,7 +184,8 @@ def own_request(
         InputError: an argument is not valid, or a run cannot be trained so.
     """
     if study.get("kept_in") is not None and not study.get("version"):
-        rule, remedy = "is needed where runs are kept", "Give one, and change it with your code."
+        rule = "is needed where runs are kept"
+        remedy = "Give one, and change it with your code."
         refuse("version", rule, "none", remedy, "train_study")
     device_type = find_device(device).type
     block = _run_block(strategies, world_size, study.get("over") or {})
@@ -172,14 +193,16 @@ def own_request(
     valid_study = _validate_study({**values, "runs": [block]})
     cells = own_cells(valid_study, custom, device if device != "auto" else device_type)
     request = request_of(valid_study, cells, device_type)
-    marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
+    marks = hashlib.sha256(
+        "".join(cell.mark for cell in cells.values()).encode()
+    ).hexdigest()
     return replace(request, asked={**request.asked, "own": marks})
 
 
 @contextmanager
 def run_store(study: StudyOptions) -> Iterator[Disk]:
-    """Within the context, give the store of finished runs: a folder of the caller's, or one that
-    is removed at the end.
+    """Within the context, give the store of finished runs: a folder of the caller's, or
+    one that is removed at the end.
     """
     if (folder := study.get("kept_in")) is not None:
         yield Disk(Path(folder).absolute())
@@ -189,7 +212,9 @@ def run_store(study: StudyOptions) -> Iterator[Disk]:
 
 
 def load_files(result: Result) -> Result:
-    """Return ``result`` with the contents of its files in memory, wherever they were stored."""
+    """Return ``result`` with the contents of its files in memory, wherever they were
+    stored.
+    """
     files = {
         run: {
             name: file if isinstance(file, bytes) else file.read_bytes()
@@ -204,7 +229,8 @@ def load_files(result: Result) -> Result:
 
 
 def _make_network(model: Callable[[], nn.Module]) -> nn.Module:
-    """Call ``model`` once, for the network's name and parameters; no random state changes.
+    """Call ``model`` once, for the network's name and parameters; no random state
+    changes.
 
     Raises:
         InputError: it makes no network.
@@ -220,8 +246,11 @@ def _make_network(model: Callable[[], nn.Module]) -> nn.Module:
     refuse("model", rule, value, "Pass model=lambda: MyNet().", "train_study")
 
 
-def _study_values(network: nn.Module, custom: OwnTraining, study: StudyOptions) -> dict[str, Any]:
-    """Return the values of a study's file, except its runs; None for a key that is not set.
+def _study_values(
+    network: nn.Module, custom: OwnTraining, study: StudyOptions
+) -> dict[str, Any]:
+    """Return the values of a study's file, except its runs; None for a key that is not
+    set.
 
     Args:
         network: as ``custom`` makes it.
@@ -265,8 +294,8 @@ def _study_values(network: nn.Module, custom: OwnTraining, study: StudyOptions) 
 
 
 def _validate_study(raw: dict[str, Any]) -> Study:
-    """Return the study with these plain values, None being a key that is not set; or raise
-    InputError, naming arguments of `train_study`.
+    """Return the study with these plain values, None being a key that is not set; or
+    raise InputError, naming arguments of `train_study`.
     """
     present = {key: value for key, value in raw.items() if value is not None}
     study, problems = validate_record(present, Study)
@@ -275,13 +304,17 @@ def _validate_study(raw: dict[str, Any]) -> Study:
     try:
         study.all_runs()
     except InputError as error:
-        renamed = [replace(problem, path=_argument(problem.path)) for problem in error.problems]
+        renamed = [
+            replace(problem, path=_argument(problem.path)) for problem in error.problems
+        ]
         raise InputError(renamed, "train_study") from None
     return study
 
 
 def _argument(path: str) -> str:
-    """Return the argument of `train_study` that a key of the study's only block comes from."""
+    """Return the argument of `train_study` that a key of the study's only block comes
+    from.
+    """
     key = path.removeprefix("runs.0.")
     if key == path or key.partition(".")[0] == "world_size":
         return key
@@ -300,14 +333,17 @@ def _run_block(
     """
     for key, values in over.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
-            rule, remedy = "must be a list of values", f"Write [{values!r}]."
+            rule = "must be a list of values"
+            remedy = f"Write [{values!r}]."
             refuse(f"over.{key}", rule, repr(values), remedy, "train_study")
     strategy_list = [strategies] if isinstance(strategies, str) else strategies
     return {
         "exchange": _plain_records(strategy_list, "strategies"),
         "world_size": [world_size] if isinstance(world_size, int) else list(world_size),
         **{
-            key: _plain_records(values, f"over.{key}") if key in REFERENCES else list(values)
+            key: _plain_records(values, f"over.{key}")
+            if key in REFERENCES
+            else list(values)
             for key, values in over.items()
         },
     }
@@ -322,7 +358,8 @@ def _plain_records(values: Sequence[Any], name: str) -> list[Any]:
     """
     records = [plain_values(value, name) for value in values]
     return [
-        record.model_dump(mode="json") if isinstance(record, Spec) else record for record in records
+        record.model_dump(mode="json") if isinstance(record, Spec) else record
+        for record in records
     ]
 
 
@@ -332,9 +369,13 @@ def _data_name(data: Dataset[Any]) -> str:
 
 
 def _check_single_process() -> None:
-    """Raise InputError if torchrun started several processes, which would all train everything."""
+    """Raise InputError if torchrun started several processes, which would all train
+    everything.
+    """
     has_group = dist.is_available() and dist.is_initialized()
-    count = dist.get_world_size() if has_group else int(os.environ.get("WORLD_SIZE", "1"))
+    count = (
+        dist.get_world_size() if has_group else int(os.environ.get("WORLD_SIZE", "1"))
+    )
     if count > 1:
         rule = "emulates all ranks in one process"
         remedy = "Start it without torchrun, or use simshuffle.train.distributed.train_study."
@@ -367,7 +408,8 @@ def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCe
 
     check_all(runs, "train_study", check, argument_of)
     return cells_by_name(
-        OwnCell(run, len(train), run_label(run), device, custom, marks[run.seed]) for run in runs
+        OwnCell(run, len(train), run_label(run), device, custom, marks[run.seed])
+        for run in runs
     )
 
 
@@ -382,16 +424,24 @@ def mark_of(
 ) -> str:
     """Return a digest that tells trainings of the caller's apart.
 
-    It covers layers and first weights of ``network``, with which a run begins, all labels, names
-    and numbers of loss and optimiser. It covers neither inputs, which may be drawn at random, nor
-    code.
+    It covers layers and first weights of ``network``, with which a run begins, all
+    labels, names and numbers of loss and optimiser. It covers neither inputs, which may
+    be drawn at random, nor code.
     """
     digest = hashlib.sha256(repr(network).encode())
     for key, value in network.state_dict().items():
         digest.update(key.encode() + value.detach().cpu().numpy().tobytes())
     for source in (train, test):
         digest.update(np.ascontiguousarray(source.targets).tobytes())
-    settings = "" if custom.optimizer is None else repr(own_optimizer(network, custom.optimizer))
-    loss = repr(custom.loss) if isinstance(custom.loss, nn.Module) else loss_name(custom.loss)
+    settings = (
+        ""
+        if custom.optimizer is None
+        else repr(own_optimizer(network, custom.optimizer))
+    )
+    loss = (
+        repr(custom.loss)
+        if isinstance(custom.loss, nn.Module)
+        else loss_name(custom.loss)
+    )
     digest.update(f"{len(train)} {len(test)} {loss} {settings}".encode())
     return digest.hexdigest()

@@ -1,8 +1,8 @@
-"""Partitions: the rank that holds each sample before the first epoch. Shards differ in size by one
-sample at most, whatever the rule.
+"""Partitions: the rank that holds each sample before the first epoch. Shards differ in
+size by one sample at most, whatever the rule.
 
-``owner`` gives the rank of each sample, (N,) int32, by the labels (N,); it raises InputError if
-there are fewer samples than ranks.
+``owner`` gives the rank of each sample, (N,) int32, by the labels (N,); it raises
+InputError if there are fewer samples than ranks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Count, Spec, whole_as_float
 from simshuffle.workload.exchange import initial_owner
 
-Concentration = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1e-4, le=1e6)]
+Concentration = Annotated[
+    float, BeforeValidator(whole_as_float), Field(ge=1e-4, le=1e6)
+]
 
 
 class RandomPartition(Spec):
@@ -32,19 +34,21 @@ class RandomPartition(Spec):
 
 
 class DirichletPartition(Spec):
-    """Shards with a mix of labels for each rank, drawn from a Dirichlet distribution (Hsu, Qi and
-    Brown 2019, arXiv 1909.06335).
+    """Shards with a mix of labels for each rank, drawn from a Dirichlet distribution
+    (Hsu, Qi and Brown 2019, arXiv 1909.06335).
 
-    With K labels of which label k makes up the part p_k of the set, rank r draws its mix q_r from
-    Dirichlet(alpha K p): with equally frequent labels every parameter is alpha. A large alpha gives
-    every rank the set's own mix, a small one few labels a rank.
+    With K labels of which label k makes up the part p_k of the set, rank r draws its
+    mix q_r from Dirichlet(alpha K p): with equally frequent labels every parameter is
+    alpha. A large alpha gives every rank the set's own mix, a small one few labels a
+    rank.
 
-    Shards are balanced nevertheless, by turns: in a turn every rank takes one sample, of a label
-    drawn from its mix among the labels of which samples are left; where a turn wants more samples
-    of a label than are left, ranks drawn by lot get them and the others draw again. A rank whose
-    mix holds no label that is left draws from what is left. In the last turn only the ranks with a
-    larger shard take part. So what a rank gets deviates from its mix as labels run out, the more
-    the fewer ranks there are.
+    Shards are balanced nevertheless, by turns: in a turn every rank takes one sample,
+    of a label drawn from its mix among the labels of which samples are left; where a
+    turn wants more samples of a label than are left, ranks drawn by lot get them and
+    the others draw again. A rank whose mix holds no label that is left draws from what
+    is left. In the last turn only the ranks with a larger shard take part. So what a
+    rank gets deviates from its mix as labels run out, the more the fewer ranks there
+    are.
 
     Attributes:
         alpha: concentration.
@@ -58,20 +62,27 @@ class DirichletPartition(Spec):
         shard_sizes = _sizes(len(targets), world_size)
         _, label = np.unique(targets, return_inverse=True)
         label_counts = np.bincount(label)
-        parameters = np.maximum(self.alpha * len(label_counts) * label_counts / len(targets), 1e-6)
+        parameters = np.maximum(
+            self.alpha * len(label_counts) * label_counts / len(targets), 1e-6
+        )
         if world_size == 1:
             return np.zeros(len(targets), np.int32)
         mixes = rng.dirichlet(parameters, world_size)
         dealt_counts = _deal_by_turns(mixes, label_counts, shard_sizes, rng)
         owner = np.empty(len(targets), np.int32)
         owner[_sort_by_label(targets, rng)] = np.concatenate(
-            [np.repeat(np.arange(world_size), rank_counts) for rank_counts in dealt_counts.T]
+            [
+                np.repeat(np.arange(world_size), rank_counts)
+                for rank_counts in dealt_counts.T
+            ]
         )
         return owner
 
 
 class SortedPartition(Spec):
-    """Shards of samples sorted by label and cut into M pieces: a rank has one label or a few."""
+    """Shards of samples sorted by label and cut into M pieces: a rank has one label or
+    a few.
+    """
 
     kind: Literal["sorted"]
 
@@ -84,8 +95,8 @@ class SortedPartition(Spec):
 
 
 class ShardsPartition(Spec):
-    """Shards of the samples sorted by label and cut into M times k pieces, of which every rank gets
-    k at random (McMahan et al. 2017, AISTATS).
+    """Shards of the samples sorted by label and cut into M times k pieces, of which
+    every rank gets k at random (McMahan et al. 2017, AISTATS).
 
     Pieces differ in size by one sample at most.
 
@@ -132,8 +143,8 @@ def label_divergence(
 ) -> float:
     """Return how much the ranks' labels differ from the set's, from 0 to 1.
 
-    It is the mean over ranks of the total variation distance: half the sum of absolute differences
-    of shares.
+    It is the mean over ranks of the total variation distance: half the sum of absolute
+    differences of shares.
 
     Args:
         owner: (n,) the rank of each sample, or of each of ``samples``.
@@ -146,7 +157,9 @@ def label_divergence(
     owned_label = label if samples is None else label[samples]
     # (M, classes) samples of each
     pair = owner.astype(np.int64) * classes + owned_label
-    counts = np.bincount(pair, minlength=world_size * classes).reshape(world_size, classes)
+    counts = np.bincount(pair, minlength=world_size * classes).reshape(
+        world_size, classes
+    )
     share = counts / counts.sum(axis=1, keepdims=True)
     overall_share = np.bincount(label) / len(targets)
     return float(0.5 * np.abs(share - overall_share).sum(axis=1).mean())
@@ -155,11 +168,15 @@ def label_divergence(
 def _sizes(num_samples: int, world_size: int) -> Ints:
     """Return the samples of each rank, (M,), as in a random partition."""
     check_ranks(num_samples, world_size)
-    return np.bincount(np.arange(num_samples) * world_size // num_samples, minlength=world_size)
+    return np.bincount(
+        np.arange(num_samples) * world_size // num_samples, minlength=world_size
+    )
 
 
 def _sort_by_label(targets: Ints64, rng: np.random.Generator) -> Ints:
-    """Return sample indices sorted by label, samples of one label in random order: (N,)."""
+    """Return sample indices sorted by label, samples of one label in random order:
+    (N,).
+    """
     shuffled = rng.permutation(len(targets))
     return np.asarray(shuffled[np.argsort(targets[shuffled], kind="stable")])
 
@@ -167,7 +184,8 @@ def _sort_by_label(targets: Ints64, rng: np.random.Generator) -> Ints:
 def _deal_by_turns(
     mixes: Floats, label_counts: Ints, shard_sizes: Ints, rng: np.random.Generator
 ) -> Ints:
-    """Decide how many samples of each label each rank gets, (M, K), as `DirichletPartition` says.
+    """Decide how many samples of each label each rank gets, (M, K), as
+    `DirichletPartition` says.
 
     Args:
         mixes: (M, K) the share of each label for each rank.
@@ -193,7 +211,8 @@ def _deal_by_turns(
 
 
 def _draw_labels(mixes: Floats, remaining: Ints, rng: np.random.Generator) -> Ints:
-    """Draw a label for each rank, (n,), by its mix among the labels of which samples remain.
+    """Draw a label for each rank, (n,), by its mix among the labels of which samples
+    remain.
 
     Args:
         mixes: (n, K) the share of each label for each rank.

@@ -1,4 +1,6 @@
-"""Trying out a network on a few samples: the size of its layers' outputs, and whether ranks mix."""
+"""Trying out a network on a few samples: the size of its layers' outputs, and whether
+ranks mix.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +47,22 @@ def probe_model(
     device: torch.device,
     loss: Loss = cross_entropy,
 ) -> Probe:
-    """Run a copy of ``model``, with batch norm as ``mode``, on two samples of each of two ranks,
-    and give its outputs to ``loss``. No random state changes.
+    """Run a copy of ``model``, with batch norm as ``mode``, on two samples of each of
+    two ranks, and give its outputs to ``loss``. No random state changes.
 
     Raises:
-        InputError: the model has no weights to train, cannot take the samples, or does not give a
-            logit for each label; or as `try_loss`.
+        InputError: the model has no weights to train, cannot take the samples, or does
+            not give a logit for each label; or as `try_loss`.
     """
     if not any(weight.requires_grad for weight in model.parameters()):
         rule = "must have weights that can be trained"
-        refuse("model", rule, type(model).__name__, "Give it a layer that has some.", "training")
+        refuse(
+            "model",
+            rule,
+            type(model).__name__,
+            "Give it a layer that has some.",
+            "training",
+        )
     twin = copy.deepcopy(model)
     rows = apply_mode(twin, mode, 2)
     twin.to(device, dtype).train()
@@ -72,11 +80,19 @@ def probe_model(
     largest_label = int(source.targets.max())
     if logits.shape[1] <= largest_label:
         rule = f"must give a logit for each label; the largest is {largest_label}"
-        refuse("model", rule, f"{logits.shape[1]} outputs", "Widen its last layer.", "training")
+        refuse(
+            "model",
+            rule,
+            f"{logits.shape[1]} outputs",
+            "Widen its last layer.",
+            "training",
+        )
     try_loss(loss, logits, source.batch(sample_choice[:4])[1])
     differences = (logits - logits_beside_others)[0::2].abs()
     probe.mixes_ranks = bool((differences > 1e-5 * logits.abs().max()).any())
-    if device.type == "cpu" and any(isinstance(layer, nn.Conv2d) for layer in twin.modules()):
+    if device.type == "cpu" and any(
+        isinstance(layer, nn.Conv2d) for layer in twin.modules()
+    ):
         probe.channels_last = _equal_with_channels_last(
             twin, rows, source, sample_choice[:4], logits
         )
@@ -86,9 +102,11 @@ def probe_model(
 def _equal_with_channels_last(
     twin: nn.Module, rows: RankRows, source: Source, samples: Ints, logits: torch.Tensor
 ) -> bool:
-    """Return whether ``twin`` gives the ``logits`` with its weights laid out channels last too.
+    """Return whether ``twin`` gives the ``logits`` with its weights laid out channels
+    last too.
 
-    A network that needs the usual order in memory, or draws random numbers by it, does not.
+    A network that needs the usual order in memory, or draws random numbers by it, does
+    not.
     """
     twin.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
@@ -96,12 +114,16 @@ def _equal_with_channels_last(
             new_logits = _logits(twin, rows, source, samples)
     except InputError:
         return False
-    return torch.allclose(new_logits, logits, rtol=1e-4, atol=1e-4 * float(logits.abs().max()))
+    return torch.allclose(
+        new_logits, logits, rtol=1e-4, atol=1e-4 * float(logits.abs().max())
+    )
 
 
-def _logits(twin: nn.Module, rows: RankRows, source: Source, samples: Ints) -> torch.Tensor:
-    """Return the logits (n, classes) that ``twin`` gives for ``samples`` (n,), of two ranks by
-    turns; raise InputError if it gives none.
+def _logits(
+    twin: nn.Module, rows: RankRows, source: Source, samples: Ints
+) -> torch.Tensor:
+    """Return the logits (n, classes) that ``twin`` gives for ``samples`` (n,), of two
+    ranks by turns; raise InputError if it gives none.
     """
     inputs, _ = source.batch(samples)
     rows.expect(0, 2, len(samples))
@@ -115,7 +137,11 @@ def _logits(twin: nn.Module, rows: RankRows, source: Source, samples: Ints) -> t
         value = f"inputs {tuple(inputs.shape)}"
         problem = Problem("model", rule, value, "Make model and data fit.")
         raise InputError(problem, "training") from error
-    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(samples):
+    if (
+        not isinstance(logits, torch.Tensor)
+        or logits.ndim != 2
+        or len(logits) != len(samples)
+    ):
         value = f"a {type(logits).__name__}"
         if isinstance(logits, torch.Tensor):
             value = f"{tuple(logits.shape)}"
@@ -125,8 +151,8 @@ def _logits(twin: nn.Module, rows: RankRows, source: Source, samples: Ints) -> t
 
 
 def _add_hooks(twin: nn.Module, probe: Probe, num_samples: int) -> list[Any]:
-    """Add hooks that fill in ``probe`` while ``twin`` runs on a batch of ``num_samples``; return
-    their handles.
+    """Add hooks that fill in ``probe`` while ``twin`` runs on a batch of
+    ``num_samples``; return their handles.
     """
 
     def count_output(_layer: nn.Module, _inputs: Any, result: Any) -> None:
@@ -145,7 +171,11 @@ def _add_hooks(twin: nn.Module, probe: Probe, num_samples: int) -> list[Any]:
         for layer in twin.modules()
         if not any(True for _ in layer.children())
     ]
-    norms = [(path, layer) for path, layer in twin.named_modules() if isinstance(layer, _BatchNorm)]
+    norms = [
+        (path, layer)
+        for path, layer in twin.named_modules()
+        if isinstance(layer, _BatchNorm)
+    ]
     return hooks + [
         layer.register_forward_pre_hook(single_value_hook(path or "(model)"))
         for path, layer in norms

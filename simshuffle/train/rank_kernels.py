@@ -1,10 +1,12 @@
-"""Batch norm of many ranks in one batch whose channels come last in memory, on a CPU: compiled, one
-pass over a rank's samples after the other, so that they stay in the cache.
+"""Batch norm of many ranks in one batch whose channels come last in memory, on a CPU:
+compiled, one pass over a rank's samples after the other, so that they stay in the
+cache.
 
-Row j M + r is sample j of rank r, as in `simshuffle.train.batch_norm`. A row is S places of C
-channels, seen as S C numbers one after the other. Statistics are sums by number of a block of a
-whole number of places: they are taken side by side, in an order that no machine changes, in the
-type of the inputs for one row, and in float64 over rows.
+Row j M + r is sample j of rank r, as in `simshuffle.train.batch_norm`. A row is S
+places of C channels, seen as S C numbers one after the other. Statistics are sums by
+number of a block of a whole number of places: they are taken side by side, in an order
+that no machine changes, in the type of the inputs for one row, and in float64 over
+rows.
 
 Formulas: Ioffe and Szegedy 2015 (arXiv 1502.03167), section 3; gradients as there.
 """
@@ -52,8 +54,10 @@ def _moments(x: Any, rank: int, mean: Any, square: Any, total: Any, work: Any) -
     """
     rows, numbers = x.shape
     ranks, channels = mean.shape
-    width, values = work.shape[1], (rows // ranks) * (numbers // channels)
-    sums, middle = work[0], work[1]
+    width = work.shape[1]
+    values = (rows // ranks) * (numbers // channels)
+    sums = work[0]
+    middle = work[1]
     total[:] = 0
     for row in range(rank, rows, ranks):
         for begin in range(0, numbers, width):
@@ -91,16 +95,20 @@ def normalise(
 ) -> None:
     """Normalise ``x`` (b M, S C) by rank.
 
-    Fills ``moments`` (2, M, C), mean and biased variance by rank, and ``y`` with (x - mean) /
-    sqrt(variance + eps) weight + bias, plus ``added`` if that has rows, and no less than 0 if
-    ``rectified``. ``affine`` (2, C) is weight and bias; the last three are for its own use, as of
-    `_workspace` (4).
+    Fills ``moments`` (2, M, C), mean and biased variance by rank, and ``y`` with (x -
+    mean) / sqrt(variance + eps) weight + bias, plus ``added`` if that has rows, and no
+    less than 0 if ``rectified``. ``affine`` (2, C) is weight and bias; the last three
+    are for its own use, as of `_workspace` (4).
     """
     rows, numbers = x.shape
-    mean, square = moments[0], moments[1]
+    mean = moments[0]
+    square = moments[1]
     ranks, channels = mean.shape
     width = work.shape[1]
-    middle, scale, shift, zero = work[1], work[2], work[3], x.dtype.type(0)
+    middle = work[1]
+    scale = work[2]
+    shift = work[3]
+    zero = x.dtype.type(0)
     _tile(affine[1], shift)
     for rank in range(ranks):
         _moments(x, rank, mean, square, total[0], work)
@@ -109,7 +117,8 @@ def normalise(
         _tile(factor[0], scale)
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
-                a, out = x[row, begin : begin + width], y[row, begin : begin + width]
+                a = x[row, begin : begin + width]
+                out = y[row, begin : begin + width]
                 for k in range(len(a)):
                     out[k] = (a[k] - middle[k]) * scale[k] + shift[k]
                 if len(added):
@@ -123,23 +132,35 @@ def normalise(
 
 @compiled
 def _sums(
-    output_gradient: Any, x: Any, y: Any, passed: Any, rank: int, ranks: int, total: Any, work: Any
+    output_gradient: Any,
+    x: Any,
+    y: Any,
+    passed: Any,
+    rank: int,
+    ranks: int,
+    total: Any,
+    work: Any,
 ) -> None:
     """Sum the gradients of ``rank``, whose mean is in work[2].
 
-    Fills ``total`` (2, C) with the sums of the gradient ``output_gradient`` and of its products
-    with x - mean. If ``y`` has rows, these are of the part that a rectifier with output ``y`` lets
-    through; ``passed`` is filled with that part.
+    Fills ``total`` (2, C) with the sums of the gradient ``output_gradient`` and of its
+    products with x - mean. If ``y`` has rows, these are of the part that a rectifier
+    with output ``y`` lets through; ``passed`` is filled with that part.
     """
     rows, numbers = x.shape
-    width, sums, products, middle = work.shape[1], work[0], work[1], work[2]
+    width = work.shape[1]
+    sums = work[0]
+    products = work[1]
+    middle = work[2]
     zero = x.dtype.type(0)  # a whole number would make it float64
     total[:] = 0
     for row in range(rank, rows, ranks):
         for begin in range(0, numbers, width):
-            a, g = x[row, begin : begin + width], output_gradient[row, begin : begin + width]
+            a = x[row, begin : begin + width]
+            g = output_gradient[row, begin : begin + width]
             if len(y):
-                activation, out = y[row, begin : begin + width], passed[row, begin : begin + width]
+                activation = y[row, begin : begin + width]
+                out = passed[row, begin : begin + width]
                 for k in range(len(a)):
                     out[k] = zero if activation[k] <= zero else g[k]
                 g = out
@@ -169,16 +190,21 @@ def gradients(
     """Compute the gradients of a loss whose gradient by the output of `normalise` is
     ``output_gradient``.
 
-    Fills ``of_x`` (b M, S C) and ``of_affine`` (2, C) float64. ``y`` is that output if it was
-    rectified, and else has no rows; then ``passed`` becomes the part that the rectifier lets
-    through, and is ``of_x`` itself if ``inside``. The last three are for its own use, as of
-    `_workspace` (6).
+    Fills ``of_x`` (b M, S C) and ``of_affine`` (2, C) float64. ``y`` is that output if
+    it was rectified, and else has no rows; then ``passed`` becomes the part that the
+    rectifier lets through, and is ``of_x`` itself if ``inside``. The last three are for
+    its own use, as of `_workspace` (6).
     """
     rows, numbers = x.shape
-    mean, square = moments[0], moments[1]
+    mean = moments[0]
+    square = moments[1]
     ranks, channels = mean.shape
-    width, values = work.shape[1], (rows // ranks) * (numbers // channels)
-    middle, scale, level, slope = work[2], work[3], work[4], work[5]
+    width = work.shape[1]
+    values = (rows // ranks) * (numbers // channels)
+    middle = work[2]
+    scale = work[3]
+    level = work[4]
+    slope = work[5]
     of_affine[:] = 0
     for rank in range(ranks):
         _tile(mean[rank], middle)
@@ -195,14 +221,23 @@ def gradients(
         _tile(factor[2], slope)
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
-                a, out = x[row, begin : begin + width], of_x[row, begin : begin + width]
-                if inside:  # said apart, so that the compiler sees that nothing else overlaps
+                a = x[row, begin : begin + width]
+                out = of_x[row, begin : begin + width]
+                if (
+                    inside
+                ):  # said apart, so that the compiler sees that nothing else overlaps
                     for k in range(len(a)):
-                        out[k] = (out[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
+                        out[k] = (
+                            out[k] - level[k] - (a[k] - middle[k]) * slope[k]
+                        ) * scale[k]
                 else:
-                    g = (passed if len(y) else output_gradient)[row, begin : begin + width]
+                    g = (passed if len(y) else output_gradient)[
+                        row, begin : begin + width
+                    ]
                     for k in range(len(a)):
-                        out[k] = (g[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
+                        out[k] = (
+                            g[k] - level[k] - (a[k] - middle[k]) * slope[k]
+                        ) * scale[k]
 
 
 @entry
@@ -212,14 +247,17 @@ def rescale(x: Any, scale: Any, shift: Any, y: Any, work: Any) -> None:
     ``work`` (2, block) is for its own use.
     """
     rows, numbers = x.shape
-    ranks, width = len(scale), work.shape[1]
-    factor, added = work[0], work[1]
+    ranks = len(scale)
+    width = work.shape[1]
+    factor = work[0]
+    added = work[1]
     for rank in range(ranks):
         _tile(scale[rank], factor)
         _tile(shift[rank], added)
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
-                a, out = x[row, begin : begin + width], y[row, begin : begin + width]
+                a = x[row, begin : begin + width]
+                out = y[row, begin : begin + width]
                 for k in range(len(a)):
                     out[k] = a[k] * factor[k] + added[k]
 
@@ -232,7 +270,11 @@ def supports_kernels(x: Tensor) -> bool:
 
     They can on a CPU, in float32 or float64, with channels last in memory.
     """
-    if x.device.type != "cpu" or x.dtype not in {torch.float32, torch.float64} or not x.numel():
+    if (
+        x.device.type != "cpu"
+        or x.dtype not in {torch.float32, torch.float64}
+        or not x.numel()
+    ):
         return False
     return x.ndim in {2, 4} and x.is_contiguous(memory_format=_order(x))
 
@@ -243,7 +285,9 @@ def _order(x: Tensor) -> torch.memory_format:
 
 
 def _flat(x: Tensor | None, like: Tensor) -> Any:
-    """Return ``x`` as (rows, S C) numbers in the order of memory; an array without rows if None."""
+    """Return ``x`` as (rows, S C) numbers in the order of memory; an array without rows
+    if None.
+    """
     if x is None:
         return np.empty((0, 0), like.detach().numpy().dtype)
     contiguous = x.detach().contiguous(memory_format=_order(x))
@@ -252,7 +296,9 @@ def _flat(x: Tensor | None, like: Tensor) -> Any:
 
 
 def _workspace(x: Tensor, blocks: int) -> tuple[Any, Any, Any]:
-    """Return zeros (blocks, block), (2, C) float64 and (3, C); the others of the type of ``x``."""
+    """Return zeros (blocks, block), (2, C) float64 and (3, C); the others of the type
+    of ``x``.
+    """
     channels = x.shape[1]
     dtype = x.detach().numpy().dtype
     width = -(-BLOCK // channels) * channels
@@ -264,10 +310,14 @@ def _workspace(x: Tensor, blocks: int) -> tuple[Any, Any, Any]:
 
 
 def rescale_by_rank(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Return ``x`` (b M, C, ...) times ``scale`` plus ``shift``, (M, C) each; without gradient."""
+    """Return ``x`` (b M, C, ...) times ``scale`` plus ``shift``, (M, C) each; without
+    gradient.
+    """
     y = torch.empty_like(x)
     work, _, _ = _workspace(x, 2)
-    rescale(_flat(x, x), scale.detach().numpy(), shift.detach().numpy(), _flat(y, x), work)
+    rescale(
+        _flat(x, x), scale.detach().numpy(), shift.detach().numpy(), _flat(y, x), work
+    )
     return y
 
 
@@ -309,7 +359,9 @@ class NormaliseByRank(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(context: Any, output_gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(
+        context: Any, output_gradient: Tensor, *_: Any
+    ) -> tuple[Tensor | None, ...]:
         """Return the gradients by ``x``, ``affine`` and ``added``."""
         x, affine, moments, *outputs = context.saved_tensors
         of_x = torch.empty_like(x)

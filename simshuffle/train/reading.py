@@ -20,7 +20,17 @@ from simshuffle.workload.layers.layer import Kind
 _KEEP_OUTPUT = {"relu", "sigmoid", "tanh", "softmax", "threshold", "hardsigmoid"}
 _ACTIVATIONS = {
     *_KEEP_OUTPUT,
-    *("gelu", "silu", "leaky_relu", "elu", "celu", "selu", "hardtanh", "hardswish", "mish"),
+    *(
+        "gelu",
+        "silu",
+        "leaky_relu",
+        "elu",
+        "celu",
+        "selu",
+        "hardtanh",
+        "hardswish",
+        "mish",
+    ),
     *("softplus", "log_sigmoid_forward", "prelu", "_prelu_kernel", "relu6", "glu"),
 }
 _SOFTMAX = {"_softmax", "_safe_softmax", "_log_softmax"}
@@ -50,7 +60,9 @@ class LayerReader(TorchDispatchMode):
         drafts: the layers recorded.
     """
 
-    def __init__(self, trained: dict[int, torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, trained: dict[int, torch.Tensor], inputs: Sequence[torch.Tensor]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.drafts = DraftList(inputs[0])
         self._trained = trained
@@ -65,8 +77,14 @@ class LayerReader(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        sources = [self._traced[id(tensor)] for tensor in tensors if id(tensor) in self._traced]
+        tensors = [
+            leaf
+            for leaf in tree_leaves((args, kwargs))
+            if isinstance(leaf, torch.Tensor)
+        ]
+        sources = [
+            self._traced[id(tensor)] for tensor in tensors if id(tensor) in self._traced
+        ]
         name = func._schema.name.partition("::")[2].removesuffix("_")
         if name == "bernoulli":
             self._traced[id(result)] = Traced(result, is_mask=True)
@@ -74,23 +92,32 @@ class LayerReader(TorchDispatchMode):
             packet = func._overloadpacket
             first = result[0] if isinstance(result, tuple | list) else result
             flops = None
-            if packet in flop_registry and any(source.draft is not None for source in sources):
+            if packet in flop_registry and any(
+                source.draft is not None for source in sources
+            ):
                 total = flop_registry[packet](*args, **(kwargs or {}), out_val=first)
                 flops = total / self.drafts.batch_size
             self._record(name, args, sources, result, flops)
         return result
 
     def _record(
-        self, name: str, args: Any, sources: list[Traced], result: Any, flops: float | None
+        self,
+        name: str,
+        args: Any,
+        sources: list[Traced],
+        result: Any,
+        flops: float | None,
     ) -> None:
-        """Note what the ``result`` of an operation is from, and make or change a layer by it.
+        """Note what the ``result`` of an operation is from, and make or change a layer
+        by it.
 
         Args:
             name: of the operation.
             args: its positional arguments.
             sources: of the tensors it takes, those whose origin is known.
             result: a tensor, or a tuple whose first element is the tensor that matters.
-            flops: for each sample, of a product with a rule in torch's flop counter; else None.
+            flops: for each sample, of a product with a rule in torch's flop counter;
+                else None.
         """
         first = result[0] if isinstance(result, tuple | list) else result
         if not isinstance(first, torch.Tensor):
@@ -115,11 +142,17 @@ class LayerReader(TorchDispatchMode):
         outputs = call.outputs
         result = call.result
         if name == "embedding":
-            return self.drafts.add("embedding", outputs, self.drafts.token_shape(result))
+            return self.drafts.add(
+                "embedding", outputs, self.drafts.token_shape(result)
+            )
         if "norm" in name and result.numel() == outputs[0].tensor.numel():
             shape = self.drafts.result_shape(outputs[0], result)
             return self.drafts.add("norm", outputs[:1], shape, keeps_input=True)
-        if name in _SOFTMAX and outputs[0].draft is not None and outputs[0].draft.scores:
+        if (
+            name in _SOFTMAX
+            and outputs[0].draft is not None
+            and outputs[0].draft.scores
+        ):
             outputs[0].draft.extra += result.numel() / self.drafts.batch_size
             return outputs[0].draft
         if name in _ACTIVATIONS or name in _SOFTMAX:
@@ -141,32 +174,43 @@ class LayerReader(TorchDispatchMode):
     def _concatenation(self, call: _Call) -> Draft:
         """Return the layer of a concatenation.
 
-        It is one of channels where all tensors are outputs of layers that differ in channels
-        alone; an embedding where some are parameters, as a class token; else 'other'.
+        It is one of channels where all tensors are outputs of layers that differ in
+        channels alone; an embedding where some are parameters, as a class token; else
+        'other'.
         """
         outputs = call.outputs
         only_outputs = len(outputs) == len(call.sources)
         only_outputs &= not any(source.parameters for source in call.sources)
         shapes = [self.drafts.result_shape(output, output.tensor) for output in outputs]
         shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        complete = only_outputs and math.prod(shape) * self.drafts.batch_size == call.result.numel()
+        complete = (
+            only_outputs
+            and math.prod(shape) * self.drafts.batch_size == call.result.numel()
+        )
         if complete and len({shape[1:] for shape in shapes}) == 1:
             return self.drafts.add("concat", outputs, shape)
         kind: Kind = "other" if only_outputs else "embedding"
-        return self.drafts.add(kind, outputs, self.drafts.result_shape(outputs[0], call.result))
+        return self.drafts.add(
+            kind, outputs, self.drafts.result_shape(outputs[0], call.result)
+        )
 
     def _product(self, call: _Call, flops: float) -> Draft:
-        """Return the layer that a product is: a convolution, a linear layer, or one of the two
-        halves of an attention; ``flops`` are for each sample.
+        """Return the layer that a product is: a convolution, a linear layer, or one of
+        the two halves of an attention; ``flops`` are for each sample.
         """
         args = call.args
         outputs = call.outputs
         result = call.result
         has_weight = any(source.parameters for source in call.sources)
         if "conv" in call.name:
-            weight, stride, dilation, transposed = args[1], args[3], args[5], args[6]
+            weight = args[1]
+            stride = args[3]
+            dilation = args[5]
+            transposed = args[6]
             # pixels from the first to the last that the kernel takes, along each axis
-            extent = (d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True))
+            extent = (
+                d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)
+            )
             draft = self.drafts.add(
                 "conv",
                 outputs,
@@ -184,12 +228,16 @@ class LayerReader(TorchDispatchMode):
         draft.flops = flops
         return draft
 
-    def _attention(self, outputs: list[Traced], flops: float, result: torch.Tensor) -> Draft:
-        """Return the one layer of two products of activations with a softmax between: made at the
-        first product, complete at the second.
+    def _attention(
+        self, outputs: list[Traced], flops: float, result: torch.Tensor
+    ) -> Draft:
+        """Return the one layer of two products of activations with a softmax between:
+        made at the first product, complete at the second.
         """
         first_halves = [
-            output.draft for output in outputs if output.draft is not None and output.draft.scores
+            output.draft
+            for output in outputs
+            if output.draft is not None and output.draft.scores
         ]
         if first_halves:
             draft = first_halves[0]
@@ -214,7 +262,9 @@ class LayerReader(TorchDispatchMode):
                 keeps_input=True,
             )
             draft.scores = True
-            draft.heads = result.numel() // self.drafts.batch_size // math.prod(result.shape[-2:])
+            draft.heads = (
+                result.numel() // self.drafts.batch_size // math.prod(result.shape[-2:])
+            )
         draft.flops += flops
         return draft
 
@@ -224,11 +274,17 @@ class LayerReader(TorchDispatchMode):
         args = call.args
         outputs = call.outputs
         result = call.result
-        if name == "mean" or name.startswith("_adaptive") or not isinstance(args[1], list | tuple):
+        if (
+            name == "mean"
+            or name.startswith("_adaptive")
+            or not isinstance(args[1], list | tuple)
+        ):
             shape = self.drafts.sample_shape(result)
             while len(shape) > 1 and shape[-1] == 1:
                 shape = shape[:-1]
-            draft = self.drafts.add("pool", outputs[:1], shape, keeps_input=name != "mean")
+            draft = self.drafts.add(
+                "pool", outputs[:1], shape, keeps_input=name != "mean"
+            )
         else:
             axes = result.ndim - 2
             kernel = tuple(args[1]) * (axes if len(args[1]) == 1 else 1)
@@ -236,14 +292,21 @@ class LayerReader(TorchDispatchMode):
             stride *= axes if len(stride) == 1 else 1
             shape = self.drafts.sample_shape(result)
             draft = self.drafts.add(
-                "pool", outputs[:1], shape, keeps_input=True, kernel=kernel, stride=stride
+                "pool",
+                outputs[:1],
+                shape,
+                keeps_input=True,
+                kernel=kernel,
+                stride=stride,
             )
         if "max" in name:
             draft.extra += INDEX_VALUES * math.prod(draft.output)
         return draft
 
     def _combine(self, call: _Call, result: Any) -> None:
-        """Make or change a layer by an operation between layers: a sum, a dropout, a view, ..."""
+        """Make or change a layer by an operation between layers: a sum, a dropout, a
+        view, ...
+        """
         sources = call.sources
         outputs = call.outputs
         tensor = call.result
@@ -252,12 +315,17 @@ class LayerReader(TorchDispatchMode):
         elementwise = call.name in _ELEMENTWISE
         parameters = [source for source in sources if source.parameters]
         if elementwise and any(output.draft is not draft for output in outputs):
-            equal_sizes = all(output.tensor.numel() == tensor.numel() for output in outputs)
+            equal_sizes = all(
+                output.tensor.numel() == tensor.numel() for output in outputs
+            )
             kind: Kind = "add" if call.name in _SUMS and equal_sizes else "other"
-            draft = self.drafts.add(kind, outputs, self.drafts.result_shape(outputs[0], tensor))
+            draft = self.drafts.add(
+                kind, outputs, self.drafts.result_shape(outputs[0], tensor)
+            )
         elif parameters:
             largest = (
-                max(parameter.tensor.numel() for parameter in parameters) * self.drafts.batch_size
+                max(parameter.tensor.numel() for parameter in parameters)
+                * self.drafts.batch_size
             )
             shape = self.drafts.result_shape(outputs[0], tensor)
             if not elementwise or draft is self.drafts.sample:
@@ -272,7 +340,9 @@ class LayerReader(TorchDispatchMode):
         self._trace(result, Traced(tensor, draft))
 
     def _count(self, draft: Draft, sources: list[Traced]) -> None:
-        """Add the parameters among ``sources`` to a layer, unless an earlier one has them."""
+        """Add the parameters among ``sources`` to a layer, unless an earlier one has
+        them.
+        """
         for key in (key for source in sources for key in source.parameters):
             if key in self._uncounted:
                 self._uncounted.discard(key)
@@ -285,8 +355,8 @@ class LayerReader(TorchDispatchMode):
                 self._traced[id(leaf)] = replace(traced, tensor=leaf)
 
     def network(self, name: str) -> LayerList:
-        """Return the recorded layers as a list of this ``name``; parameters that no operation
-        takes are a layer 'unused'.
+        """Return the recorded layers as a list of this ``name``; parameters that no
+        operation takes are a layer 'unused'.
         """
         return self.drafts.layer_list(
             name, unused=sum(self._trained[key].numel() for key in self._uncounted)

@@ -36,7 +36,9 @@ NAN = float("nan")
 
 
 def strategy_label(strategy: Strategy) -> str:
-    """Return kind, Q, and values other than the default, as 'importance_pair-0.1-lagging'."""
+    """Return kind, Q, and values other than the default, as
+    'importance_pair-0.1-lagging'.
+    """
     parts = [strategy.kind]
     if strategy.fraction:
         parts.append(f"{strategy.fraction:g}")
@@ -61,9 +63,11 @@ def _unusual(record: BaseModel) -> list[str]:
                 for key in ("partner_rule", "partner_lifetime", "rank_importance")
                 if getattr(value, key) != getattr(default, key)
             ]
-        elif name not in {"kind", "exchange_fraction", "source"} and value != field.get_default(
-            call_default_factory=True
-        ):
+        elif name not in {
+            "kind",
+            "exchange_fraction",
+            "source",
+        } and value != field.get_default(call_default_factory=True):
             texts.append(name if value is True else str(value))
     return texts
 
@@ -102,12 +106,18 @@ class OwnStatistics:
     They are those of a rank's own batch norm, or those that a group of ranks shares.
     """
 
-    def __init__(self, strategy: Strategy, training: Training, network: nn.Module) -> None:
+    def __init__(
+        self, strategy: Strategy, training: Training, network: nn.Module
+    ) -> None:
         self._training = training
         self._momentum = statistics_momentum(network) or None
         # an importance pass that refreshes them shows them the shard once more
-        self._passes = 2 if strategy.inference_pass and training.refreshes_statistics else 1
-        self._owners: list[Ints] = []  # (N,) the group of each sample, of the last epochs
+        self._passes = (
+            2 if strategy.inference_pass and training.refreshes_statistics else 1
+        )
+        self._owners: list[
+            Ints
+        ] = []  # (N,) the group of each sample, of the last epochs
         self._groups = 0
         self._kept_share = 0.0  # weight that remains of a statistic after an epoch
 
@@ -121,7 +131,9 @@ class OwnStatistics:
         """
         mode, ranks_per_group = self._training.norm_groups(world_size)
         if mode == "per_rank" and self._momentum is not None:
-            self._kept_share = share_after_epoch(self._momentum, self._passes * iterations)
+            self._kept_share = share_after_epoch(
+                self._momentum, self._passes * iterations
+            )
             self._owners.append((owner // ranks_per_group).astype(np.int32))  # -1 stays
             del self._owners[: -count_remembered_epochs(self._kept_share)]
             self._groups = world_size // ranks_per_group
@@ -129,7 +141,8 @@ class OwnStatistics:
     def effective_samples(self) -> float | None:
         """Return `effective_number` after the last epoch.
 
-        None where ranks have no statistics of their own, or layers differ in their momentum.
+        None where ranks have no statistics of their own, or layers differ in their
+        momentum.
         """
         if not self._owners:
             return None
@@ -147,7 +160,11 @@ class TrainingRecorder:
     """
 
     def __init__(
-        self, epochs: TrainingEpochs, network: nn.Module, targets: Ints, **run_values: Any
+        self,
+        epochs: TrainingEpochs,
+        network: nn.Module,
+        targets: Ints,
+        **run_values: Any,
     ) -> None:
         self._strategy = epochs.strategy
         self._owner = epochs.owner
@@ -180,7 +197,8 @@ class TrainingRecorder:
             losses: (N,) of samples as they were last trained on, nats.
             scores: after the epoch.
         """
-        epoch, shards = outcome.epoch, outcome.shards
+        epoch = outcome.epoch
+        shards = outcome.shards
         world_size = len(shards.sizes)
         rank_of_row = np.repeat(np.arange(world_size), shards.sizes)
         # (N,) the last rank of those that trained on a sample; -1 where none did
@@ -188,7 +206,9 @@ class TrainingRecorder:
         owner[shards.order] = rank_of_row
         losses = np.where(owner < 0, NAN, losses)
         if outcome.importance is not None and self._strategy.inference_pass:
-            self._importance.append(importance_row(epoch, "inference", outcome.importance, owner))
+            self._importance.append(
+                importance_row(epoch, "inference", outcome.importance, owner)
+            )
         self._importance.append(importance_row(epoch, "training", losses, owner))
         self._iterations += [
             {"exchange_s": 0.0, **row, "epoch": epoch, "iteration": iteration}
@@ -198,7 +218,9 @@ class TrainingRecorder:
         self._plans.append(outcome.plan)
         self._samples += outcome.samples
         self._seconds += outcome.seconds
-        divergence = label_divergence(rank_of_row, self._targets, world_size, shards.order)
+        divergence = label_divergence(
+            rank_of_row, self._targets, world_size, shards.order
+        )
         self._epochs.append(
             {
                 "epoch": epoch,
@@ -209,7 +231,9 @@ class TrainingRecorder:
                 "label_divergence": divergence,
                 "importance_s": outcome.importance_s,
                 **{
-                    f"{name}_{measure}": getattr(scores[name], measure) if name in scores else NAN
+                    f"{name}_{measure}": getattr(scores[name], measure)
+                    if name in scores
+                    else NAN
                     for measure in ("accuracy", "loss")
                     for name in STATISTICS
                 },
@@ -236,7 +260,9 @@ class TrainingRecorder:
         )
 
 
-def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict[str, Any]:
+def importance_row(
+    epoch: int, source: str, losses: Floats, owner: Ints
+) -> dict[str, Any]:
     """Return a row of the importance table.
 
     Args:
@@ -246,7 +272,8 @@ def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict
         owner: (N,) the rank of each sample.
     """
     has_loss = ~np.isnan(losses)
-    values, ranks = losses[has_loss], owner[has_loss]
+    values = losses[has_loss]
+    ranks = owner[has_loss]
     low, middle, high = np.percentile(values, [10, 50, 90])
     tenth = -(-len(values) // 10)
     total = values.sum()

@@ -1,7 +1,7 @@
 """Residual networks as torch modules: basic blocks, and wide pre-activation blocks.
 
-Sources: He et al. 2015 (arXiv 1512.03385), section 4.2; Zagoruyko and Komodakis 2016 (arXiv
-1605.07146); Wu and He 2018 (arXiv 1803.08494) for group norm.
+Sources: He et al. 2015 (arXiv 1512.03385), section 4.2; Zagoruyko and Komodakis 2016
+(arXiv 1605.07146); Wu and He 2018 (arXiv 1803.08494) for group norm.
 """
 
 from __future__ import annotations
@@ -21,21 +21,26 @@ WIDTHS = (16, 32, 64)
 
 
 MOST_GROUPS = 8
-"""The most groups of a group norm: the first stage's 16 channels are then groups of two, as the 64
-channels of the first layer of a ResNet-50 in the paper's usual 32 groups."""
+"""The most groups of a group norm: the first stage's 16 channels are then groups of
+two, as the 64 channels of the first layer of a ResNet-50 in the paper's usual 32
+groups.
+"""
 
 
 Norm = Literal["batch", "group"]
 
 
 def norm_2d(norm: Norm, channels: int) -> nn.Module:
-    """Return batch norm, or group norm of as many groups as the channels can be divided into.
+    """Return batch norm, or group norm of as many groups as the channels can be divided
+    into.
 
     At most `MOST_GROUPS`, of at least two channels each.
     """
     if norm == "batch":
         return nn.BatchNorm2d(channels)
-    fitting = [n for n in range(1, MOST_GROUPS + 1) if not channels % n and channels >= 2 * n]
+    fitting = [
+        n for n in range(1, MOST_GROUPS + 1) if not channels % n and channels >= 2 * n
+    ]
     return nn.GroupNorm(max(fitting, default=1), channels)
 
 
@@ -56,13 +61,16 @@ class _BasicBlock(nn.Module):
         if self.new_channels:
             # the mean of one pixel is that pixel; unlike that of a slice, its gradient stays in the
             # order of memory that the rest has
-            x = F.pad(F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.new_channels))
+            x = F.pad(
+                F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.new_channels)
+            )
         return rectify_norm(self.norm2, residual, x)
 
 
 class _WideBlock(nn.Module):
-    """Batch norm, ReLU, convolution, twice; a 1 x 1 convolution beside where the channels
-    change."""
+    """Batch norm, ReLU, convolution, twice; a 1 x 1 convolution beside where the
+    channels change.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -71,17 +79,25 @@ class _WideBlock(nn.Module):
         self.norm2 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.shortcut = (
-            nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
+            nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            if inputs != outputs
+            else None
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         active = rectify_norm(self.norm1, x)
-        residual: torch.Tensor = self.conv2(rectify_norm(self.norm2, self.conv1(active)))
+        residual: torch.Tensor = self.conv2(
+            rectify_norm(self.norm2, self.conv1(active))
+        )
         return residual + (x if self.shortcut is None else self.shortcut(active))
 
 
-def _stages(block: Callable[[int, int, int], nn.Module], blocks: int, widen: int) -> nn.Sequential:
-    """Return three stages of ``blocks`` blocks; the second and third stage halve the image."""
+def _stages(
+    block: Callable[[int, int, int], nn.Module], blocks: int, widen: int
+) -> nn.Sequential:
+    """Return three stages of ``blocks`` blocks; the second and third stage halve the
+    image.
+    """
     layers = []
     inputs = WIDTHS[0]
     for width in WIDTHS:
@@ -93,7 +109,9 @@ def _stages(block: Callable[[int, int, int], nn.Module], blocks: int, widen: int
 
 
 def _draw_convolutions(network: nn.Module) -> None:
-    """Draw the first weights as He et al. 2015 (arXiv 1502.01852), which both papers follow."""
+    """Draw the first weights as He et al. 2015 (arXiv 1502.01852), which both papers
+    follow.
+    """
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
@@ -110,7 +128,9 @@ class ResidualNetwork(nn.Module):
         stride: of the first convolution.
     """
 
-    def __init__(self, channels: int, blocks: int, classes: int, norm: Norm, stride: int) -> None:
+    def __init__(
+        self, channels: int, blocks: int, classes: int, norm: Norm, stride: int
+    ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, WIDTHS[0], 3, stride, 1, bias=False)
         self.norm = norm_2d(norm, WIDTHS[0])
@@ -135,7 +155,9 @@ class WideResidualNetwork(nn.Module):
         classes: logits.
     """
 
-    def __init__(self, channels: int, blocks: int, widen_factor: int, classes: int) -> None:
+    def __init__(
+        self, channels: int, blocks: int, widen_factor: int, classes: int
+    ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, WIDTHS[0], 3, 1, 1, bias=False)
         self.blocks = _stages(_WideBlock, blocks, widen_factor)

@@ -37,36 +37,51 @@ class Run(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
 
     @classmethod
-    def of_one_rank(cls, data: Data, model: Model, training: Training, seed: int) -> Run:
+    def of_one_rank(
+        cls, data: Data, model: Model, training: Training, seed: int
+    ) -> Run:
         """Return a run of one rank, whose batch norm goes over the whole batch."""
         exchange = GlobalShuffle(kind="global_shuffle")
         return cls(
-            data=data, model=model, exchange=exchange, world_size=1, training=training, seed=seed
+            data=data,
+            model=model,
+            exchange=exchange,
+            world_size=1,
+            training=training,
+            seed=seed,
         )
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """Return the random stream of a name and numbers: 'weights', ('shuffle', epoch),
-        ('exchange', epoch).
+        """Return the random stream of a name and numbers: 'weights', ('shuffle',
+        epoch), ('exchange', epoch).
         """
         return stream(self.seed, name, *numbers)
 
     def new_epochs(self, num_samples: int) -> TrainingEpochs:
         """Return the epochs of ``num_samples`` samples, as far as no places are needed."""
         return TrainingEpochs(
-            self.exchange, self.training, num_samples, self.world_size, seed=self.seed, places=None
+            self.exchange,
+            self.training,
+            num_samples,
+            self.world_size,
+            seed=self.seed,
+            places=None,
         )
 
     def places(self) -> RankPlaces | None:
-        """Return the host, leaf switch and rack of each rank on the cluster; None if no cluster is
-        named.
+        """Return the host, leaf switch and rack of each rank on the cluster; None if no
+        cluster is named.
 
         Raises:
-                InputError: if the cluster cannot be read, has fewer GPUs than ranks, or is not
+                InputError: if the cluster cannot be read, has fewer GPUs than ranks, or
+                    is not
                 named where partners are drawn within a part of it.
         """
         if self.cluster is None:
             if self.exchange.needs_places:
-                scope = getattr(self.exchange.exchange_schedule, "partner_scope", "place")
+                scope = getattr(
+                    self.exchange.exchange_schedule, "partner_scope", "place"
+                )
                 rule = f"is needed for partners of the same {scope}"
                 refuse("cluster", rule, "none", "Name a machine, such as abci.", "run")
             return None
@@ -74,7 +89,9 @@ class Run(Spec):
 
 
 def check_order(run: Run, num_samples: int) -> None:
-    """Raise an InputError unless a loader's order can be drawn, and needed places are known."""
+    """Raise an InputError unless a loader's order can be drawn, and needed places are
+    known.
+    """
     places = run.places()
     if not isinstance(run.exchange, LoaderShuffle):
         return

@@ -1,4 +1,6 @@
-"""Samples in memory with their labels, and the splitting, scaling and labelling of data sets."""
+"""Samples in memory with their labels, and the splitting, scaling and labelling of data
+sets.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import whole_as_float
 
 MOST_NBYTES = 8e9
-"""Bytes of a set that is made in memory, or read whole; a computer that trains has that much
-(estimate)."""
+"""Bytes of a set that is made in memory, or read whole; a computer that trains has that
+much (estimate).
+"""
 TestShare = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0.001, le=0.9)]
 
 
@@ -72,13 +75,13 @@ class TrainingSet:
 def split_samples(
     targets: Ints64, test_share: float, rng: np.random.Generator
 ) -> tuple[Ints64, Ints64]:
-    """Divide samples into a training part and a test part; return the sample numbers of both,
-    rising.
+    """Divide samples into a training part and a test part; return the sample numbers of
+    both, rising.
 
     Args:
         targets: (n,) labels.
-        test_share: the test part has the whole part of ``test_share`` n samples, of every label its
-            share to within one.
+        test_share: the test part has the whole part of ``test_share`` n samples, of
+            every label its share to within one.
         rng: chooses the samples.
     """
     shuffled = rng.permutation(len(targets))
@@ -89,9 +92,11 @@ def split_samples(
     return np.sort(by_label[~is_tested]), np.sort(by_label[is_tested])
 
 
-def select_subset(targets: Ints64, count: int | None, rng: np.random.Generator) -> Ints64:
-    """Choose ``count`` training images, of every label its share to within one; return their
-    numbers, rising.
+def select_subset(
+    targets: Ints64, count: int | None, rng: np.random.Generator
+) -> Ints64:
+    """Choose ``count`` training images, of every label its share to within one; return
+    their numbers, rising.
 
     None chooses all of them.
 
@@ -102,29 +107,35 @@ def select_subset(targets: Ints64, count: int | None, rng: np.random.Generator) 
         return np.arange(len(targets))
     if count > len(targets):
         rule = f"must not exceed the {len(targets)} training images"
-        refuse("data.num_samples", rule, str(count), "Lower it, or leave it out.", "data")
+        refuse(
+            "data.num_samples", rule, str(count), "Lower it, or leave it out.", "data"
+        )
     return split_samples(targets, count / len(targets), rng)[1]
 
 
 def standardise(
     train: NDArray[Any], test: NDArray[Any], *, by_feature: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return both parts minus the training part's mean, divided by its standard deviation: of all
-    values, or of each feature.
+    """Return both parts minus the training part's mean, divided by its standard
+    deviation: of all values, or of each feature.
     """
     axis = 0 if by_feature else None
     mean = train.mean(axis=axis, dtype=np.float64)
     std = train.std(axis=axis, dtype=np.float64)
     scale = np.where(std > 0, std, 1.0)
-    return ((train - mean) / scale).astype(np.float32), ((test - mean) / scale).astype(np.float32)
+    return ((train - mean) / scale).astype(np.float32), ((test - mean) / scale).astype(
+        np.float32
+    )
 
 
-def channel_statistics(inputs: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel of (n, channels, height, width) bytes, as
-    fractions of 255.
+def channel_statistics(
+    inputs: NDArray[np.uint8],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel of (n, channels, height,
+    width) bytes, as fractions of 255.
 
-    The deviation is 1 where a channel has one value. They are computed from a histogram, so they do
-    not depend on the order of the images.
+    The deviation is 1 where a channel has one value. They are computed from a
+    histogram, so they do not depend on the order of the images.
     """
     means = []
     stds = []
@@ -143,7 +154,9 @@ def channel_statistics(inputs: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
     return tuple(means), tuple(stds)
 
 
-def replace_labels(targets: Ints64, classes: int, share: float, rng: np.random.Generator) -> Ints64:
+def replace_labels(
+    targets: Ints64, classes: int, share: float, rng: np.random.Generator
+) -> Ints64:
     """Return the labels with some replaced by another label.
 
     Args:
@@ -161,7 +174,9 @@ def replace_labels(targets: Ints64, classes: int, share: float, rng: np.random.G
 
 
 def balanced_labels(count: int, classes: int, rng: np.random.Generator) -> Ints64:
-    """Return ``count`` labels in random order, each label as often as any other, to within one."""
+    """Return ``count`` labels in random order, each label as often as any other, to
+    within one.
+    """
     labels = np.arange(count, dtype=np.int64) % classes
     rng.shuffle(labels)
     return labels
@@ -170,8 +185,8 @@ def balanced_labels(count: int, classes: int, rng: np.random.Generator) -> Ints6
 def long_tailed_labels(
     count: int, classes: int, imbalance: float, rng: np.random.Generator
 ) -> Ints64:
-    """Return ``count`` labels in random order, whose frequencies fall by one factor from class to
-    class, to within one.
+    """Return ``count`` labels in random order, whose frequencies fall by one factor
+    from class to class, to within one.
 
     Args:
         count: of samples.

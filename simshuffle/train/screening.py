@@ -1,11 +1,11 @@
-"""Screening: estimate in minutes what shuffling strategies cost a trained network, without
-training it again.
+"""Screening: estimate in minutes what shuffling strategies cost a trained network,
+without training it again.
 
-Ranks differ by the running statistics of their batch norm, and these follow from the weights
-and from the samples that a rank has read of late. So the weights stay as they are, the last
-iterations of each strategy are read once more in training mode, and every rank is evaluated
-with the statistics that result. The loss of weights that were trained so is not included: that
-takes a study (`simshuffle.train.train_study`).
+Ranks differ by the running statistics of their batch norm, and these follow from the
+weights and from the samples that a rank has read of late. So the weights stay as they
+are, the last iterations of each strategy are read once more in training mode, and every
+rank is evaluated with the statistics that result. The loss of weights that were trained
+so is not included: that takes a study (`simshuffle.train.train_study`).
 """
 
 from __future__ import annotations
@@ -86,30 +86,34 @@ def screen(
     device: str = "auto",
     progress: bool | Progress = True,
 ) -> Screening:
-    """Estimate what strategies cost a trained ``model`` through its batch-norm statistics; the
-    model does not change.
+    """Estimate what strategies cost a trained ``model`` through its batch-norm
+    statistics; the model does not change.
 
-    The loss depends on the samples that a rank has and on its batches, hardly on the number of
-    ranks: of a large data set a part is enough, on as many ranks as give each as many samples.
+    The loss depends on the samples that a rank has and on its batches, hardly on the
+    number of ranks: of a large data set a part is enough, on as many ranks as give each
+    as many samples.
 
     Args:
         model: trained, in any way; gives logits.
-        train, test: map-style datasets of pairs (input, target), targets whole numbers from 0.
-        strategies: as of `simshuffle.train.train_study`; they are compared with global shuffle.
+        train, test: map-style datasets of pairs (input, target), targets whole numbers
+            from 0.
+        strategies: as of `simshuffle.train.train_study`; they are compared with global
+            shuffle.
         world_size: M, or several.
         local_batch_size: b.
         momentum: of the running statistics; that of the layers if None.
-        epochs: of each strategy, before ranks are evaluated; exchanges mix shards over them.
+        epochs: of each strategy, before ranks are evaluated; exchanges mix shards over
+            them.
         partition: who holds which sample before the first epoch.
         seeds: draws of shards and exchange; two or more make intervals.
         ranks: the most that are emulated of the M.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
-        progress: whether standard error shows how far it is and how long it takes; or a function
-            of the share that is done.
+        progress: whether standard error shows how far it is and how long it takes; or a
+            function of the share that is done.
 
     Raises:
-        InputError: an argument is not valid; the model has no batch norm, or layers that differ in
-            their momentum; there are fewer samples than ranks.
+        InputError: an argument is not valid; the model has no batch norm, or layers
+            that differ in their momentum; there are fewer samples than ranks.
     """
     torch_device = find_device(device)
     train_source = DatasetSource(train, device=torch_device, name="train")
@@ -150,14 +154,16 @@ def screen_sources(
     device: torch.device | None = None,
     tell: Progress = _no_progress,
 ) -> Screening:
-    """Screen as `screen`, with samples that are sources already; ``tell`` gets the share that is
-    done.
+    """Screen as `screen`, with samples that are sources already; ``tell`` gets the
+    share that is done.
     """
     training: dict[str, Any] = {"local_batch_size": local_batch_size, "epochs": epochs}
     settings = read_records(
         _Settings,
         "screen",
-        strategies=[plain_values(strategy, "strategies", "screen") for strategy in strategies],
+        strategies=[
+            plain_values(strategy, "strategies", "screen") for strategy in strategies
+        ],
         world_size=list(world_size),
         partition=partition,
         training=training | {"statistics_momentum": _momentum(model, momentum)},
@@ -170,19 +176,24 @@ def screen_sources(
 
 
 def _momentum(model: nn.Module, argument: float | None) -> float:
-    """Return the momentum of the running statistics: the ``argument``, or that of the layers.
+    """Return the momentum of the running statistics: the ``argument``, or that of the
+    layers.
 
     Raises:
         InputError: there is no batch norm, or layers differ and no argument is given.
     """
     if not batch_norm_layers(model):
-        remedy = "Nothing is to be screened: its ranks are alike, whatever the strategy."
+        remedy = (
+            "Nothing is to be screened: its ranks are alike, whatever the strategy."
+        )
         rule = "must keep running statistics of batch norm, which alone differ from rank to rank"
         refuse("model", rule, type(model).__name__, remedy, "screen")
     momentum = statistics_momentum(model) if argument is None else argument
     if not momentum:
         rule = "must have one momentum in all layers of batch norm"
-        refuse("momentum", rule, "several, or none", "Give one: momentum=0.1.", "screen")
+        refuse(
+            "momentum", rule, "several, or none", "Give one: momentum=0.1.", "screen"
+        )
     return momentum
 
 
@@ -201,24 +212,32 @@ class _Replay:
     device: torch.device
 
     def row(self, strategy: Strategy, world_size: int, seed: int) -> dict[str, Any]:
-        """Return the effective samples n, label divergence and accuracy of a strategy on
-        ``world_size`` ranks, of which `max_ranks` are emulated.
+        """Return the effective samples n, label divergence and accuracy of a strategy
+        on ``world_size`` ranks, of which `max_ranks` are emulated.
         """
         training = self.settings.training
         num_ranks = min(self.max_ranks, world_size)
         # checked as a network of all ranks; then only the first ranks are emulated
-        network_of_all = ranked_network(self.model, self.train, world_size, training, self.device)
+        network_of_all = ranked_network(
+            self.model, self.train, world_size, training, self.device
+        )
         network = replace(network_of_all, world_size=num_ranks)
         losses = self._losses if strategy.needs_importance else None
-        run, trained, divergence = self._replay_epochs(strategy, world_size, seed, losses)
+        run, trained, divergence = self._replay_epochs(
+            strategy, world_size, seed, losses
+        )
         trained = [samples[:, :num_ranks] for samples in trained]
         with torch.no_grad():
             for samples in trained:
                 for batch in np.split(samples, np.cumsum(run.batch_sizes)[:-1]):
                     for first, part in network.parts(batch):
                         network.outputs(self.train, first, part)
-        effective_samples = number_by_iteration(trained, run.batch_size, self.settings.momentum)
-        tested, counted = own_pairs(len(self.test), num_ranks, OWN_RANKS, run.rng("evaluate"))
+        effective_samples = number_by_iteration(
+            trained, run.batch_size, self.settings.momentum
+        )
+        tested, counted = own_pairs(
+            len(self.test), num_ranks, OWN_RANKS, run.rng("evaluate")
+        )
         return {
             "strategy": strategy_label(strategy),
             "world_size": world_size,
@@ -234,15 +253,22 @@ class _Replay:
         """Plan all epochs, without training.
 
         Returns:
-            The run; the samples, each (n, M), that ranks train on in the last epochs, which
-            statistics remember; and how much their labels differ from the set's, 0 to 1.
+            The run; the samples, each (n, M), that ranks train on in the last epochs,
+            which statistics remember; and how much their labels differ from the set's,
+            0 to 1.
         """
         training = self.settings.training
         targets = self.train.targets
-        run = TrainingEpochs(strategy, training, len(targets), world_size, seed=seed, places=None)
-        run.owner = self.settings.partition.owner(targets, world_size, run.rng("partition"))
+        run = TrainingEpochs(
+            strategy, training, len(targets), world_size, seed=seed, places=None
+        )
+        run.owner = self.settings.partition.owner(
+            targets, world_size, run.rng("partition")
+        )
         momentum = self.settings.momentum
-        num_remembered = count_remembered_epochs(share_after_epoch(momentum, len(run.batch_sizes)))
+        num_remembered = count_remembered_epochs(
+            share_after_epoch(momentum, len(run.batch_sizes))
+        )
         trained: list[Ints] = []
         divergence = 0.0
         for epoch in range(training.epochs):
@@ -256,8 +282,12 @@ class _Replay:
 
     @cached_property
     def _losses(self) -> Floats:
-        """The loss of every training sample, (N,), with the statistics of the trained model."""
-        network = ranked_network(self.model, self.train, 1, self.settings.training, self.device)
+        """The loss of every training sample, (N,), with the statistics of the trained
+        model.
+        """
+        network = ranked_network(
+            self.model, self.train, 1, self.settings.training, self.device
+        )
         count = len(self.train)
         one_shard = Shards(np.arange(count), np.array([0, count]))
         return inference_losses(network, self.train, one_shard)
@@ -269,13 +299,16 @@ class _Replay:
 def _rows(
     replay: _Replay, world_sizes: Sequence[int], seeds: int, tell: Progress
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each strategy, M and seed, with its loss against global shuffle, in points.
+    """Yield a row for each strategy, M and seed, with its loss against global shuffle,
+    in points.
 
-    Column ``x`` is 1/n - 1/n of global shuffle, with n the effective samples. ``tell`` gets the
-    share that is done.
+    Column ``x`` is 1/n - 1/n of global shuffle, with n the effective samples. ``tell``
+    gets the share that is done.
     """
     strategies = [
-        strategy for strategy in replay.settings.strategies if strategy.kind != GLOBAL.kind
+        strategy
+        for strategy in replay.settings.strategies
+        if strategy.kind != GLOBAL.kind
     ]
     total = (len(strategies) + 1) * len(world_sizes) * seeds
     num_done = 0
@@ -283,10 +316,17 @@ def _rows(
         for seed in range(seeds):
             reference = replay.row(GLOBAL, world_size, seed)
             for strategy in [None, *strategies]:
-                row = reference if strategy is None else replay.row(strategy, world_size, seed)
+                row = (
+                    reference
+                    if strategy is None
+                    else replay.row(strategy, world_size, seed)
+                )
                 num_done += 1
                 tell(num_done / total)
-                x = 1.0 / row["effective_samples"] - 1.0 / reference["effective_samples"]
+                x = (
+                    1.0 / row["effective_samples"]
+                    - 1.0 / reference["effective_samples"]
+                )
                 loss = 100.0 * (reference["accuracy"] - row["accuracy"])
                 yield {**row, "seed": seed, "x": x, "loss_points": loss}
 
@@ -326,17 +366,24 @@ def _fit_law(table: pd.DataFrame) -> tuple[float, float, float, float]:
     """Fit loss = c x to the settings of a ``table`` of `_rows`, by least squares.
 
     Returns:
-        c, the lower and upper end of its 90 % interval, and the scatter of the settings about it,
-        all in points; NaN of fewer than two settings that differ in n from global shuffle.
+        c, the lower and upper end of its 90 % interval, and the scatter of the settings
+        about it, all in points; NaN of fewer than two settings that differ in n from
+        global shuffle.
     """
-    means = table.groupby(["strategy", "world_size"], sort=False)[["x", "loss_points"]].mean()
-    x, loss = means["x"].to_numpy(), means["loss_points"].to_numpy()
+    means = table.groupby(["strategy", "world_size"], sort=False)[
+        ["x", "loss_points"]
+    ].mean()
+    x = means["x"].to_numpy()
+    loss = means["loss_points"].to_numpy()
     differs = np.abs(x) > 1e-12
     count = int(differs.sum())
     if count < 2:
         return (math.nan,) * 4
-    x, loss = x[differs], loss[differs]
+    x = x[differs]
+    loss = loss[differs]
     c = float(x @ loss / (x @ x))
     rms = float(np.sqrt(((loss - c * x) ** 2).sum() / (count - 1)))
-    half_width = float(stats.t.ppf(0.5 + LEVEL / 2, count - 1)) * rms / float(np.sqrt(x @ x))
+    half_width = (
+        float(stats.t.ppf(0.5 + LEVEL / 2, count - 1)) * rms / float(np.sqrt(x @ x))
+    )
     return c, c - half_width, c + half_width, rms

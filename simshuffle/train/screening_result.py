@@ -1,4 +1,6 @@
-"""The result of a screening: what each setting loses, the law that losses follow, and a verdict."""
+"""The result of a screening: what each setting loses, the law that losses follow, and a
+verdict.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from simshuffle.fabric.network.whole_file import whole_file
 from simshuffle.workload.exchange import GlobalShuffle
 
 SHIFTED = 0.1
-"""The least label divergence, beyond that of global shuffle, at which the verdict says that ranks
-have other labels than the set."""
+"""The least label divergence, beyond that of global shuffle, at which the verdict says
+that ranks have other labels than the set.
+"""
 
 
 GLOBAL = GlobalShuffle(kind="global_shuffle")
@@ -22,7 +25,9 @@ GLOBAL = GlobalShuffle(kind="global_shuffle")
 
 @dataclass(frozen=True)
 class Screening:
-    """The result of `screen`: accuracy lost by each strategy, and the law that it follows."""
+    """The result of `screen`: accuracy lost by each strategy, and the law that it
+    follows.
+    """
 
     model: str  # class of the network
     data: str  # class of the training samples
@@ -44,7 +49,9 @@ class Screening:
 
     def save(self, path: str | Path) -> None:
         """Write it to a JSON file, which ``simshuffle accuracy --screening`` reads."""
-        values = {key: value for key, value in self.__dict__.items() if key != "settings"}
+        values = {
+            key: value for key, value in self.__dict__.items() if key != "settings"
+        }
         numbers = {
             key: None if isinstance(value, float) and isnan(value) else value
             for key, value in values.items()
@@ -56,26 +63,35 @@ class Screening:
             "low": "low",
             "high": "high",
         }
-        curve = [{key: row[column] for key, column in column_of_key.items()} for row in rows]
+        curve = [
+            {key: row[column] for key, column in column_of_key.items()} for row in rows
+        ]
         with whole_file(Path(path)) as file:
             json.dump(
-                {**numbers, "norm": "batch", "curve": curve, "settings": rows}, file, indent=1
+                {**numbers, "norm": "batch", "curve": curve, "settings": rows},
+                file,
+                indent=1,
             )
 
     def verdict(self, tolerance: float = 0.5) -> str:
-        """Say whether a full study is needed to lose at most ``tolerance`` points, and why."""
+        """Say whether a full study is needed to lose at most ``tolerance`` points, and
+        why.
+        """
         is_global = self.settings["strategy"] == GLOBAL.kind
         compared = self.settings[~is_global]
         if not len(compared):
             return "Nothing is compared with global shuffle."
         worst = compared.sort_values("loss_points").iloc[-1]
         worst_text = (
-            f"{worst['strategy']} on {worst['world_size']} ranks, {worst['loss_points']:.2f}"
+            f"{worst['strategy']} on {worst['world_size']} ranks,"
+            f" {worst['loss_points']:.2f}"
         )
         above = int((compared[["loss_points", "high"]].max(axis=1) > tolerance).sum())
         limits = "What weights lose because they were trained so is not in it."
         global_shuffle = self.settings[is_global].set_index("world_size")
-        global_divergence = compared["world_size"].map(global_shuffle["label_divergence"])
+        global_divergence = compared["world_size"].map(
+            global_shuffle["label_divergence"]
+        )
         extra_divergence = compared["label_divergence"] - global_divergence
         if extra_divergence.max() > SHIFTED:
             row = compared.assign(extra=extra_divergence).sort_values("extra").iloc[-1]

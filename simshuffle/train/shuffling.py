@@ -1,5 +1,5 @@
-"""A study of shuffling strategies as a request: its runs as cells, and the columns that describe
-each run in tables.
+"""A study of shuffling strategies as a request: its runs as cells, and the columns that
+describe each run in tables.
 """
 
 from __future__ import annotations
@@ -25,34 +25,48 @@ from simshuffle.workload.exchange.schedule import AUTHORS
 
 
 def request(study: Study, device: str) -> Request[Trainings]:
-    """Return the request of a study whose runs ``device`` trains; errors as of `cells_of`."""
+    """Return the request of a study whose runs ``device`` trains; errors as of
+    `cells_of`.
+    """
     return request_of(study, cells_of(study, device), device)
 
 
-def request_of(study: Study, cells: Mapping[str, TrainingCell], device: str) -> Request[Trainings]:
+def request_of(
+    study: Study, cells: Mapping[str, TrainingCell], device: str
+) -> Request[Trainings]:
     """Return the request of a study, given its runs as ``cells`` by name."""
     runs = [cell.training_run for cell in cells.values()]
     schedules = [run.exchange.exchange_schedule for run in runs]
-    several_schedules = len({schedule.name for schedule in schedules if schedule is not None}) > 1
+    several_schedules = (
+        len({schedule.name for schedule in schedules if schedule is not None}) > 1
+    )
     labels = _strategies(runs, several_schedules)
     descriptions = {
         name: description(run, variant, label)
-        for name, run, variant, label in zip(cells, runs, _variants(runs), labels, strict=True)
+        for name, run, variant, label in zip(
+            cells, runs, _variants(runs), labels, strict=True
+        )
     }
     device_values = {"device": device.partition(":")[0], "torch": version("torch")}
     trainings = Trainings(study.name, study.description, device, cells, descriptions)
-    return Request(study.name, trainings, {"study.yaml": study.to_yaml()}, device_values)
+    return Request(
+        study.name, trainings, {"study.yaml": study.to_yaml()}, device_values
+    )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
-    """Return the request of a result, from its folder, to be trained again on such a device.
+    """Return the request of a result, from its folder, to be trained again on such a
+    device.
 
     Raises:
-            InputError: the result used networks and data of a program's own, which are not in
+            InputError: the result used networks and data of a program's own, which are
+                not in
             the folder, or its ranks were processes.
     """
-    device, name = str(meta["device"]).partition(":")[0], str(meta["study"])
-    rule, remedy = "", "again, and simshuffle compare the two folders."
+    device = str(meta["device"]).partition(":")[0]
+    name = str(meta["study"])
+    rule = ""
+    remedy = "again, and simshuffle compare the two folders."
     if "own" in meta:
         rule = "must name its network and data, and these were a program's own"
         remedy = f"Run that program {remedy}"
@@ -66,8 +80,8 @@ def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
 
 
 def cells_of(study: Study, device: str) -> dict[str, TrainingCell]:
-    """Return the runs of a study by name: strategy, M, seed and a digest, which every study gives
-    it.
+    """Return the runs of a study by name: strategy, M, seed and a digest, which every
+    study gives it.
 
     Raises:
         InputError: a run cannot be trained.
@@ -91,14 +105,20 @@ def cells_of(study: Study, device: str) -> dict[str, TrainingCell]:
 IMPORTANCE_KEYS = {"importance_pass"}
 """Keys of a training that matter only to strategies that measure importance in a pass."""
 SYNC_RANKS = "training.sync_ranks"
-"""Key of the ranks that normalise together, which the tables' batch norm 'sync' does not tell."""
+"""Key of the ranks that normalise together, which the tables' batch norm 'sync' does
+not tell.
+"""
 
 
 def run_label(run: Run) -> str:
-    """Return strategy, M and seed of a run, in letters that the name of a file may have."""
+    """Return strategy, M and seed of a run, in letters that the name of a file may
+    have.
+    """
     label = strategy_label(run.exchange, run.training)
     fraction = f"-{run.exchange.fraction:g}" if run.exchange.fraction else ""
-    safe_label = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in label)
+    safe_label = "".join(
+        letter if letter.isalnum() or letter in "-." else "_" for letter in label
+    )
     return f"{safe_label}{fraction}_M{run.world_size}_s{run.seed}"
 
 
@@ -108,7 +128,8 @@ def description(run: Run, variant: str, strategy: str) -> dict[str, Any]:
 
     Args:
         run: with its data, network, ranks and training.
-        variant: its name in tables, if other keys than those of the columns vary in the study.
+        variant: its name in tables, if other keys than those of the columns vary in the
+            study.
         strategy: its label in tables.
     """
     return {
@@ -127,8 +148,8 @@ def description(run: Run, variant: str, strategy: str) -> dict[str, Any]:
 
 
 def strategy_label(exchange: TrainedExchange, training: Training | None = None) -> str:
-    """Return the strategy's name, with values that are not the default, except Q, in parentheses;
-    ``training`` says how importance is measured in a pass.
+    """Return the strategy's name, with values that are not the default, except Q, in
+    parentheses; ``training`` says how importance is measured in a pass.
     """
     return _strategy_name(exchange, _details(exchange, training))
 
@@ -136,8 +157,8 @@ def strategy_label(exchange: TrainedExchange, training: Training | None = None) 
 def _strategies(runs: Sequence[Run], several_schedules: bool) -> list[str]:
     """Return for each run the `strategy_label` for tables, shortened.
 
-    It omits details that all loaders of one name share, and the authors' schedule unless there are
-    ``several_schedules``: it decides times and not accuracy.
+    It omits details that all loaders of one name share, and the authors' schedule
+    unless there are ``several_schedules``: it decides times and not accuracy.
     """
     details = [_details(run.exchange, run.training) for run in runs]
     shared: dict[str, set[str]] = {}  # by name of the loader
@@ -151,7 +172,9 @@ def _strategies(runs: Sequence[Run], several_schedules: bool) -> list[str]:
         if not several_schedules:
             omitted = omitted | {AUTHORS}
         labels.append(
-            _strategy_name(run.exchange, [text for text in detail if text not in omitted])
+            _strategy_name(
+                run.exchange, [text for text in detail if text not in omitted]
+            )
         )
     return labels
 
@@ -162,22 +185,33 @@ def _strategy_name(exchange: TrainedExchange, details: Sequence[str]) -> str:
 
 
 def _details(exchange: TrainedExchange, training: Training | None) -> list[str]:
-    """Return values of a strategy that are not the default, as 'key=value', except those in its
-    name and Q.
+    """Return values of a strategy that are not the default, as 'key=value', except
+    those in its name and Q.
     """
     schedule = exchange.exchange_schedule
     has_authors = schedule is not None and schedule.name == AUTHORS
-    authors_keys = schedule.authors_settings if schedule is not None and has_authors else {}
+    authors_keys = (
+        schedule.authors_settings if schedule is not None and has_authors else {}
+    )
     values = exchange.model_dump(
         mode="json",
         exclude_defaults=True,
-        exclude={**exchange.in_name, "exchange_fraction": True, "schedule": {*authors_keys}},
+        exclude={
+            **exchange.in_name,
+            "exchange_fraction": True,
+            "schedule": {*authors_keys},
+        },
     )
     details = [AUTHORS] if authors_keys else []
     details += [
-        f"{key.rpartition('.')[2]}={value}" for key, value in _by_dotted_key(values).items()
+        f"{key.rpartition('.')[2]}={value}"
+        for key, value in _by_dotted_key(values).items()
     ]
-    if training is not None and exchange.inference_pass and training.refreshes_statistics:
+    if (
+        training is not None
+        and exchange.inference_pass
+        and training.refreshes_statistics
+    ):
         details.append(f"importance_pass={training.importance_pass}")
     return details
 
@@ -185,7 +219,9 @@ def _details(exchange: TrainedExchange, training: Training | None) -> list[str]:
 def _partition_label(run: Run) -> str:
     """Return the kind of a run's partition and its values as text."""
     values = _by_dotted_key(run.partition.model_dump(mode="json", exclude={"kind"}))
-    return run.partition.kind + "".join(f" {key}={value}" for key, value in values.items())
+    return run.partition.kind + "".join(
+        f" {key}={value}" for key, value in values.items()
+    )
 
 
 def _by_dotted_key(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -201,22 +237,29 @@ def _by_dotted_key(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def _variants(runs: Sequence[Run]) -> list[str]:
-    """Return for each run, as 'key=value', the keys that vary in the study besides strategy, ranks,
-    batch norm, seed and the measuring of importance; '' where nothing does.
+    """Return for each run, as 'key=value', the keys that vary in the study besides
+    strategy, ranks, batch norm, seed and the measuring of importance; '' where nothing
+    does.
 
-    A key of the training is left out if ranks and batch norm decide it, as often the learning rate,
-    except the ranks that normalise together. A key of the data, for example, is left out where it
-    has its default, if there are several kinds of data.
+    A key of the training is left out if ranks and batch norm decide it, as often the
+    learning rate, except the ranks that normalise together. A key of the data, for
+    example, is left out where it has its default, if there are several kinds of data.
     """
     columns: dict[str, Any] = {
         **dict.fromkeys(("exchange", "seed", "world_size"), True),
         "training": IMPORTANCE_KEYS,
     }
-    values_of_runs = [_by_dotted_key(run.model_dump(mode="json", exclude=columns)) for run in runs]
+    values_of_runs = [
+        _by_dotted_key(run.model_dump(mode="json", exclude=columns)) for run in runs
+    ]
     varying = _varying_keys(runs, values_of_runs)
     names = {key: key.removesuffix(".kind").rpartition(".")[2] for key in varying}
-    records_of_kinds = {key.partition(".")[0] for key in varying if key.endswith(".kind")}
-    in_all_runs = set.intersection(*map(set, values_of_runs)) if values_of_runs else set()
+    records_of_kinds = {
+        key.partition(".")[0] for key in varying if key.endswith(".kind")
+    }
+    in_all_runs = (
+        set.intersection(*map(set, values_of_runs)) if values_of_runs else set()
+    )
     always_named = {
         key
         for key in in_all_runs
@@ -235,10 +278,13 @@ def _variants(runs: Sequence[Run]) -> list[str]:
     return variants
 
 
-def _varying_keys(runs: Sequence[Run], values_of_runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _varying_keys(
+    runs: Sequence[Run], values_of_runs: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """Return the dotted keys whose values vary among runs, except batch norm.
 
-    A key of the training counts only if it varies among runs with equal ranks and batch norm.
+    A key of the training counts only if it varies among runs with equal ranks and batch
+    norm.
     """
     ranks_and_norm = [(run.world_size, run.training.batch_norm) for run in runs]
     varying = []
@@ -248,7 +294,9 @@ def _varying_keys(runs: Sequence[Run], values_of_runs: Sequence[Mapping[str, Any
             (group if within else None, repr(values.get(key)))
             for group, values in zip(ranks_and_norm, values_of_runs, strict=True)
         }
-        if key != "training.batch_norm" and len(variants) > len({group for group, _ in variants}):
+        if key != "training.batch_norm" and len(variants) > len(
+            {group for group, _ in variants}
+        ):
             varying.append(key)
     return varying
 
@@ -275,7 +323,14 @@ def check_all(
     for run in runs:
         partner_scope = getattr(run.exchange.exchange_schedule, "partner_scope", "")
         order = run.exchange if run.exchange.fetches else partner_scope
-        deciding = (run.data, run.model, run.training, run.world_size, run.cluster, order)
+        deciding = (
+            run.data,
+            run.model,
+            run.training,
+            run.world_size,
+            run.cluster,
+            order,
+        )
         if repr(deciding) in checked:
             continue
         checked.add(repr(deciding))
@@ -283,7 +338,8 @@ def check_all(
             check(run)
         except InputError as error:
             problems |= dict.fromkeys(
-                replace(problem, path=rename_key(problem.path)) for problem in error.problems
+                replace(problem, path=rename_key(problem.path))
+                for problem in error.problems
             )
     if problems:
         raise InputError(list(problems), source)

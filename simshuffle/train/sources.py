@@ -23,7 +23,8 @@ class ArraySource:
         items: the samples as pairs (input, target), as a rank stores and sends them.
 
     Args:
-        samples: inputs as float32, or as uint8, of which (x / 255 - mean) / std is given out.
+        samples: inputs as float32, or as uint8, of which (x / 255 - mean) / std is
+            given out.
         mean, std: by channel, (channels,); for uint8 inputs. Empty for 0 and 1.
         dtype: of the inputs given out.
         device: holds them.
@@ -42,29 +43,45 @@ class ArraySource:
         self.items = _PairDataset(samples)
         inputs = torch.from_numpy(np.ascontiguousarray(samples.inputs))
         self._has_bytes = inputs.dtype == torch.uint8
-        self._inputs = inputs.to(device) if self._has_bytes else inputs.to(device, dtype)
-        self._labels = torch.from_numpy(np.ascontiguousarray(samples.targets)).to(device)
+        self._inputs = (
+            inputs.to(device) if self._has_bytes else inputs.to(device, dtype)
+        )
+        self._labels = torch.from_numpy(np.ascontiguousarray(samples.targets)).to(
+            device
+        )
         self._dtype = dtype
         # (channels, 1, 1), to broadcast over images
         shape = (-1, *[1] * (inputs.ndim - 2))
-        self._mean = torch.tensor(list(mean) or [0.0], dtype=dtype, device=device).view(shape)
-        self._std = torch.tensor(list(std) or [1.0], dtype=dtype, device=device).view(shape)
+        self._mean = torch.tensor(list(mean) or [0.0], dtype=dtype, device=device).view(
+            shape
+        )
+        self._std = torch.tensor(list(std) or [1.0], dtype=dtype, device=device).view(
+            shape
+        )
 
     def __len__(self) -> int:
         """Return N, the number of samples."""
         return len(self.targets)
 
     def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return inputs (n, *shape) and targets (n,) int64 of the samples ``indices`` (n,), on the
-        device.
+        """Return inputs (n, *shape) and targets (n,) int64 of the samples ``indices``
+        (n,), on the device.
         """
-        on_device = torch.from_numpy(np.asarray(indices, np.int64)).to(self._labels.device)
-        return self._scale(self._inputs.index_select(0, on_device)), self._labels[on_device]
+        on_device = torch.from_numpy(np.asarray(indices, np.int64)).to(
+            self._labels.device
+        )
+        return self._scale(self._inputs.index_select(0, on_device)), self._labels[
+            on_device
+        ]
 
     def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the batch, as of `batch`, that is made of ``items``, pairs (input, target)."""
+        """Return the batch, as of `batch`, that is made of ``items``, pairs (input,
+        target).
+        """
         inputs = torch.from_numpy(np.stack([array for array, _ in items]))
-        labels = torch.tensor([target for _, target in items], device=self._labels.device)
+        labels = torch.tensor(
+            [target for _, target in items], device=self._labels.device
+        )
         return self._scale(inputs.to(labels.device)), labels
 
     def _scale(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -88,8 +105,8 @@ class _PairDataset(Dataset[tuple[NDArray[Any], int]]):
 
 
 class DatasetSource:
-    """A map-style torch Dataset of pairs (input, target), read item by item when a batch needs
-    them; a TensorDataset, whose items are rows of tensors, batch by batch.
+    """A map-style torch Dataset of pairs (input, target), read item by item when a
+    batch needs them; a TensorDataset, whose items are rows of tensors, batch by batch.
 
     Args:
         dataset: its targets are whole numbers from 0. They are taken from its attribute
@@ -99,7 +116,8 @@ class DatasetSource:
         name: what errors call it.
 
     Raises:
-        InputError: it is not map-style, it has no samples, or its items are not such pairs.
+        InputError: it is not map-style, it has no samples, or its items are not such
+            pairs.
     """
 
     def __init__(
@@ -112,7 +130,9 @@ class DatasetSource:
     ) -> None:
         self._name = name
         self.items: Dataset[Any] = dataset
-        self._length, self._dtype, self._device = dataset_length(dataset, name), dtype, device
+        self._length = dataset_length(dataset, name)
+        self._dtype = dtype
+        self._device = device
         if not self._length:
             self._refuse("must hold samples", "none", "Check its path.")
         self._item(0)
@@ -131,15 +151,23 @@ class DatasetSource:
         """
         if self._rows is not None:
             samples = np.asarray(indices, np.int64)
-            return self._to_device(self._rows[torch.from_numpy(samples)], self.targets[samples])
+            return self._to_device(
+                self._rows[torch.from_numpy(samples)], self.targets[samples]
+            )
         return self._stack([self._item(int(i)) for i in indices])
 
     def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the batch made of ``items``, as of `ArraySource.collate`; errors as of `batch`."""
+        """Return the batch made of ``items``, as of `ArraySource.collate`; errors as of
+        `batch`.
+        """
         return self._stack([self._pair(item, "in a batch") for item in items])
 
-    def _stack(self, pairs: Sequence[tuple[Any, int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return inputs (n, *shape) and targets (n,) of pairs (input, target), on the device."""
+    def _stack(
+        self, pairs: Sequence[tuple[Any, int]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs (n, *shape) and targets (n,) of pairs (input, target), on the
+        device.
+        """
         kind = type(pairs[0][0]).__name__
         try:
             inputs = default_collate([array for array, _ in pairs])
@@ -147,27 +175,39 @@ class DatasetSource:
             rule = f"inputs must be tensors or arrays of one shape ({error})"
             self._refuse(rule, kind, "Give it a transform, such as ToTensor().")
         if not isinstance(inputs, torch.Tensor):
-            self._refuse("inputs must be one tensor or array each", kind, "Wrap the dataset.")
-        return self._to_device(inputs, np.array([target for _, target in pairs], np.int64))
+            self._refuse(
+                "inputs must be one tensor or array each", kind, "Wrap the dataset."
+            )
+        return self._to_device(
+            inputs, np.array([target for _, target in pairs], np.int64)
+        )
 
     def _to_device(
         self, inputs: torch.Tensor, targets: Ints64
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return inputs and targets on the device, floating-point inputs in the source's type."""
+        """Return inputs and targets on the device, floating-point inputs in the
+        source's type.
+        """
         dtype = self._dtype if inputs.is_floating_point() else inputs.dtype
-        return inputs.to(self._device, dtype), torch.from_numpy(targets).to(self._device)
+        return inputs.to(self._device, dtype), torch.from_numpy(targets).to(
+            self._device
+        )
 
     def _item(self, index: int) -> tuple[Any, int]:
         """Return the checked pair (input, target) of one sample."""
         return self._pair(self.items[index], f"at {index}")
 
     def _pair(self, item: Any, place: str) -> tuple[Any, int]:
-        """Return an item as (input, target), or raise InputError that names its ``place``."""
+        """Return an item as (input, target), or raise InputError that names its
+        ``place``.
+        """
         is_sequence = isinstance(item, tuple | list)
         if not is_sequence or len(item) != 2:
             value = f"{len(item)} values" if is_sequence else f"a {type(item).__name__}"
             remedy = "Training needs targets: give each sample its label."
-            self._refuse("items must be pairs (input, target)", f"{value} {place}", remedy)
+            self._refuse(
+                "items must be pairs (input, target)", f"{value} {place}", remedy
+            )
         sample_input, target = item
         label = _whole_number(target)
         if label is None or label < 0:
@@ -176,11 +216,14 @@ class DatasetSource:
         return sample_input, label
 
     def _all_targets(self) -> Ints64:
-        """Return the labels (N,): the dataset's attribute ``targets`` if it fits, else as read from
-        every item.
+        """Return the labels (N,): the dataset's attribute ``targets`` if it fits, else
+        as read from every item.
         """
         attribute = getattr(self.items, "targets", None)
-        if attribute is not None and getattr(self.items, "target_transform", None) is None:
+        if (
+            attribute is not None
+            and getattr(self.items, "target_transform", None) is None
+        ):
             targets = np.asarray(attribute)
             is_whole = np.issubdtype(targets.dtype, np.integer)
             if is_whole and targets.shape == (self._length,) and targets.min() >= 0:
@@ -207,7 +250,9 @@ def dataset_length(dataset: object, name: str, source: str = "training") -> int:
     Raises:
         InputError: it is not map-style.
     """
-    by_number = hasattr(dataset, "__getitem__") and not isinstance(dataset, IterableDataset)
+    by_number = hasattr(dataset, "__getitem__") and not isinstance(
+        dataset, IterableDataset
+    )
     if by_number and isinstance(dataset, Sized):
         return len(dataset)
     rule = "must be a map-style dataset, with __getitem__ and __len__"
@@ -215,7 +260,9 @@ def dataset_length(dataset: object, name: str, source: str = "training") -> int:
 
 
 def _whole_number(target: Any) -> int | None:
-    """Return ``target`` as an int if it is a whole number, or holds just one; else None."""
+    """Return ``target`` as an int if it is a whole number, or holds just one; else
+    None.
+    """
     if isinstance(target, torch.Tensor):
         is_whole = not target.is_floating_point() and not target.is_complex()
         return int(target) if is_whole and target.numel() == 1 else None

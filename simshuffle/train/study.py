@@ -15,7 +15,13 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.spec.library import find_file, is_file, parse_kind, read_yaml, suggest_nearest
+from simshuffle.spec.library import (
+    find_file,
+    is_file,
+    parse_kind,
+    read_yaml,
+    suggest_nearest,
+)
 from simshuffle.spec.overrides import (
     expand_name,
     grid,
@@ -53,20 +59,31 @@ def _seed_list(value: object) -> object:
 
 
 def _block_lists(value: object) -> object:
-    """Return a block with every single value as a list of one, and its count of seeds as seeds."""
+    """Return a block with every single value as a list of one, and its count of seeds
+    as seeds.
+    """
     if not isinstance(value, dict):
         return value
-    block = {key: _seed_list(values) if key == "seeds" else values for key, values in value.items()}
-    return {key: values if isinstance(values, list) else [values] for key, values in block.items()}
+    block = {
+        key: _seed_list(values) if key == "seeds" else values
+        for key, values in value.items()
+    }
+    return {
+        key: values if isinstance(values, list) else [values]
+        for key, values in block.items()
+    }
 
 
 _counted = BeforeValidator(
-    _seed_list, json_schema_input_type=SeedCount | Annotated[list[Seed], Field(min_length=1)]
+    _seed_list,
+    json_schema_input_type=SeedCount | Annotated[list[Seed], Field(min_length=1)],
 )
 Seeds = Annotated[list[int], _counted]
 """Seeds; a count n stands for 0, 1, ..., n - 1."""
 Block = Annotated[dict[str, list[Any]], BeforeValidator(_block_lists)]
-"""Lists of values by the dotted key of a run, or 'seeds'; every combination of them is one run."""
+"""Lists of values by the dotted key of a run, or 'seeds'; every combination of them is
+one run.
+"""
 
 
 class Study(Spec):
@@ -82,10 +99,12 @@ class Study(Spec):
         exchange: the strategy, of all blocks that do not say their own.
         world_size: M, ranks, of all blocks that do not say their own.
         training: how.
-        cluster: machine of the ranks, by its file or name; needed only where partners are drawn
-            within a host, a leaf switch or a rack.
-        seeds: a list, or how many, which are 0, 1, ...; every combination is run with each of them.
-        runs: blocks, each a product of lists by dotted key. What several blocks make is one run.
+        cluster: machine of the ranks, by its file or name; needed only where partners
+            are drawn within a host, a leaf switch or a rack.
+        seeds: a list, or how many, which are 0, 1, ...; every combination is run with
+            each of them.
+        runs: blocks, each a product of lists by dotted key. What several blocks make is
+            one run.
     """
 
     kind: Literal["shuffling"] = "shuffling"
@@ -113,7 +132,8 @@ class Study(Spec):
         """
         problems: list[Problem] = []
         count = sum(
-            math.prod(map(len, ({"seeds": self.seeds} | block).values())) for block in self.runs
+            math.prod(map(len, ({"seeds": self.seeds} | block).values()))
+            for block in self.runs
         )
         runs = {
             json.dumps(run.model_dump(mode="json"), sort_keys=True): run
@@ -121,7 +141,9 @@ class Study(Spec):
         }
         if count > MOST_RUNS:
             rule = f"must make at most {MOST_RUNS:,} runs"
-            problems.append(Problem("runs", rule, f"{count:,}", "Leave some values out."))
+            problems.append(
+                Problem("runs", rule, f"{count:,}", "Leave some values out.")
+            )
         if problems:
             raise InputError(list(dict.fromkeys(problems)), self.name)
         return list(runs.values())
@@ -132,8 +154,8 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
 
     Args:
         reference: path or name.
-        values: set by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``; blocks no longer
-            vary these keys.
+        values: set by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``;
+            blocks no longer vary these keys.
 
     Raises:
         InputError: with every problem of the file and of the runs that its blocks make.
@@ -150,7 +172,9 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     locate(raw.get("data"), "path", path.parent)
     if isinstance(raw.get("cluster"), str) and is_file(path.parent / raw["cluster"]):
         raw["cluster"] = str((path.parent / raw["cluster"]).absolute())
-    for index, block in enumerate(raw["runs"] if isinstance(raw.get("runs"), list) else []):
+    for index, block in enumerate(
+        raw["runs"] if isinstance(raw.get("runs"), list) else []
+    ):
         _normalise(block, f"runs.{index}", path.parent, problems)
     study, study_problems = validate_record(raw, Study)
     problems += drop_reported_problems(study_problems, problems)
@@ -188,7 +212,8 @@ def document(path: Path) -> dict[str, Any]:
 
 
 REFERENCES = dict.fromkeys(
-    ("data", "model", "partition", "exchange", "exchange.schedule", "training.loss"), parse_kind
+    ("data", "model", "partition", "exchange", "exchange.schedule", "training.loss"),
+    parse_kind,
 )
 """Keys whose records may be named by their kind: ``exchange:
 importance_pair:exchange_fraction=0.1,lagging=true``."""
@@ -199,10 +224,14 @@ _KEYS = set(Run.model_fields) - {"seed"}
 
 
 def _set(
-    raw: dict[str, Any], key: str, value: Any, problems: list[Problem], pending: PendingSwitches
+    raw: dict[str, Any],
+    key: str,
+    value: Any,
+    problems: list[Problem],
+    pending: PendingSwitches,
 ) -> None:
-    """Set the ``value`` of a dotted key, and remove the key from the blocks, which would set it
-    again.
+    """Set the ``value`` of a dotted key, and remove the key from the blocks, which
+    would set it again.
     """
     if pending.set_key(raw, key, value, problems, REFERENCES) and key != "runs":
         blocks = raw["runs"] if isinstance(raw.get("runs"), list) else []
@@ -212,7 +241,8 @@ def _set(
 
 
 def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> None:
-    """Replace records that a block names by their kind, and paths relative to the study.
+    """Replace records that a block names by their kind, and paths relative to the
+    study.
 
     Args:
         block: of the file; it is changed.
@@ -235,12 +265,14 @@ def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> 
 
 
 def locate(values: Any, key: str, folder: Path) -> None:
-    """Make the path at ``key`` of ``values``, if there is one, absolute: in the study's ``folder``
-    if it exists there.
+    """Make the path at ``key`` of ``values``, if there is one, absolute: in the study's
+    ``folder`` if it exists there.
     """
     if isinstance(values, dict) and isinstance(values.get(key), str):
         path = Path(values[key]).expanduser()
-        values[key] = str((folder / path if (folder / path).exists() else path).absolute())
+        values[key] = str(
+            (folder / path if (folder / path).exists() else path).absolute()
+        )
 
 
 def _expand_blocks(study: Study, problems: list[Problem]) -> Iterator[Run]:
@@ -277,7 +309,9 @@ def _expand_blocks(study: Study, problems: list[Problem]) -> Iterator[Run]:
             ]
 
 
-def _run_of(base: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[Run | None, list[Problem]]:
+def _run_of(
+    base: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[Run | None, list[Problem]]:
     """Return the run of one combination, and its problems; None if it is not valid.
 
     Args:
@@ -287,15 +321,20 @@ def _run_of(base: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[Run | N
     raw = copy.deepcopy(dict(base))
     problems: list[Problem] = []
     pending = PendingSwitches(Run)
-    ready = all(pending.set_key(raw, *item, problems, REFERENCES) for item in values.items())
+    ready = all(
+        pending.set_key(raw, *item, problems, REFERENCES) for item in values.items()
+    )
     warn_of_switches(pending.settle(raw, values))
-    if not ready or not all(expand_name(raw, key, REFERENCES, problems) for key in REFERENCES):
+    if not ready or not all(
+        expand_name(raw, key, REFERENCES, problems) for key in REFERENCES
+    ):
         return None, problems
     return validate_record(raw, Run)
 
 
 def _path_in_file(path: str, block_path: str, keys: Iterable[str]) -> str:
-    """Return where in the study's file the value stands that a problem of a run's key comes from.
+    """Return where in the study's file the value stands that a problem of a run's key
+    comes from.
 
     Args:
         path: the run's dotted key.
@@ -303,4 +342,8 @@ def _path_in_file(path: str, block_path: str, keys: Iterable[str]) -> str:
         keys: dotted keys that the block sets.
     """
     from_block = any(keys_overlap(path, key) for key in keys)
-    return f"{block_path}.{path}" if from_block or path in {"exchange", "world_size"} else path
+    return (
+        f"{block_path}.{path}"
+        if from_block or path in {"exchange", "world_size"}
+        else path
+    )

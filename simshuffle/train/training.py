@@ -1,5 +1,5 @@
-"""Settings of a training, except its data, network, ranks and strategy; and its optimiser, SGD as
-`Training` describes it or the caller's own.
+"""Settings of a training, except its data, network, ranks and strategy; and its
+optimiser, SGD as `Training` describes it or the caller's own.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import Count, NonNegative, Spec, whole_as_float
 
 Statistics = Literal["own", "rank0", "pooled", "recalibrated"]
-"""Source of the batch-norm statistics of an evaluation:
-own: each rank evaluates with its own running statistics, and the mean over ranks is taken;
-rank0: those of rank 0, as a checkpoint of DistributedDataParallel has them;
-pooled: mean over ranks, and variance within ranks plus variance between them;
-recalibrated: of the training set or a sample of it, with the weights as they are then.
+"""Source of the batch-norm statistics of an evaluation: own: each rank evaluates with
+its own running statistics, and the mean over ranks is taken; rank0: those of rank 0, as
+a checkpoint of DistributedDataParallel has them; pooled: mean over ranks, and variance
+within ranks plus variance between them; recalibrated: of the training set or a sample
+of it, with the weights as they are then.
 """
 STATISTICS: tuple[Statistics, ...] = ("own", "rank0", "pooled", "recalibrated")
 BatchNorm = Literal["per_rank", "sync", "none"]
 ImportancePass = Literal["train", "eval"]
-"""Mode of the network in the pass that measures importance before an epoch: 'eval', with the
-rank's running statistics, which do not change; or 'train', where each local batch is normalised by
-itself and updates them, so that they rest on the shard once more before new samples come."""
+"""Mode of the network in the pass that measures importance before an epoch: 'eval',
+with the rank's running statistics, which do not change; or 'train', where each local
+batch is normalised by itself and updates them, so that they rest on the shard once more
+before new samples come.
+"""
 Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 
 
@@ -39,16 +41,16 @@ class CrossEntropy(Spec):
 
 
 class Contrastive(Spec):
-    """InfoNCE: the network's normalised outputs must tell two views of a sample from views of
-    other samples, its negatives; see `simshuffle.train.loss`.
+    """InfoNCE: the network's normalised outputs must tell two views of a sample from
+    views of other samples, its negatives; see `simshuffle.train.loss`.
 
     Labels are used in the evaluation alone.
 
     Attributes:
-        temperature: that cosines are divided by; 0.1 was the best of SimCLR (Chen et al. 2020,
-            table 5).
-        negatives: 'local', the other samples of the rank's own local batch; or 'gathered', those of
-            all ranks' batches.
+        temperature: that cosines are divided by; 0.1 was the best of SimCLR (Chen et
+            al. 2020, table 5).
+        negatives: 'local', the other samples of the rank's own local batch; or
+            'gathered', those of all ranks' batches.
     """
 
     kind: Literal["contrastive"]
@@ -63,36 +65,41 @@ class Training(Spec):
         epochs: how often every sample is trained on.
         local_batch_size: b, samples of a rank in an iteration.
         learning_rate: at a global batch of ``reference_batch_size``, after the warm-up.
-        learning_rate_scaling: with the global batch M b over the reference: 'linear', 'sqrt', or
-            'none' at all.
+        learning_rate_scaling: with the global batch M b over the reference: 'linear',
+            'sqrt', or 'none' at all.
         reference_batch_size: samples; see above.
-        warmup_epochs: over which the learning rate rises linearly from 0, iteration by iteration.
-        decay: of the learning rate after the warm-up: 'none', or 'cosine' down to 0 at the end.
+        warmup_epochs: over which the learning rate rises linearly from 0, iteration by
+            iteration.
+        decay: of the learning rate after the warm-up: 'none', or 'cosine' down to 0 at
+            the end.
         momentum, weight_decay, nesterov: as in torch.optim.SGD.
-        batch_norm: 'per_rank' (each rank normalises its own local batch and keeps its own running
-            statistics, as DistributedDataParallel does), 'sync' (over all ranks, as SyncBatchNorm),
-            or 'none' (scale and shift only).
-        sync_ranks: with 'sync', how many neighbouring ranks normalise together and share their
-            running statistics, such as those of a host: SyncBatchNorm with a process group of them.
-            M must be a multiple; None: all ranks.
-        statistics_momentum: how far the running statistics of batch norm move towards those of each
-            batch, as momentum of torch.nn.BatchNorm1d; None leaves what the network's layers have,
-            which is torch's 0.1 in the networks of this package.
-        importance_pass: how importance is measured before an epoch; see `ImportancePass`.
+        batch_norm: 'per_rank' (each rank normalises its own local batch and keeps its
+            own running statistics, as DistributedDataParallel does), 'sync' (over all
+            ranks, as SyncBatchNorm), or 'none' (scale and shift only).
+        sync_ranks: with 'sync', how many neighbouring ranks normalise together and
+            share their running statistics, such as those of a host: SyncBatchNorm with
+            a process group of them. M must be a multiple; None: all ranks.
+        statistics_momentum: how far the running statistics of batch norm move towards
+            those of each batch, as momentum of torch.nn.BatchNorm1d; None leaves what
+            the network's layers have, which is torch's 0.1 in the networks of this
+            package.
+        importance_pass: how importance is measured before an epoch; see
+            `ImportancePass`.
         loss: what is trained on: 'cross_entropy', or 'contrastive'; see `Contrastive`.
-        drop_last: leave out what does not fill a last local batch, and the surplus sample of larger
-            shards. If False, ranks with fewer samples repeat their first ones, as torch's
-            DistributedSampler does, and the last local batch may be smaller.
+        drop_last: leave out what does not fill a last local batch, and the surplus
+            sample of larger shards. If False, ranks with fewer samples repeat their
+            first ones, as torch's DistributedSampler does, and the last local batch may
+            be smaller.
         dtype: of weights and arithmetic.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
-        statistics: evaluations to make; see `Statistics`. With 'none' all of them are the same;
-            with 'sync' over all ranks all but 'recalibrated'.
-        own_ranks: how many ranks, or groups of ``sync_ranks``, evaluate each test sample for 'own';
-            all of them where there are no more.
-        recalibration_samples: how many training samples, drawn at random once, the statistics
-            'recalibrated' are of: update_bn of stochastic weight averaging (Izmailov et al. 2018,
-            arXiv 1803.05407) on a sample, which takes a forward pass of it in every evaluation;
-            None, or more than there are: all.
+        statistics: evaluations to make; see `Statistics`. With 'none' all of them are
+            the same; with 'sync' over all ranks all but 'recalibrated'.
+        own_ranks: how many ranks, or groups of ``sync_ranks``, evaluate each test
+            sample for 'own'; all of them where there are no more.
+        recalibration_samples: how many training samples, drawn at random once, the
+            statistics 'recalibrated' are of: update_bn of stochastic weight averaging
+            (Izmailov et al. 2018, arXiv 1803.05407) on a sample, which takes a forward
+            pass of it in every evaluation; None, or more than there are: all.
     """
 
     epochs: Count = 30
@@ -111,8 +118,8 @@ class Training(Spec):
         Annotated[float, BeforeValidator(whole_as_float), Field(gt=0, le=1)] | None
     ) = None
     importance_pass: ImportancePass = "eval"  # noqa: S105 - no password
-    loss: Annotated[CrossEntropy | Contrastive, Field(discriminator="kind")] = CrossEntropy(
-        kind="cross_entropy"
+    loss: Annotated[CrossEntropy | Contrastive, Field(discriminator="kind")] = (
+        CrossEntropy(kind="cross_entropy")
     )
     drop_last: bool = False
     dtype: Literal["float32", "float64"] = "float32"
@@ -130,8 +137,8 @@ class Training(Spec):
         return value
 
     def norm_groups(self, world_size: int) -> tuple[BatchNorm, int]:
-        """Return how batch norm treats groups of neighbouring ranks, and how many ranks a group
-        has.
+        """Return how batch norm treats groups of neighbouring ranks, and how many ranks
+        a group has.
 
         ('per_rank', k): every group normalises by itself and has statistics of its own.
         ('sync', ``world_size``): all ranks are one group. ('none', 1): no batch norm.
@@ -169,20 +176,24 @@ class Training(Spec):
         return float(self.learning_rate * ratio**power)
 
     def learning_rate_at(self, progress: float, world_size: int) -> float:
-        """Return the learning rate after ``progress`` epochs, a number from 0 to ``epochs``."""
+        """Return the learning rate after ``progress`` epochs, a number from 0 to
+        ``epochs``.
+        """
         peak = self.peak_learning_rate(world_size)
         if progress < self.warmup_epochs:
             return peak * progress / self.warmup_epochs
         if self.decay == "none":
             return peak
         decay_epochs = max(self.epochs - self.warmup_epochs, 1e-12)
-        share = min((progress - self.warmup_epochs) / decay_epochs, 1.0)  # of the decay, 0 to 1
+        share = min(
+            (progress - self.warmup_epochs) / decay_epochs, 1.0
+        )  # of the decay, 0 to 1
         return peak * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
 class TrainingOptions(TypedDict, total=False):
-    """Fields of `Training`, which says what they mean, as arguments of a function, except
-    ``loss``, which is a function there.
+    """Fields of `Training`, which says what they mean, as arguments of a function,
+    except ``loss``, which is a function there.
     """
 
     epochs: int
@@ -211,14 +222,16 @@ class TrainingOptions(TypedDict, total=False):
 
 
 OptimizerFactory = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
-"""Makes an optimiser, such as ``functools.partial(torch.optim.AdamW, lr=1e-3)``, of parameters."""
+"""Makes an optimiser, such as ``functools.partial(torch.optim.AdamW, lr=1e-3)``, of
+parameters.
+"""
 SGD_FIELDS = ("learning_rate", "momentum", "weight_decay", "nesterov")
 """Fields of `Training` that the caller's own optimiser takes the place of."""
 
 
 def load_optimizers() -> None:
-    """Load the modules that torch loads for the first optimiser of a process, torch._dynamo and
-    sympy.
+    """Load the modules that torch loads for the first optimiser of a process,
+    torch._dynamo and sympy.
 
     It takes more than a second, in which a small network is trained.
     """
@@ -226,7 +239,9 @@ def load_optimizers() -> None:
 
 
 def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
-    """Return SGD for the weights of ``model``; its learning rate is set before every step."""
+    """Return SGD for the weights of ``model``; its learning rate is set before every
+    step.
+    """
     return torch.optim.SGD(
         model.parameters(),
         lr=training.learning_rate,
@@ -240,12 +255,14 @@ def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
 def optimizer_of(
     model: nn.Module, training: Training, factory: OptimizerFactory | None
 ) -> torch.optim.Optimizer:
-    """Return the optimiser that trains ``model``: SGD, or one made by ``factory``, whose parameter
-    groups keep the ratio of their learning rates.
+    """Return the optimiser that trains ``model``: SGD, or one made by ``factory``,
+    whose parameter groups keep the ratio of their learning rates.
 
     `set_rate` sets its learning rate. Errors as of `own_optimizer`.
     """
-    optimizer = sgd(model, training) if factory is None else own_optimizer(model, factory)
+    optimizer = (
+        sgd(model, training) if factory is None else own_optimizer(model, factory)
+    )
     for group in optimizer.param_groups:
         group["relative_lr"] = float(group["lr"]) / training.learning_rate
     return optimizer
@@ -261,8 +278,8 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
     """Return the optimiser of ``model`` that ``factory`` makes.
 
     Raises:
-        InputError: it makes none, or one that leaves out a weight, has no learning rate, or steps
-            only with a closure.
+        InputError: it makes none, or one that leaves out a weight, has no learning
+            rate, or steps only with a closure.
     """
     if not callable(factory):
         rule = "must be a function that makes an optimiser of the weights"
@@ -270,12 +287,17 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
     try:
         optimizer = factory(model.parameters())
     except (TypeError, ValueError) as error:
-        _refuse(f"cannot be made of the model's parameters: {error}", _factory_name(factory))
+        _refuse(
+            f"cannot be made of the model's parameters: {error}", _factory_name(factory)
+        )
     if not isinstance(optimizer, torch.optim.Optimizer):
         _refuse("must make a torch.optim.Optimizer", f"a {type(optimizer).__name__}")
     groups = optimizer.param_groups
     if not all(float(group.get("lr", 0.0)) > 0 for group in groups):
-        _refuse("must have a learning rate lr above 0 in every group", _factory_name(factory))
+        _refuse(
+            "must have a learning rate lr above 0 in every group",
+            _factory_name(factory),
+        )
     optimised = {id(weight) for group in groups for weight in group["params"]}
     missing = [
         name
@@ -283,7 +305,10 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
         if weight.requires_grad and id(weight) not in optimised
     ]
     if missing:
-        _refuse("must hold all weights that are trained", f"none of {', '.join(missing[:3])}")
+        _refuse(
+            "must hold all weights that are trained",
+            f"none of {', '.join(missing[:3])}",
+        )
     try:
         optimizer.step()  # there are no gradients yet: nothing changes
     except TypeError:
@@ -294,8 +319,8 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
 def training_values(
     model: nn.Module, factory: OptimizerFactory, sgd_fields: Collection[str]
 ) -> dict[str, float]:
-    """Return fields of `Training` for the caller's own optimiser: its first learning rate, and 0
-    for fields of SGD.
+    """Return fields of `Training` for the caller's own optimiser: its first learning
+    rate, and 0 for fields of SGD.
 
     Args:
         model: whose weights it optimises.
@@ -307,7 +332,12 @@ def training_values(
     """
     optimizer = own_optimizer(model, factory)
     problems = [
-        Problem(name, "is not used beside an optimizer", "both", "Set it in the optimizer alone.")
+        Problem(
+            name,
+            "is not used beside an optimizer",
+            "both",
+            "Set it in the optimizer alone.",
+        )
         for name in SGD_FIELDS
         if name in sgd_fields
     ]

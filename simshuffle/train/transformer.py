@@ -1,4 +1,6 @@
-"""A vision transformer of torch's own blocks; `simshuffle.train.models.Vit` is its record."""
+"""A vision transformer of torch's own blocks; `simshuffle.train.models.Vit` is its
+record.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,18 @@ import torch
 from torch import nn
 
 FIRST_POSITIONS = 0.02
-"""Standard deviation of the positions' first values (github.com/google-research/vision_transformer,
-vit_jax/models_vit.py)."""
+"""Standard deviation of the positions' first values
+(github.com/google-research/vision_transformer, vit_jax/models_vit.py).
+"""
 
 
 class VisionTransformer(nn.Module):
-    """Takes images of ``shape`` (channels, height, width), of whose sides ``patch_size`` is a
-    divisor, as (n, *shape), and gives logits (n, classes).
+    """Takes images of ``shape`` (channels, height, width), of whose sides
+    ``patch_size`` is a divisor, as (n, *shape), and gives logits (n, classes).
 
-    Each patch becomes a vector of ``width`` numbers, plus a learned one for its place; then
-    ``depth`` blocks of attention with so many ``heads`` and a perceptron four times as wide, a
-    layer norm, the mean over patches, and a linear head.
+    Each patch becomes a vector of ``width`` numbers, plus a learned one for its place;
+    then ``depth`` blocks of attention with so many ``heads`` and a perceptron four
+    times as wide, a layer norm, the mean over patches, and a linear head.
     """
 
     def __init__(

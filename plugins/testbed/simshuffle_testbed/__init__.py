@@ -1,2 +1,3 @@
-"""A measured truth that anyone can repeat: a small network of Linux network namespaces, measured
-and simulated."""
+"""A measured truth that anyone can repeat: a small network of Linux network namespaces,
+measured and simulated.
+"""

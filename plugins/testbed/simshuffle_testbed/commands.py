@@ -1,7 +1,8 @@
-"""The text of all commands that build a testbed of network namespaces. Nothing is run here.
+"""The text of all commands that build a testbed of network namespaces. Nothing is run
+here.
 
-A cable is two veth pairs: ``d<cable>`` is shaped and carries data; ``a<cable>`` is not, and carries
-packets without payload.
+A cable is two veth pairs: ``d<cable>`` is shaped and carries data; ``a<cable>`` is not,
+and carries packets without payload.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ BURST = 24_000
 # packets of one pair of hosts before a link; more than the window below, so nothing is ever dropped
 QUEUE = 400
 SMALL = 128  # bytes: an IP packet below this length is taken for a bare acknowledgement
-CONGESTION_CONTROL = "reno"  # in every kernel; where nothing is dropped they are all alike
+CONGESTION_CONTROL = (
+    "reno"  # in every kernel; where nothing is dropped they are all alike
+)
 WINDOW = 524_288  # bytes of a receiver's buffer, of which Linux advertises half
 WIDE = "10gbit"  # a rate that no class of htb ever reaches: htb only takes turns here, tbf shapes
 HOST_NET = "10.77.0"
@@ -72,11 +75,15 @@ class NamespaceNetwork(LeafSpine):
     @cached_property
     def nodes(self) -> list[str]:
         """All nodes, hosts first."""
-        return list(dict.fromkeys([*self.host_names, *chain.from_iterable(self.nodes_of_link)]))
+        return list(
+            dict.fromkeys([*self.host_names, *chain.from_iterable(self.nodes_of_link)])
+        )
 
     def leaving(self, node: str) -> list[int]:
         """The links out of a node."""
-        return [link for link, (near, _) in enumerate(self.nodes_of_link) if near == node]
+        return [
+            link for link, (near, _) in enumerate(self.nodes_of_link) if near == node
+        ]
 
     @cached_property
     def _pairs(self) -> list[tuple[int, int, list[int]]]:
@@ -90,8 +97,9 @@ class NamespaceNetwork(LeafSpine):
 
     @cached_property
     def next_links(self) -> dict[str, dict[int, int]]:
-        """For each node the link that leads on to each host (by number): its routing table, which
-        looks at the destination alone."""
+        """For each node the link that leads on to each host (by number): its routing
+        table, which looks at the destination alone.
+        """
         out: dict[str, dict[int, int]] = {node: {} for node in self.nodes}
         for _, dst, route in self._pairs:
             for link in route:
@@ -158,11 +166,15 @@ def node(testbed: NamespaceNetwork, name: str) -> NodeCommands:
 
 
 def shaping(testbed: NamespaceNetwork, link: int) -> list[str]:
-    """Lines for ``tc -batch`` at the near end of a link: acknowledgements around the shaper, pairs
-    of hosts in turn, then tbf."""
-    device, pairs = data_device(link), testbed.crossing[link]
-    rate, limit = f"{round(testbed.shape.rate * 8)}bit", QUEUE * MTU
-    turn, match = f"htb rate {WIDE} quantum {MTU + 14}", "protocol ip prio 1 u32 match"
+    """Lines for ``tc -batch`` at the near end of a link: acknowledgements around the
+    shaper, pairs of hosts in turn, then tbf.
+    """
+    device = data_device(link)
+    pairs = testbed.crossing[link]
+    rate = f"{round(testbed.shape.rate * 8)}bit"
+    limit = QUEUE * MTU
+    turn = f"htb rate {WIDE} quantum {MTU + 14}"
+    match = "protocol ip prio 1 u32 match"
     lines = [
         f"qdisc add dev {device} root handle 1: tbf rate {rate} burst {BURST}b limit {limit}b",
         f"qdisc add dev {device} parent 1:1 handle 10: htb default 1",

@@ -23,13 +23,16 @@ LOOKS = {
 
 
 def testbed_chart(patterns: pd.DataFrame) -> Chart:
-    """Predicted makespans as bars and measured ones as points with their range; beside them the
-    error of the prediction, and of the single flows from their 10th to their 90th percentile, in
-    %."""
+    """Predicted makespans as bars and measured ones as points with their range; beside
+    them the error of the prediction, and of the single flows from their 10th to their
+    90th percentile, in %.
+    """
     known = patterns[patterns["reason"] == ""].reset_index(drop=True)
     rows = known.assign(y=known.index, measured="measured", flows="flows", look="error")
     rows = rows.assign(percent=100 * rows["error"])
-    rows = rows.assign(p10=100 * rows["flow_error_p10"], p90=100 * rows["flow_error_p90"])
+    rows = rows.assign(
+        p10=100 * rows["flow_error_p10"], p90=100 * rows["flow_error_p90"]
+    )
     times = [
         Mark("bar", rows, x="", x2="predicted_s", look="use", thick=0.62),
         Mark("interval", rows, x="low_s", x2="high_s", look="measured"),
@@ -43,7 +46,10 @@ def testbed_chart(patterns: pd.DataFrame) -> Chart:
     ]
     y = in_rows([str(name).replace("_", " ") for name in rows["pattern"]])
     return Chart(
-        [Panel(times, Axis("makespan (s)", low=0.0), y), Panel(errors, Axis("error (%)"), y)],
+        [
+            Panel(times, Axis("makespan (s)", low=0.0), y),
+            Panel(errors, Axis("error (%)"), y),
+        ],
         0.6 + 0.17 * len(known),
         LOOKS,
         "Makespan by pattern, predicted and measured, and the error of the prediction.",
@@ -56,7 +62,9 @@ def testbed_chart(patterns: pd.DataFrame) -> Chart:
 def parts(tables: Tables, about: Any) -> Iterator[Table | str]:
     """The tables and lines of a terminal; ``about`` is what ``meta.json`` says."""
     runs = tables["runs"]
-    settings, overhead, shape = about["settings"], about["overhead"], about["settings"].shape
+    settings = about["settings"]
+    overhead = about["overhead"]
+    shape = about["settings"].shape
     yield (
         f"{shape.hosts} hosts on {shape.leaves} leaves, {shape.spines} spines, every link"
         f" {shape.rate * 8 / 1e6:g} Mbit/s; {settings.nbytes / 1e6:g} MB a host; Linux"
@@ -102,8 +110,11 @@ def _verdicts(verdicts: pd.DataFrame) -> Table:
     title = "Which is faster, at the same bytes a host?"
     table = new_table(title, ["question", "measured", "predicted", "verdict"])
     for row in verdicts.to_dict("records"):
-        question, same = f"{row['a']} or {row['b']}?", "the same" if row["same"] else "NOT the same"
-        table.add_row(question, _answer(row, "measured"), _answer(row, "predicted"), same)
+        question = f"{row['a']} or {row['b']}?"
+        same = "the same" if row["same"] else "NOT the same"
+        table.add_row(
+            question, _answer(row, "measured"), _answer(row, "predicted"), same
+        )
     return table
 
 

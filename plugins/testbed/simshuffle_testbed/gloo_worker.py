@@ -1,8 +1,8 @@
-"""A rank of torch.distributed on a host of the testbed: exchanges samples as it is told, and says
-when each arrived.
+"""A rank of torch.distributed on a host of the testbed: exchanges samples as it is
+told, and says when each arrived.
 
-Run as a script inside a network namespace. Told what to do by lines of JSON on standard input;
-answers on standard output. Its end of standard input is its end.
+Run as a script inside a network namespace. Told what to do by lines of JSON on standard
+input; answers on standard output. Its end of standard input is its end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore
 
 
 def scheduling_delay() -> float:
-    """Seconds that this process has waited for a processor so far (0 where the kernel does not
-    count it)."""
+    """Seconds that this process has waited for a processor so far (0 where the kernel
+    does not count it).
+    """
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -47,8 +48,9 @@ def number_of(data: torch.Tensor) -> int:
 
 
 def exchange(run: dict[str, Any]) -> None:
-    """Carry out one exchange that begins at the monotonic time ``at``; say when each message
-    arrived."""
+    """Carry out one exchange that begins at the monotonic time ``at``; say when each
+    message arrived.
+    """
     nbytes: int = run["nbytes"]
     held = [sample_bytes(out[2] if out else 0, nbytes) for out, _ in run["messages"]]
     room = torch.empty((len(held), nbytes), dtype=torch.uint8)
@@ -62,7 +64,8 @@ def exchange(run: dict[str, Any]) -> None:
     time.sleep(max(run["at"] - time.monotonic(), 0.0))
     waited = scheduling_delay()
     for step, (out, into) in enumerate(run["messages"]):
-        sent, received = (dist.isend(held[step], out[1]) if out else None), coming[step]
+        sent = dist.isend(held[step], out[1]) if out else None
+        received = coming[step]
         if received is not None:
             received.wait()
             arrived.append((into[0], time.monotonic()))
@@ -80,16 +83,22 @@ def exchange(run: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serve as rank ``argv[1]`` of ``argv[2]``; all meet at the file ``argv[3]``; ends after
-    ``argv[4]`` seconds."""
+    """Serve as rank ``argv[1]`` of ``argv[2]``; all meet at the file ``argv[3]``; ends
+    after ``argv[4]`` seconds.
+    """
     # the one who started this decides what Ctrl-C means
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.alarm(int(sys.argv[4]))
     torch.set_num_threads(1)
-    rank, world_size = int(sys.argv[1]), int(sys.argv[2])
+    rank = int(sys.argv[1])
+    world_size = int(sys.argv[2])
     limit = timedelta(seconds=int(sys.argv[4]))
     dist.init_process_group(
-        "gloo", init_method=f"file://{sys.argv[3]}", rank=rank, world_size=world_size, timeout=limit
+        "gloo",
+        init_method=f"file://{sys.argv[3]}",
+        rank=rank,
+        world_size=world_size,
+        timeout=limit,
     )
     dist.barrier()
     say(ready=rank)

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.extensions.calibration.validation.testbed_patterns import NamespacePattern
+from simshuffle.extensions.calibration.validation.testbed_patterns import (
+    NamespacePattern,
+)
 from simshuffle.workload.exchange import ExchangePlan
 from simshuffle_testbed import commands
 from simshuffle_testbed.namespaces import in_namespace, uninterrupted
@@ -23,14 +25,18 @@ from simshuffle_testbed.namespaces import in_namespace, uninterrupted
 FOLDER = Path(__file__).parent
 """Where the programs on the hosts are."""
 TICK = 0.005  # s between looks at how late this process is woken
-LEAD = 0.1  # s from the order to the common start: enough for the order to reach everyone
+LEAD = (
+    0.1  # s from the order to the common start: enough for the order to reach everyone
+)
 
 
 @dataclass(frozen=True)
 class Measured:
     """One run of a pattern."""
 
-    finish: list[float]  # (flows,) s from the common start to the last byte of each flow
+    finish: list[
+        float
+    ]  # (flows,) s from the common start to the last byte of each flow
     # the longest time (s) that the process of a host stood in the queue for a processor, in all
     waited: float
     # the longest time (s) by which a process here got a processor too late after a short sleep
@@ -62,10 +68,12 @@ class Processors:
         return cls(idle + iowait, steal, sum(ticks))
 
     def shares(self, later: Processors) -> tuple[float, float]:
-        """Shares of the time until ``later`` in which they worked, and in which they were taken
-        away."""
+        """Shares of the time until ``later`` in which they worked, and in which they
+        were taken away.
+        """
         total = max(later.total - self.total, 1)
-        steal, idle = (later.steal - self.steal) / total, (later.idle - self.idle) / total
+        steal = (later.steal - self.steal) / total
+        idle = (later.idle - self.idle) / total
         # the kernel's count of waiting for I/O may go back a little
         return min(max(1.0 - idle - steal, 0.0), 1.0), min(max(steal, 0.0), 1.0)
 
@@ -131,9 +139,13 @@ class Crew:
         process = self._processes[host]
         process.kill()
         process.wait()
-        said = _pipe(process.stderr).read().decode(errors="replace").strip().splitlines()
+        said = (
+            _pipe(process.stderr).read().decode(errors="replace").strip().splitlines()
+        )
         last = said[-1] if said else "it said nothing"
-        return f"host {host} of the testbed ended with status {process.returncode}: {last}"
+        return (
+            f"host {host} of the testbed ended with status {process.returncode}: {last}"
+        )
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
@@ -149,17 +161,24 @@ def started(
     command: Callable[[int], list[str]],
     environment: Callable[[int], dict[str, str]],
 ) -> Iterator[Crew]:
-    """A process on every host of the testbed called ``run``, with its ``command`` and environment
-    variables; ended in the end, whatever happens."""
+    """A process on every host of the testbed called ``run``, with its ``command`` and
+    environment variables; ended in the end, whatever happens.
+    """
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for host, name in enumerate(testbed.host_names):
             full = in_namespace(commands.namespace(run, name), *command(host))
-            pipe, known = subprocess.PIPE, environment(host)
+            pipe = subprocess.PIPE
+            known = environment(host)
             # a session of its own: Ctrl-C on the terminal reaches the one who cleans up, and not
             # the hosts
             process = subprocess.Popen(  # noqa: S603
-                full, stdin=pipe, stdout=pipe, stderr=pipe, env=known, start_new_session=True
+                full,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env=known,
+                start_new_session=True,
             )
             processes.append(process)
         yield Crew(processes)
@@ -178,8 +197,9 @@ def started(
 def gloo_hosts(
     testbed: commands.NamespaceNetwork, run: str, limit: float, meeting: Path
 ) -> Iterator[Crew]:
-    """Hosts with torch.distributed, one rank each; they meet at the file ``meeting`` and end by
-    themselves after ``limit`` s."""
+    """Hosts with torch.distributed, one rank each; they meet at the file ``meeting``
+    and end by themselves after ``limit`` s.
+    """
 
     def command(host: int) -> list[str]:
         arguments = (host, len(testbed.host_names), meeting, int(limit) + 10)
@@ -195,24 +215,41 @@ def gloo_hosts(
         yield crew
 
 
-def gloo_order(pattern: NamespacePattern, plan: ExchangePlan, host: int) -> dict[str, Any]:
-    """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a message out and
-    one in for each step, or none; each as flow, peer and sample."""
-    number = {start: flow for flow, start in enumerate(zip(pattern.step, pattern.src, strict=True))}
+def gloo_order(
+    pattern: NamespacePattern, plan: ExchangePlan, host: int
+) -> dict[str, Any]:
+    """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a
+    message out and one in for each step, or none; each as flow, peer and sample.
+    """
+    number = {
+        start: flow
+        for flow, start in enumerate(zip(pattern.step, pattern.src, strict=True))
+    }
     messages = []
     steps = zip(plan.target.tolist(), plan.sample.tolist(), strict=True)
     for step, (target, sample) in enumerate(steps):
         source = target.index(host)
-        out = [number[step, host], target[host], sample[host]] if target[host] != host else []
+        out = (
+            [number[step, host], target[host], sample[host]]
+            if target[host] != host
+            else []
+        )
         into = [number[step, source], source, sample[source]] if source != host else []
         messages.append([out, into])
-    return {"barrier": pattern.barrier, "nbytes": pattern.nbytes[0], "messages": messages}
+    return {
+        "barrier": pattern.barrier,
+        "nbytes": pattern.nbytes[0],
+        "messages": messages,
+    }
 
 
 @contextmanager
-def tcp_hosts(testbed: commands.NamespaceNetwork, run: str, limit: float) -> Iterator[Crew]:
-    """Hosts with a TCP connection from each to each other; they end by themselves after ``limit``
-    s."""
+def tcp_hosts(
+    testbed: commands.NamespaceNetwork, run: str, limit: float
+) -> Iterator[Crew]:
+    """Hosts with a TCP connection from each to each other; they end by themselves after
+    ``limit`` s.
+    """
 
     def command(host: int) -> list[str]:
         arguments = (f"{host}", commands.address(host), f"{int(limit) + 10}")
@@ -234,14 +271,19 @@ def tcp_order(pattern: NamespacePattern, host: int) -> dict[str, Any]:
     p = pattern
     flows = range(len(p))
     send = [
-        [f, p.dst[f], p.nbytes[f], p.step[f], p.predecessors[f]] for f in flows if p.src[f] == host
+        [f, p.dst[f], p.nbytes[f], p.step[f], p.predecessors[f]]
+        for f in flows
+        if p.src[f] == host
     ]
     receive = [[f, p.src[f], p.nbytes[f]] for f in flows if p.dst[f] == host]
     return {"barrier": pattern.barrier, "send": send, "receive": receive}
 
 
 def measure(
-    crew: Crew, pattern: NamespacePattern, limit: float, order: Callable[[int], dict[str, Any]]
+    crew: Crew,
+    pattern: NamespacePattern,
+    limit: float,
+    order: Callable[[int], dict[str, Any]],
 ) -> Measured:
     """Run ``pattern`` once on the hosts of ``crew``, each of which gets its ``order``.
 
@@ -249,7 +291,8 @@ def measure(
         SimshuffleError: it took longer than ``limit`` s, or a host died.
     """
     orders = [order(host) for host in range(len(crew))]
-    before, at = Processors.now(), time.monotonic() + LEAD
+    before = Processors.now()
+    at = time.monotonic() + LEAD
     for host, what in enumerate(orders):
         crew.tell(host, run={"at": at, **what})
     finish = [0.0] * len(pattern)

@@ -1,5 +1,6 @@
-"""What is measured, within which limits; and all runs of all patterns on a testbed of namespaces,
-one repetition after the other."""
+"""What is measured, within which limits; and all runs of all patterns on a testbed of
+namespaces, one repetition after the other.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ Progress = Callable[[float], None]
 FIT = ("single_short", "single")
 """The patterns that the protocol's overhead is fitted on; all others are predicted."""
 GLOO = {"gloo_partial": plan_partial_shuffle, "gloo_pairs": plan_with_one_partner}
-"""Patterns that torch.distributed carries out, with the plan that they follow: (shape, seed) ->
-plan."""
+"""Patterns that torch.distributed carries out, with the plan that they follow: (shape,
+seed) -> plan.
+"""
 QUICK = (*FIT, "opposite", "incast", "pairs_inside", "pairs_across", "all_to_all")
 """The patterns of a quick run."""
 LATE_SHARE = 0.02
@@ -78,17 +80,27 @@ def quantity(option: str, text: str, dimension: Dimension) -> float:
     try:
         return parse_quantity(text, dimension)
     except UnitError as error:
-        raise InputError(Problem(option, str(error), repr(text), ""), "command line") from None
+        raise InputError(
+            Problem(option, str(error), repr(text), ""), "command line"
+        ) from None
 
 
-def chosen(names: Sequence[str], *, quick: bool) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The patterns to measure, those of the fit first, and those that cannot be, with the reason.
+def chosen(
+    names: Sequence[str], *, quick: bool
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The patterns to measure, those of the fit first, and those that cannot be, with
+    the reason.
 
     Raises:
         InputError: a name is not known.
     """
     unknown = [
-        Problem("--pattern", "no such pattern", repr(name), suggest_nearest(name, list(PATTERNS)))
+        Problem(
+            "--pattern",
+            "no such pattern",
+            repr(name),
+            suggest_nearest(name, list(PATTERNS)),
+        )
         for name in names
         if name not in PATTERNS
     ]
@@ -96,7 +108,9 @@ def chosen(names: Sequence[str], *, quick: bool) -> tuple[tuple[str, ...], dict[
         raise InputError(unknown, "command line")
     wanted = set(names or (QUICK if quick else PATTERNS)) | set(FIT)
     missing = {name: NO_TORCH for name in GLOO if name in wanted and not has_torch()}
-    return tuple(name for name in PATTERNS if name in wanted and name not in missing), missing
+    return tuple(
+        name for name in PATTERNS if name in wanted and name not in missing
+    ), missing
 
 
 def has_torch() -> bool:
@@ -111,8 +125,11 @@ def check(settings: Settings) -> None:
         InputError: they do not; every problem is named.
     """
     check_shape(settings.shape)
-    nbytes, repetitions, limit = settings.nbytes, settings.repetitions, settings.limit
-    sizes, times = "must be from 100 kB to 100 MB", "must be from 1 s to 1 h"
+    nbytes = settings.nbytes
+    repetitions = settings.repetitions
+    limit = settings.limit
+    sizes = "must be from 100 kB to 100 MB"
+    times = "must be from 1 s to 1 h"
     counts = f"must be from 1 to {REPETITIONS}"
     require(
         (SIZES[0] <= nbytes <= SIZES[1], "--nbytes", sizes, f"{nbytes} B"),
@@ -128,7 +145,12 @@ def check(settings: Settings) -> None:
     given = f"{limit:g} s for {seconds:.0f} s"
     require(
         (seconds <= limit, "--limit", "must be longer than the transfers", given),
-        (traffic <= TRAFFIC, "--nbytes", "at most 50 GB in all", f"{traffic / 1e9:.1f} GB"),
+        (
+            traffic <= TRAFFIC,
+            "--nbytes",
+            "at most 50 GB in all",
+            f"{traffic / 1e9:.1f} GB",
+        ),
         remedy="Fewer --nbytes, --repetitions or --pattern, a higher --rate, or a longer --limit.",
     )
 
@@ -143,9 +165,10 @@ class Run:
 
     @property
     def held_up(self) -> bool:
-        """Whether a processor was missing for so long that this run may be wrong for it: one
-        hold-up was longer than a fiftieth of the run, or a twentieth of the processors' time was
-        taken away."""
+        """Whether a processor was missing for so long that this run may be wrong for
+        it: one hold-up was longer than a fiftieth of the run, or a twentieth of the
+        processors' time was taken away.
+        """
         late = self.measured.late > LATE_SHARE * self.measured.makespan
         return late or self.measured.steal > STEAL_SHARE
 
@@ -159,23 +182,26 @@ class Measurement:
     date: datetime  # when it began
 
     def counted(self, pattern: str) -> list[Run]:
-        """The runs of a pattern that count: those that were not held up; all of them where none is
-        left."""
+        """The runs of a pattern that count: those that were not held up; all of them
+        where none is left.
+        """
         runs = [run for run in self.runs if run.pattern == pattern]
         return [run for run in runs if not run.held_up] or runs
 
 
 def measure_all(settings: Settings, progress: Progress | None) -> Measurement:
-    """Build the testbed, measure, remove it; ``progress`` is told the share that is done.
+    """Build the testbed, measure, remove it; ``progress`` is told the share that is
+    done.
 
-    A run that was held up is measured again, at most once for each repetition; it stays in the
-    list.
+    A run that was held up is measured again, at most once for each repetition; it stays
+    in the list.
 
     Raises:
         InputError: this machine cannot build a testbed.
         SimshuffleError: a command or a host failed, or it took too long.
     """
-    date, deadline = datetime.now(UTC), time.monotonic() + settings.limit
+    date = datetime.now(UTC)
+    deadline = time.monotonic() + settings.limit
     made = {name: settings.pattern(name) for name in settings.patterns}
     total = settings.repetitions * len(made)
     runs: list[Run] = []
@@ -196,11 +222,19 @@ def measure_all(settings: Settings, progress: Progress | None) -> Measurement:
 
 
 def _crews(settings: Settings, stack: ExitStack) -> dict[str, Crew]:
-    """The testbed with its hosts by what they speak; ``stack`` ends them and removes it."""
+    """The testbed with its hosts by what they speak; ``stack`` ends them and removes
+    it.
+    """
     run = stack.enter_context(namespaces.built(settings.testbed))
-    crews = {"tcp": stack.enter_context(hosts.tcp_hosts(settings.testbed, run, settings.limit))}
+    crews = {
+        "tcp": stack.enter_context(
+            hosts.tcp_hosts(settings.testbed, run, settings.limit)
+        )
+    }
     if any(name in GLOO for name in settings.patterns):
-        room = tempfile.TemporaryDirectory(prefix="simshuffle-", ignore_cleanup_errors=True)
+        room = tempfile.TemporaryDirectory(
+            prefix="simshuffle-", ignore_cleanup_errors=True
+        )
         meeting = Path(stack.enter_context(room)) / "meeting"
         gloo = hosts.gloo_hosts(settings.testbed, run, settings.limit, meeting)
         crews["gloo"] = stack.enter_context(gloo)
@@ -222,6 +256,10 @@ def _measured(
             " fewer --repetitions"
         )
     if name not in GLOO:
-        return hosts.measure(crews["tcp"], pattern, limit, partial(hosts.tcp_order, pattern))
-    order = partial(hosts.gloo_order, pattern, GLOO[name](settings.shape, settings.seed))
+        return hosts.measure(
+            crews["tcp"], pattern, limit, partial(hosts.tcp_order, pattern)
+        )
+    order = partial(
+        hosts.gloo_order, pattern, GLOO[name](settings.shape, settings.seed)
+    )
     return hosts.measure(crews["gloo"], pattern, limit, order)

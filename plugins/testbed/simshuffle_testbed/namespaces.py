@@ -1,5 +1,6 @@
-"""Network namespaces that come and go: what a machine lacks for them, building a testbed of them,
-and removing it whatever happens."""
+"""Network namespaces that come and go: what a machine lacks for them, building a
+testbed of them, and removing it whatever happens.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +35,20 @@ NEEDED = {
 
 
 def run_command(arguments: Sequence[str], text: str = "") -> str:
-    """Run a command with ``text`` on its standard input; returns what it says on standard output.
+    """Run a command with ``text`` on its standard input; returns what it says on
+    standard output.
 
     Raises:
         SimshuffleError: it failed.
     """
     try:
         done = subprocess.run(  # noqa: S603
-            arguments, input=text, capture_output=True, text=True, timeout=PATIENCE, check=False
+            arguments,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SimshuffleError(f"{arguments[0]}: {error}") from None
@@ -76,17 +83,23 @@ def missing_programs() -> list[Problem]:
         rule = "must be root, to make network namespaces"
         problems.append(Problem("user", rule, f"user id {user}", "Run it with sudo."))
     programs = [program for program in ("ip", "tc") if shutil.which(program) is None]
-    return problems + [Problem(name, "is missing", "", "Install iproute2.") for name in programs]
+    return problems + [
+        Problem(name, "is missing", "", "Install iproute2.") for name in programs
+    ]
 
 
 def missing_in_kernel() -> list[Problem]:
-    """What the kernel refuses, found out in a namespace of its own that is removed at once."""
+    """What the kernel refuses, found out in a namespace of its own that is removed at
+    once.
+    """
     name = commands.namespace(str(os.getpid()), "probe")
     try:
         run_command(["ip", "netns", "add", name])
     except SimshuffleError as error:
         remedy = "Run it as root, outside a restricted container."
-        return [Problem("network namespaces", "cannot be made here", str(error), remedy)]
+        return [
+            Problem("network namespaces", "cannot be made here", str(error), remedy)
+        ]
     try:
         for what, command in NEEDED.items():
             program = "ip" if command.startswith("link") else "tc"
@@ -109,7 +122,9 @@ def existing() -> list[str]:
 
 
 def abandoned(names: Sequence[str]) -> list[str]:
-    """Those of ``names`` whose run is dead: the number in a name is that of its process."""
+    """Those of ``names`` whose run is dead: the number in a name is that of its
+    process.
+    """
     return [
         name
         for name in names
@@ -136,8 +151,8 @@ def remove(names: Sequence[str]) -> None:
 
 @contextmanager
 def built(testbed: commands.NamespaceNetwork) -> Iterator[str]:
-    """A testbed of namespaces; yields the name of the run. It is removed in the end, whatever
-    happens, and so are those of dead runs.
+    """A testbed of namespaces; yields the name of the run. It is removed in the end,
+    whatever happens, and so are those of dead runs.
 
     Raises:
         SimshuffleError: a command failed.
@@ -167,8 +182,9 @@ def _lines(lines: Sequence[str]) -> str:
 
 
 def terminated_as_interrupted() -> AbstractContextManager[None]:
-    """A polite kill (SIGTERM, or SIGHUP from a closed terminal) becomes a KeyboardInterrupt, so
-    that everything is cleaned up."""
+    """A polite kill (SIGTERM, or SIGHUP from a closed terminal) becomes a
+    KeyboardInterrupt, so that everything is cleaned up.
+    """
     return handle_signals(interrupt, signal.SIGTERM, signal.SIGHUP)
 
 

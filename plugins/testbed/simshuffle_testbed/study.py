@@ -1,8 +1,8 @@
-"""The study behind ``simshuffle machine testbed``: what was measured in network namespaces, beside
-what is predicted of them.
+"""The study behind ``simshuffle machine testbed``: what was measured in network
+namespaces, beside what is predicted of them.
 
-A measurement is never the same twice, so it is no cell that a store could hold: it is made first
-and comes with the request. The study fits, predicts and compares.
+A measurement is never the same twice, so it is no cell that a store could hold: it is
+made first and comes with the request. The study fits, predicts and compares.
 """
 
 from __future__ import annotations
@@ -22,11 +22,31 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.extensions.calibration.validation.testbed import TcpOverhead, finish_times
+from simshuffle.extensions.calibration.validation.testbed import (
+    TcpOverhead,
+    finish_times,
+)
 from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS
 from simshuffle.report.table_io import plain_rows
-from simshuffle.study.schema import REMEDY, Schema, amount, count, flag, real, share, text
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.schema import (
+    REMEDY,
+    Schema,
+    amount,
+    count,
+    flag,
+    real,
+    share,
+    text,
+)
+from simshuffle.study.study import (
+    Derived,
+    Meta,
+    Outcomes,
+    Request,
+    Result,
+    Study,
+    Tables,
+)
 from simshuffle_testbed import commands, figures, worker
 from simshuffle_testbed.measure import FIT, NO_TORCH, Measurement, Settings
 
@@ -49,14 +69,18 @@ QUESTIONS = (
     ("ring_allreduce", "ring_scattered"),
     ("gloo_partial", "gloo_pairs"),
 )
-"""Pairs of patterns in which every host sends the same bytes: which of the two is faster?"""
+"""Pairs of patterns in which every host sends the same bytes: which of the two is
+faster?
+"""
 FIXED = "efficiency and startup of all rows"
 """What the rows that are fitted fixed."""
 ALIKE = 0.03
 """Two makespans that differ by less are called alike."""
 
 _PATTERN = text("name of the pattern", *PATTERNS)
-_USE = text("fit: the overhead was fitted on it; predict: nothing was", "fit", "predict")
+_USE = text(
+    "fit: the overhead was fitted on it; predict: nothing was", "fit", "predict"
+)
 _FASTER = ("a", "b", "alike")
 STORED = {
     "flows": Schema(
@@ -80,11 +104,15 @@ STORED = {
                 "from 1 on; twice where a run that was held up was measured again", 1
             ),
             "measured_s": amount("end of the last flow"),
-            "late_s": amount("longest time by which a sleeping process got a processor too late"),
+            "late_s": amount(
+                "longest time by which a sleeping process got a processor too late"
+            ),
             "waited_s": amount(
                 "longest time that the process of a host stood in the queue for a processor, in all"
             ),
-            "busy": share("share of the time of all processors in which they worked, for anyone"),
+            "busy": share(
+                "share of the time of all processors in which they worked, for anyone"
+            ),
             "steal": share("share in which they were taken away"),
             "held_up": flag(
                 "True: a processor was missing for so long that the run does not count, unless no"
@@ -106,10 +134,14 @@ STORED = {
             "predicted_s": amount("makespan in the fluid network", empty=True),
             "error": real("predicted over measured, less 1", -1.0, empty=True),
             "flow_error_p10": real(
-                "tenth percentile over all flows and runs of their error", -1.0, empty=True
+                "tenth percentile over all flows and runs of their error",
+                -1.0,
+                empty=True,
             ),
             "flow_error_p50": real("median of the same", -1.0, empty=True),
-            "flow_error_p90": real("ninetieth percentile of the same", -1.0, empty=True),
+            "flow_error_p90": real(
+                "ninetieth percentile of the same", -1.0, empty=True
+            ),
             "reason": text("why it was not measured; empty if it was", "", NO_TORCH),
         },
         key=("pattern",),
@@ -182,10 +214,14 @@ def overhead(measured: Measurement) -> TcpOverhead:
     """What TCP costs, fitted on the single flows."""
     sizes = [sum(measured.settings.pattern(name).nbytes) for name in FIT]
     times = [float(_makespans(measured, name).median()) for name in FIT]
-    return fitted((sizes[0], sizes[1]), (times[0], times[1]), measured.settings.shape.rate)
+    return fitted(
+        (sizes[0], sizes[1]), (times[0], times[1]), measured.settings.shape.rate
+    )
 
 
-def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> TcpOverhead:
+def fitted(
+    sizes: tuple[int, int], times: tuple[float, float], rate: float
+) -> TcpOverhead:
     """The line through two single flows.
 
     Args:
@@ -198,15 +234,21 @@ def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> T
 
 
 def _makespans(measured: Measurement, name: str) -> pd.Series[float]:
-    return pd.Series([run.measured.makespan for run in measured.counted(name)], dtype=np.float64)
+    return pd.Series(
+        [run.measured.makespan for run in measured.counted(name)], dtype=np.float64
+    )
 
 
 def collect(measured: Measurement, outcomes: Outcomes) -> Tables:
-    """The stored tables: everything is predicted with the overhead that is fitted, and stands
-    beside what was measured."""
-    settings, fit = measured.settings, overhead(measured)
+    """The stored tables: everything is predicted with the overhead that is fitted, and
+    stands beside what was measured.
+    """
+    settings = measured.settings
+    fit = overhead(measured)
     flows = pd.concat([_flows(measured, name, fit) for name in settings.patterns])
-    asked = [name for name in PATTERNS if name in {*settings.patterns, *settings.left_out}]
+    asked = [
+        name for name in PATTERNS if name in {*settings.patterns, *settings.left_out}
+    ]
     patterns = pd.DataFrame([_pattern(measured, name, flows) for name in asked])
     return {
         "flows": flows.reset_index(drop=True),
@@ -222,7 +264,9 @@ def _flows(measured: Measurement, name: str, fit: TcpOverhead) -> pd.DataFrame:
     known = {key: getattr(pattern, key) for key in ("src", "dst", "step", "nbytes")}
     known |= {"predicted_s": finish_times(measured.settings.testbed, pattern, fit)}
     parts = [
-        pd.DataFrame({**known, "repetition": run.repetition, "measured_s": run.measured.finish})
+        pd.DataFrame(
+            {**known, "repetition": run.repetition, "measured_s": run.measured.finish}
+        )
         for run in measured.counted(name)
     ]
     table = pd.concat(parts).rename_axis("flow").reset_index()
@@ -232,7 +276,16 @@ def _flows(measured: Measurement, name: str, fit: TcpOverhead) -> pd.DataFrame:
 
 def _runs(measured: Measurement) -> pd.DataFrame:
     found = [
-        (run.pattern, run.repetition, m.makespan, m.late, m.waited, m.busy, m.steal, run.held_up)
+        (
+            run.pattern,
+            run.repetition,
+            m.makespan,
+            m.late,
+            m.waited,
+            m.busy,
+            m.steal,
+            run.held_up,
+        )
         for run in measured.runs
         for m in [run.measured]
     ]
@@ -241,8 +294,10 @@ def _runs(measured: Measurement) -> pd.DataFrame:
 
 def _pattern(measured: Measurement, name: str, flows: pd.DataFrame) -> dict[str, Any]:
     """The row of a pattern; what was to be measured is NaN where it was left out."""
-    pattern, of = measured.settings.pattern(name), flows[flows["pattern"] == name]
-    makespans, expected = _makespans(measured, name), of["predicted_s"].max()
+    pattern = measured.settings.pattern(name)
+    of = flows[flows["pattern"] == name]
+    makespans = _makespans(measured, name)
+    expected = of["predicted_s"].max()
     return {
         "pattern": name,
         "use": "fit" if name in FIT else "predict",
@@ -255,7 +310,10 @@ def _pattern(measured: Measurement, name: str, flows: pd.DataFrame) -> dict[str,
         "high_s": makespans.max(),
         "predicted_s": expected,
         "error": expected / makespans.median() - 1.0,
-        **{f"flow_error_p{part}": of["error"].quantile(part / 100) for part in (10, 50, 90)},
+        **{
+            f"flow_error_p{part}": of["error"].quantile(part / 100)
+            for part in (10, 50, 90)
+        },
         "reason": measured.settings.left_out.get(name, ""),
     }
 
@@ -265,7 +323,9 @@ def _verdicts(known: pd.DataFrame) -> pd.DataFrame:
     found = []
     for a, b in QUESTIONS:
         if a in times and b in times:
-            ratios = [of_a / of_b for of_a, of_b in zip(times[a], times[b], strict=True)]
+            ratios = [
+                of_a / of_b for of_a, of_b in zip(times[a], times[b], strict=True)
+            ]
             faster = [verdict(ratio) for ratio in ratios]
             found.append((a, b, *ratios, *faster, faster[0] == faster[1]))
     return STORED["verdicts"].framed(found)
@@ -279,10 +339,15 @@ def verdict(ratio: float) -> str:
 
 
 def summary(result: Result) -> pd.DataFrame:
-    """The rows that are kept beside the code, with all that is needed to predict them again (see
-    `simshuffle.extensions.calibration.validation.testbed.predicted`); columns `SUMMARY`."""
-    about, patterns = _SAYS.validate_python(dict(result.meta)), result.tables["patterns"]
-    settings, fit, shape = about["settings"], about["overhead"], about["settings"].shape
+    """The rows that are kept beside the code, with all that is needed to predict them
+    again (see `simshuffle.extensions.calibration.validation.testbed.predicted`);
+    columns `SUMMARY`.
+    """
+    about = _SAYS.validate_python(dict(result.meta))
+    patterns = result.tables["patterns"]
+    settings = about["settings"]
+    fit = about["overhead"]
+    shape = about["settings"].shape
     origin = f"{about['date'][:10]}, Linux {about['kernel']}"
     out = []
     for row in patterns[patterns["reason"] == ""].to_dict("records"):
@@ -297,10 +362,23 @@ def summary(result: Result) -> pd.DataFrame:
             "efficiency": f"{fit.efficiency:.6f}",
             "startup": f"{fit.startup:.6f} s",
         }
-        measured = [round(row[column], 6) for column in ("measured_s", "low_s", "high_s")]
-        known = ("testbed", row["pattern"], "makespan", "s", *measured, row["use"], "testbed", "")
+        measured = [
+            round(row[column], 6) for column in ("measured_s", "low_s", "high_s")
+        ]
+        known = (
+            "testbed",
+            row["pattern"],
+            "makespan",
+            "s",
+            *measured,
+            row["use"],
+            "testbed",
+            "",
+        )
         values = ";".join(f"{key}={value}" for key, value in needed.items())
-        source = f"simshuffle machine testbed on {origin}, {row['repetitions']} repetitions"
+        source = (
+            f"simshuffle machine testbed on {origin}, {row['repetitions']} repetitions"
+        )
         out.append((*known, values, FIXED if row["use"] == "fit" else "", source))
     return SUMMARY.framed(out)
 
@@ -311,21 +389,27 @@ def _as_json(result: Result) -> Any:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Patterns without numbers, ranges without their median; numbers that JSON does not have, and
-    settings that are not whole."""
+    """Patterns without numbers, ranges without their median; numbers that JSON does not
+    have, and settings that are not whole.
+    """
     patterns = result.tables["patterns"]
     known = patterns[patterns["reason"] == ""]
     if known.empty or known.isna().any(axis=None):
         rule = "must have rows, and numbers for every pattern that was measured"
         yield Problem("patterns.csv", rule, f"{len(known)} rows", REMEDY)
     elif not (known["measured_s"].between(known["low_s"], known["high_s"])).all():
-        yield Problem("patterns.csv", "must have measured_s from low_s to high_s", "", REMEDY)
+        yield Problem(
+            "patterns.csv", "must have measured_s from low_s to high_s", "", REMEDY
+        )
     try:
         json.dumps(result.meta, allow_nan=False)
     except ValueError:
         yield Problem("meta.json", "must have finite numbers", "", REMEDY)
     about = _SAYS.validate_python(dict(result.meta))
-    for key, value in (("settings", about["settings"]), ("overhead", about["overhead"])):
+    for key, value in (
+        ("settings", about["settings"]),
+        ("overhead", about["overhead"]),
+    ):
         if _plain(value) != result.meta[key]:
             rule = "must have all of its values, and no other"
             yield Problem(f"meta.json: {key}", rule, f"{result.meta[key]}"[:60], REMEDY)
@@ -344,7 +428,9 @@ def again(folder: Path, meta: Meta) -> Request[Measurement]:
         InputError: always.
     """
     rule = "must not hold measurements: they are never the same twice"
-    remedy = "Measure again with simshuffle machine testbed, and compare the two folders."
+    remedy = (
+        "Measure again with simshuffle machine testbed, and compare the two folders."
+    )
     refuse("", rule, "testbed", remedy, str(folder))
 
 
@@ -355,10 +441,14 @@ STUDY: Study[Measurement] = Study(
     collect=collect,
     stored=STORED,
     derived={"summary": Derived(SUMMARY, summary)},
-    figures=lambda result: {"testbed": figures.testbed_chart(result.tables["patterns"])},
+    figures=lambda result: {
+        "testbed": figures.testbed_chart(result.tables["patterns"])
+    },
     compared=_compared,
     one_figure=True,
-    parts=lambda result: figures.parts(result.tables, _SAYS.validate_python(dict(result.meta))),
+    parts=lambda result: figures.parts(
+        result.tables, _SAYS.validate_python(dict(result.meta))
+    ),
     as_json=_as_json,
     facts=lambda measured, outcomes, made: {"overhead": _plain(overhead(measured))},
     says=Says,

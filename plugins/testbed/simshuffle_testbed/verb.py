@@ -1,4 +1,6 @@
-"""What ``simshuffle machine testbed`` is asked: which patterns, on a network of what shape."""
+"""What ``simshuffle machine testbed`` is asked: which patterns, on a network of what
+shape.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class TestbedOptions(Options):
         ),
     ] = ()
     leaves: Annotated[int, Option("N", "Leaf switches.")] = 2
-    hosts_per_leaf: Annotated[int, Option("N", "Hosts below each; at most 16 hosts in all.")] = 4
+    hosts_per_leaf: Annotated[
+        int, Option("N", "Hosts below each; at most 16 hosts in all.")
+    ] = 4
     spines: Annotated[
         int,
         Option(
@@ -46,33 +50,40 @@ class TestbedOptions(Options):
     ] = "40 Mbit/s"
     nbytes: Annotated[
         str | None,
-        Option("SIZE", "Bytes that a host sends. Default: 6 MB, or 1.5 MB with --quick."),
+        Option(
+            "SIZE", "Bytes that a host sends. Default: 6 MB, or 1.5 MB with --quick."
+        ),
     ] = None
     repetitions: Annotated[
         int | None, Option("N", "Runs of each pattern. Default: 5, or 2 with --quick.")
     ] = None
     seed: Annotated[int, Option("N", "Of the random pairs and permutations.")] = 1
-    limit: Annotated[str, Option("TIME", "Stop everything after this time; at most 3600 s.")] = (
-        "900 s"
-    )
+    limit: Annotated[
+        str, Option("TIME", "Stop everything after this time; at most 3600 s.")
+    ] = "900 s"
     quick: Annotated[
-        bool, Option("", "Few patterns, few bytes, two runs: seconds instead of minutes.")
+        bool,
+        Option("", "Few patterns, few bytes, two runs: seconds instead of minutes."),
     ] = False
     keep_as: Annotated[
-        Path | None, Option("FILE", "CSV file for the summary, as in validation/testbed/.")
+        Path | None,
+        Option("FILE", "CSV file for the summary, as in validation/testbed/."),
     ] = None
 
 
 def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     """What was measured just now, to be compared."""
-    from simshuffle.extensions.calibration.validation.testbed_patterns import NamespaceShape  # noqa: PLC0415
+    from simshuffle.extensions.calibration.validation.testbed_patterns import (  # noqa: PLC0415
+        NamespaceShape,
+    )
     from simshuffle.fabric.network.whole_file import check_target  # noqa: PLC0415 - what computes
     from simshuffle.report.folders import check_place  # noqa: PLC0415
     from simshuffle.spec.units import Dimension  # noqa: PLC0415
     from simshuffle.study.perform import share_told  # noqa: PLC0415
     from simshuffle_testbed import measure, study  # noqa: PLC0415
 
-    quick, quantity = options.quick, measure.quantity
+    quick = options.quick
+    quantity = measure.quantity
     rate = quantity("--rate", options.rate, Dimension.BANDWIDTH)
     patterns, left_out = measure.chosen(options.pattern, quick=quick)
     nbytes = options.nbytes or ("1.5 MB" if quick else "6 MB")
@@ -93,7 +104,9 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
         check_place(options.out, replace=options.force, known_names=study.STUDY.names)
     with share_told("measurement") as progress:
         measured = measure.measure_all(settings, progress)
-    return study.STUDY, replace(study.request(measured), name=f"{measured.date:%Y%m%d-%H%M%S}")
+    return study.STUDY, replace(
+        study.request(measured), name=f"{measured.date:%Y%m%d-%H%M%S}"
+    )
 
 
 def _keep(result: Result, folder: Path, options: TestbedOptions) -> Iterable[str]:

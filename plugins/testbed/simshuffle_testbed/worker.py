@@ -1,8 +1,9 @@
-"""A host of the testbed: sends and receives what it is told to, and says when the last byte of each
-flow arrived.
+"""A host of the testbed: sends and receives what it is told to, and says when the last
+byte of each flow arrived.
 
-Run as a script inside a network namespace, with the standard library alone. Told what to do by
-lines of JSON on standard input; answers on standard output. Its end of standard input is its end.
+Run as a script inside a network namespace, with the standard library alone. Told what
+to do by lines of JSON on standard input; answers on standard output. Its end of
+standard input is its end.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ CHUNK = memoryview(bytes(65536))
 
 
 class Host:
-    """The host of a number and IPv4 address: its connections, its queues of flows, and what has
-    arrived."""
+    """The host of a number and IPv4 address: its connections, its queues of flows, and
+    what has arrived.
+    """
 
     def __init__(self, own: int, address: str) -> None:
         self.own = own
@@ -112,7 +114,9 @@ class Host:
     def ready(self, entry: list[Any]) -> bool:
         """Whether a flow may start."""
         _, _, step, after = entry
-        return (step <= self.step or not self.barrier) and self.arrived.keys() >= set(after)
+        return (step <= self.step or not self.barrier) and self.arrived.keys() >= set(
+            after
+        )
 
     def arm(self) -> None:
         """Watch for room on every connection whose first flow may start."""
@@ -120,7 +124,9 @@ class Host:
             wanted = bool(queue) and self.ready(queue[0])
             if wanted and dst not in self.armed:
                 self.armed.add(dst)
-                self.selector.register(self.out[dst], selectors.EVENT_WRITE, ("send", dst))
+                self.selector.register(
+                    self.out[dst], selectors.EVENT_WRITE, ("send", dst)
+                )
             elif not wanted and dst in self.armed:
                 self.armed.discard(dst)
                 self.selector.unregister(self.out[dst])
@@ -159,10 +165,13 @@ class Host:
             self.finish()
 
     def finish(self) -> None:
-        """Say when everything arrived, and how long this process stood in the queue for a processor
-        meanwhile."""
+        """Say when everything arrived, and how long this process stood in the queue for
+        a processor meanwhile.
+        """
         self.due = -1
-        self.say(done=sorted(self.arrived.items()), waited=scheduling_delay() - self.waited)
+        self.say(
+            done=sorted(self.arrived.items()), waited=scheduling_delay() - self.waited
+        )
 
     def serve(self) -> None:
         """Until standard input ends."""
@@ -185,8 +194,9 @@ class Host:
 
 
 def scheduling_delay() -> float:
-    """Seconds that this process has waited for a processor so far (0 where the kernel does not
-    count it)."""
+    """Seconds that this process has waited for a processor so far (0 where the kernel
+    does not count it).
+    """
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -194,7 +204,9 @@ def scheduling_delay() -> float:
 
 
 def main() -> None:
-    """Serve as host ``argv[1]`` with the address ``argv[2]``, for at most ``argv[3]`` seconds."""
+    """Serve as host ``argv[1]`` with the address ``argv[2]``, for at most ``argv[3]``
+    seconds.
+    """
     # the one who started this decides what Ctrl-C means
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.alarm(int(sys.argv[3]))

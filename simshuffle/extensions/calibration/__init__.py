@@ -1,1 +1,3 @@
-"""Fit parameters of scenarios to measurements, and compare predictions with measurements."""
+"""Fit parameters of scenarios to measurements, and compare predictions with
+measurements.
+"""

@@ -1,5 +1,6 @@
-"""The verb ``simshuffle machine probe``: what a sample costs this host, or what its storage or
-network gives."""
+"""The verb ``simshuffle machine probe``: what a sample costs this host, or what its
+storage or network gives.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +26,18 @@ app = typer.Typer()
 def probe(
     folder: Annotated[
         Path | None,
-        Argument("FOLDER", "Of your data set, or a part of it; the default is made photographs."),
+        Argument(
+            "FOLDER",
+            "Of your data set, or a part of it; the default is made photographs.",
+        ),
     ] = None,
     *,
     exchange: Annotated[
-        bool, Option("", "Set the costs of an exchange too, for a scenario that does not sweep it.")
+        bool,
+        Option(
+            "",
+            "Set the costs of an exchange too, for a scenario that does not sweep it.",
+        ),
     ] = False,
     storage: Annotated[
         Path | None,
@@ -49,16 +57,25 @@ def probe(
             high=64,
         ),
     ] = None,
-    limit: Annotated[str, Option("SIZE", "Of --storage: bytes written at most.")] = "1 GB",
+    limit: Annotated[
+        str, Option("SIZE", "Of --storage: bytes written at most.")
+    ] = "1 GB",
     seconds: Annotated[
         float, Option("S", "Of --storage: about how long.", low=2.0, high=3600.0)
     ] = 30.0,
 ) -> None:
-    """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, or
-    what its storage or network gives, and print it as a fragment that a scenario includes."""
-    if sum((folder is not None or exchange, storage is not None, network is not None)) > 1:
+    """Measure what reading, decoding, pickling and writing a sample of FOLDER costs
+    this host, or what its storage or network gives, and print it as a fragment that a
+    scenario includes.
+    """
+    if (
+        sum((folder is not None or exchange, storage is not None, network is not None))
+        > 1
+    ):
         rule = "must be alone: samples, storage and network are measured one at a time"
-        refuse("--storage, --network", rule, "several", "Give one of them.", COMMAND_LINE)
+        refuse(
+            "--storage, --network", rule, "several", "Give one of them.", COMMAND_LINE
+        )
     if storage is not None:
         fragment = storage_fragment(storage, limit, seconds)
     elif network is not None:
@@ -87,11 +104,15 @@ def storage_fragment(folder: Path, limit: str, seconds: float) -> str:
 
     if rule := quantity_rule(limit, Dimension.NBYTES):
         refuse("--limit", rule, repr(limit), "For example 1GB.", COMMAND_LINE)
-    return probe_storage(folder, parse_quantity(limit, Dimension.NBYTES), seconds).to_yaml()
+    return probe_storage(
+        folder, parse_quantity(limit, Dimension.NBYTES), seconds
+    ).to_yaml()
 
 
 def network_fragment(ranks: int) -> str:
-    """Return the fragment of an allreduce between ``ranks`` processes, by the law of a ring."""
+    """Return the fragment of an allreduce between ``ranks`` processes, by the law of a
+    ring.
+    """
     import tempfile
 
     from simshuffle.extensions.calibration.calibrate.study import STUDY, request
@@ -106,7 +127,8 @@ def network_fragment(ranks: int) -> str:
 
 
 def time_gloo(ranks: int) -> bytes:
-    """Return the times that `simshuffle.train.gloo_times` prints in ``ranks`` processes.
+    """Return the times that `simshuffle.train.gloo_times` prints in ``ranks``
+    processes.
 
     Raises:
         InputError: torch is missing, or a process fails.
@@ -118,13 +140,28 @@ def time_gloo(ranks: int) -> bytes:
     if importlib.util.find_spec("torch") is None:
         remedy = "pip install 'simshuffle[train]'."
         refuse("--network", "needs torch", "no torch", remedy, COMMAND_LINE)
-    launch_arguments = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command = [sys.executable, "-m", *launch_arguments, "-m", "simshuffle.train.gloo_times"]
+    launch_arguments = [
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        *launch_arguments,
+        "-m",
+        "simshuffle.train.gloo_times",
+    ]
     process = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
     if process.returncode:
         last_lines = process.stderr.decode(errors="replace").strip().splitlines()[-1:]
         remedy = "Run it by torchrun, which shows all that is said."
         refuse(
-            "--network", "the processes must end well", " ".join(last_lines), remedy, COMMAND_LINE
+            "--network",
+            "the processes must end well",
+            " ".join(last_lines),
+            remedy,
+            COMMAND_LINE,
         )
     return process.stdout

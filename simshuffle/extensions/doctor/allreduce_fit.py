@@ -1,4 +1,6 @@
-"""Fit the allreduce of ranks of one host to what their steps take longer than steps of one rank."""
+"""Fit the allreduce of ranks of one host to what their steps take longer than steps of
+one rank.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from simshuffle.extensions.doctor.own_host import NO_LIMIT
 from simshuffle.spec.units import parse_quantity, readable
 
 NOTICED = 0.01
-"""Share of a step from which on what several ranks take longer counts as their allreduce."""
+"""Share of a step from which on what several ranks take longer counts as their
+allreduce.
+"""
 
 
 def allreduce_seconds(
@@ -28,8 +32,8 @@ def allreduce_seconds(
 ) -> dict[int, float]:
     """Return the s of an allreduce that steps show, by the number of ranks.
 
-    They are the recorded ones, or what several ranks take longer than one, if there are enough
-    cores for their steps.
+    They are the recorded ones, or what several ranks take longer than one, if there are
+    enough cores for their steps.
 
     Args:
         ranks: the numbers of ranks that were recorded, the fewest first.
@@ -44,7 +48,9 @@ def allreduce_seconds(
         if num_ranks == 1:
             continue
         full_batches = table[table["samples"] == batch_size]
-        extra_s = full_batches["seconds"] - full_batches["queued_s"].fillna(0.0) - step_s
+        extra_s = (
+            full_batches["seconds"] - full_batches["queued_s"].fillna(0.0) - step_s
+        )
         # of the ranks of a step the last to come waits for nobody: its time is the allreduce's
         ranks_of_step = full_batches.assign(extra_s=extra_s).groupby(["epoch", "batch"])
         seconds = ranks_of_step["allreduce"].min().median()
@@ -61,11 +67,12 @@ def allreduce_settings(
 ) -> dict[str, Any]:
     """Return the allreduce of a scenario: a ring of one latency and one bandwidth.
 
-    M ranks do 2 (M - 1) steps of a latency each, and move 2 (M - 1) / M of the gradients over the
-    bandwidth.
+    M ranks do 2 (M - 1) steps of a latency each, and move 2 (M - 1) / M of the
+    gradients over the bandwidth.
 
     Args:
-        seconds_of_ranks: s of an allreduce by the number of ranks; free if there are none.
+        seconds_of_ranks: s of an allreduce by the number of ranks; free if there are
+            none.
         nbytes: of the gradients; 0 if not known.
         source: name of the record.
     """
@@ -74,7 +81,9 @@ def allreduce_settings(
     if seconds_of_ranks:
         num_ranks = np.array(list(seconds_of_ranks), float)
         # a row for each number of ranks; columns: latencies, bytes; coefficients: s, s a byte
-        design = np.column_stack([2 * (num_ranks - 1), 2 * (num_ranks - 1) / num_ranks * nbytes])
+        design = np.column_stack(
+            [2 * (num_ranks - 1), 2 * (num_ranks - 1) / num_ranks * nbytes]
+        )
         # one number of ranks cannot tell both: it is all bandwidth where there are gradients
         columns = [1] if nbytes else [0]
         if len(seconds_of_ranks) > 1 and nbytes:

@@ -1,4 +1,6 @@
-"""Find what may make a loop slow: each candidate is the times of the loop without that cause."""
+"""Find what may make a loop slow: each candidate is the times of the loop without that
+cause.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,30 @@ from simshuffle.extensions.doctor.places import is_transform, main_place
 from simshuffle.extensions.doctor.quiet import COMPUTING_PARTS
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
-from simshuffle.extensions.doctor.workers import reduce_computing, shorten, split_reading
+from simshuffle.extensions.doctor.workers import (
+    reduce_computing,
+    shorten,
+    split_reading,
+)
 from simshuffle.spec.arrays import Floats
 
 LATE_S = 1e-3
-"""s after which a thread that asks for the interpreter finds it held (chosen: the holder is to give
-it up after 5 ms, `sys.getswitchinterval`)."""
+"""s after which a thread that asks for the interpreter finds it held (chosen: the
+holder is to give it up after 5 ms, `sys.getswitchinterval`).
+"""
 FAST = 0.25
-"""Times what even the fastest 5 % take at first, below which a sample came from memory (chosen)."""
+"""Times what even the fastest 5 % take at first, below which a sample came from memory
+(chosen).
+"""
 MIN_HIT_SHARE = 0.05
-"""Share of samples from memory, or not, below which the cache is as good as none, or as large
-enough (chosen)."""
+"""Share of samples from memory, or not, below which the cache is as good as none, or as
+large enough (chosen).
+"""
 HANDOVER_S = 2e-3
-"""s that a batch in shared memory takes to be in the loop's hands, whatever is done (chosen above
-the 0.6 to 1 ms of two small tensors that an idle worker hands over, PyTorch 2.13)."""
+"""s that a batch in shared memory takes to be in the loop's hands, whatever is done
+(chosen above the 0.6 to 1 ms of two small tensors that an idle worker hands over,
+PyTorch 2.13).
+"""
 
 
 def candidate_causes(loop: RecordedLoop) -> list[LoopWithoutCause]:
@@ -50,27 +62,42 @@ def candidate_causes(loop: RecordedLoop) -> list[LoopWithoutCause]:
             *worker_start_causes(loop),
             *missing_worker_causes(loop),
         ]
-    candidates += [*slow_rank_causes(loop), *_core_causes(loop), *_interpreter_causes(loop)]
+    candidates += [
+        *slow_rank_causes(loop),
+        *_core_causes(loop),
+        *_interpreter_causes(loop),
+    ]
     return candidates
 
 
 def _percent(part: Floats, total: Floats) -> str:
-    """Return the sum of a part as a share of the sum of a total, at most 100 %, as text."""
+    """Return the sum of a part as a share of the sum of a total, at most 100 %, as
+    text.
+    """
     return f"{100 * min(part.sum() / max(total.sum(), 1e-300), 1.0):.0f} %"
 
 
 _PART_SENTENCES = {
-    "opens": ("open", "Opening files or objects is {share} of what workers do: {each} s each."),
+    "opens": (
+        "open",
+        "Opening files or objects is {share} of what workers do: {each} s each.",
+    ),
     "decode": ("decode", "Decoding is {share} of what workers do: {each} s each."),
     "transform": ("transform", "Transforming samples is {share} of what workers do."),
     "collate": ("collate", "Putting samples together is {share} of what workers do."),
-    "lock": ("lock", "Workers wait for locks in {share} of their time: one at a time gets on."),
+    "lock": (
+        "lock",
+        "Workers wait for locks in {share} of their time: one at a time gets on.",
+    ),
 }
 """For each cause the operation of a fetch, and the sentence on it."""
 SAMPLE_CODE = "sample code"
-"""Name of what samples take beside opening, reading, decoding and locks, where no transform is
-called."""
-_SAMPLE_CODE_SENTENCE = "The data set's own code is {share} of what workers do, beside its reading."
+"""Name of what samples take beside opening, reading, decoding and locks, where no
+transform is called.
+"""
+_SAMPLE_CODE_SENTENCE = (
+    "The data set's own code is {share} of what workers do, beside its reading."
+)
 
 
 def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
@@ -84,7 +111,9 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         del sentences["transform"]
         sentences[SAMPLE_CODE] = ("transform", _SAMPLE_CODE_SENTENCE)
     for name, (operation, template) in sentences.items():
-        if operation not in loop.recorded_operations or (name == "opens" and loop.from_server):
+        if operation not in loop.recorded_operations or (
+            name == "opens" and loop.from_server
+        ):
             continue
         part_s = loop.sum_of(operation)
         count = max(loop.sum_of(operation, "count").sum(), 1.0)
@@ -94,11 +123,15 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         if place := main_place(loop, operation):
             sentence += place.sentence()
         is_computing = operation in COMPUTING_PARTS
-        without = reduce_computing(loop, part_s) if is_computing else shorten(times, part_s)
+        without = (
+            reduce_computing(loop, part_s) if is_computing else shorten(times, part_s)
+        )
         weight = SPECIAL if name == "lock" else 1.0
         yield LoopWithoutCause(name, without, sentence, weight)
     if times.workers:
-        mean_s = np.broadcast_to(times.send_s + times.handover_s, times.load_s.shape).mean()
+        mean_s = np.broadcast_to(
+            times.send_s + times.handover_s, times.load_s.shape
+        ).mean()
         sentence = f"A batch that is made is in the loop's hands {mean_s:.2g} s later at the least."
         least_s = np.minimum(times.handover_s, HANDOVER_S)
         without = replace(times, send_s=0.0, handover_s=least_s, busy_extra_s=0.0)
@@ -106,7 +139,9 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop without its read requests, without its bytes, and with a larger cache."""
+    """Yield the loop without its read requests, without its bytes, and with a larger
+    cache.
+    """
     request_s, cached_s, device_s = split_reading(loop)
     if loop.from_server:
         request_s = request_s + loop.sum_of("open")
@@ -130,7 +165,9 @@ def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     else:
         misses = _cache_misses(loop)
         percent = 100 * misses.hit_share
-        sentence = f"Of samples that were read before, {percent:.0f} % came from memory."
+        sentence = (
+            f"Of samples that were read before, {percent:.0f} % came from memory."
+        )
         saved_s = misses.extra_s
     without = shorten(loop.times, saved_s)
     yield LoopWithoutCause("page cache", without, sentence, 1.25 * SPECIAL)
@@ -144,13 +181,17 @@ class CacheMisses(NamedTuple):
 
 
 def _cache_misses(loop: RecordedLoop) -> CacheMisses:
-    """Tell hits from misses by their time, where a file system does not say what it reads from a
-    device: a repeated read that is much faster than first reads came from memory."""
+    """Tell hits from misses by their time, where a file system does not say what it
+    reads from a device: a repeated read that is much faster than first reads came from
+    memory.
+    """
     extra_s = np.zeros(loop.times.load_s.shape)
     samples = loop.samples[loop.samples["sample"] >= 0]
     is_repeated = samples.duplicated("sample").to_numpy()
     seconds = samples["seconds"].to_numpy()
-    first_read_s = float(np.quantile(seconds[~is_repeated], 0.05)) if len(seconds) else 0.0
+    first_read_s = (
+        float(np.quantile(seconds[~is_repeated], 0.05)) if len(seconds) else 0.0
+    )
     is_hit = is_repeated & (seconds < FAST * first_read_s)
     hit_share = is_hit.sum() / max(is_repeated.sum(), 1)
     if not MIN_HIT_SHARE <= hit_share <= 1 - MIN_HIT_SHARE:
@@ -172,7 +213,11 @@ def _step_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     ):
         if name in loop.recorded_operations:
             is_allreduce = name == "allreduce"
-            part_s = loop.allreduce_s if is_allreduce else np.minimum(loop.sum_of(name), step_s)
+            part_s = (
+                loop.allreduce_s
+                if is_allreduce
+                else np.minimum(loop.sum_of(name), step_s)
+            )
             sentence = template.format(_percent(part_s, step_s))
             yield LoopWithoutCause(name, shorten(loop.times, step_s=part_s), sentence)
 
@@ -189,20 +234,25 @@ def _core_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         )
         wait_queued_s = np.nan_to_num(loop.sum_of("wait", "queued_s"))
         handover_s = np.maximum(times.handover_s - wait_queued_s, 0.0)
-        without = shorten(replace(times, handover_s=handover_s), fetch_queued_s, step_queued_s)
+        without = shorten(
+            replace(times, handover_s=handover_s), fetch_queued_s, step_queued_s
+        )
         # computing less also means waiting less for cores: the computing is the cause where it
         # explains most of the waits
         yield LoopWithoutCause("cores", without, sentence, 0.625 * SPECIAL)
 
 
 def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop without its waits for Python's interpreter, if threads get it late.
+    """Yield the loop without its waits for Python's interpreter, if threads get it
+    late.
 
-    A wait for the interpreter is what a step neither computes nor waits for a core, the device or
-    other ranks. PyTorch's operators each give the interpreter up and ask for it again
-    (torch/csrc/autograd, `pybind11::gil_scoped_release`).
+    A wait for the interpreter is what a step neither computes nor waits for a core, the
+    device or other ranks. PyTorch's operators each give the interpreter up and ask for
+    it again (torch/csrc/autograd, `pybind11::gil_scoped_release`).
     """
-    mean_delay_s = loop.sum_of("gil").sum() / max(loop.sum_of("gil", "count").sum(), 1.0)
+    mean_delay_s = loop.sum_of("gil").sum() / max(
+        loop.sum_of("gil", "count").sum(), 1.0
+    )
     if mean_delay_s < LATE_S:
         return
     loads_itself = not loop.times.workers
@@ -212,7 +262,9 @@ def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         idle_s = loop.sum_of(operation) - loop.sum_of(operation, "cpu_s") - queued_s
         blocked_s += np.nan_to_num(idle_s)
     blocked_s -= loop.sum_of("copy") + loop.sum_of("allreduce")
-    blocked_s -= sum(loop.sum_of(part) for part in ("open", "read", "lock")) * loads_itself
+    blocked_s -= (
+        sum(loop.sum_of(part) for part in ("open", "read", "lock")) * loads_itself
+    )
     sentence = (
         f"A thread that asks for the interpreter gets it {1e3 * mean_delay_s:.2g} ms late:"
         " another holds it."

@@ -62,14 +62,19 @@ class DoctorOptions:
     out: Annotated[
         Path | None,
         Option(
-            "FOLDER", "Result folder; the default is results/doctor-SCRIPT, and none for RECORD."
+            "FOLDER",
+            "Result folder; the default is results/doctor-SCRIPT, and none for RECORD.",
         ),
     ] = None
-    force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False
+    force: Annotated[
+        bool, Option("", "Replace the result that is in the result folder.")
+    ] = False
     seconds: Annotated[
         float | None,
         Option(
-            "S", "End the command in order after S s of steps. Default: its own end.", low=0.001
+            "S",
+            "End the command in order after S s of steps. Default: its own end.",
+            low=0.001,
         ),
     ] = None
     try_: Annotated[
@@ -104,7 +109,11 @@ class DoctorOptions:
     ] = None
     include: Annotated[
         list[Path] | None,
-        Option("FILE", "Of machine probe or calibrate: what the prediction takes in.", many=True),
+        Option(
+            "FILE",
+            "Of machine probe or calibrate: what the prediction takes in.",
+            many=True,
+        ),
     ] = None
     set: Set = None
     json: AsJson = False
@@ -112,7 +121,9 @@ class DoctorOptions:
 
     @property
     def predicts(self) -> bool:
-        """True if a prediction is asked for, with other numbers of ranks or on a machine."""
+        """True if a prediction is asked for, with other numbers of ranks or on a
+        machine.
+        """
         return self.on is not None or bool(self.ranks)
 
     @property
@@ -122,7 +133,9 @@ class DoctorOptions:
 
     def print(self, examination: Examination) -> None:
         """Print an examination in the requested format."""
-        print_answer(examination.as_json, examination.parts, json=self.json, table_format=self.to)
+        print_answer(
+            examination.as_json, examination.parts, json=self.json, table_format=self.to
+        )
 
 
 @command(
@@ -139,9 +152,10 @@ class DoctorOptions:
 def doctor(options: DoctorOptions) -> None:
     """Say why a training waits for its data, and what helps.
 
-    Runs COMMAND as it is, and records it; or reads a record.
-    Output, Ctrl-C and exit status are the command's own. With --json or --to what it prints goes to
-    standard error."""
+    Runs COMMAND as it is, and records it; or reads a record. Output, Ctrl-C and exit
+    status are the command's own. With --json or --to what it prints goes to standard
+    error.
+    """
     records, words = split_command(options.words)
     _check_words(records, words, options)
     _check_prediction(records, options)
@@ -154,26 +168,43 @@ def doctor(options: DoctorOptions) -> None:
     from simshuffle.extensions.doctor.records.reading import read
 
     further_records = [read(_locate(record)) for record in records[1:]]
-    examination = _add_prediction(examine(_locate(records[0])), options, further_records)
+    examination = _add_prediction(
+        examine(_locate(records[0])), options, further_records
+    )
     options.print(examination)
     if options.out is not None:
         place = examination.save(options.out, force=options.force)
         typer.echo(f"Tables: {place}", err=options.keeps_stdout)
 
 
-def _check_words(records: Sequence[str], words: Sequence[str], options: DoctorOptions) -> None:
-    """Check that there is a record or a command, and no option that needs the other one."""
+def _check_words(
+    records: Sequence[str], words: Sequence[str], options: DoctorOptions
+) -> None:
+    """Check that there is a record or a command, and no option that needs the other
+    one.
+    """
     if records and words:
-        rule, remedy = "cannot stand before a command", "Leave one of them out."
+        rule = "cannot stand before a command"
+        remedy = "Leave one of them out."
         refuse("RECORD", rule, repr(records[0]), remedy, COMMAND_LINE)
     if records and records[0].startswith("-"):
-        refuse(records[0], "is no option of doctor", "", "See simshuffle doctor -h.", COMMAND_LINE)
+        refuse(
+            records[0],
+            "is no option of doctor",
+            "",
+            "See simshuffle doctor -h.",
+            COMMAND_LINE,
+        )
     if len(records) > 1 and not all(_locate(record).exists() for record in records):
         remedy = f"Write simshuffle doctor [OPTIONS] -- {shlex.join(records)}"
         refuse("COMMAND", "must stand behind --", "", remedy, COMMAND_LINE)
-    for flag, value in (("--seconds", options.seconds), ("--try", options.try_ or None)):
+    for flag, value in (
+        ("--seconds", options.seconds),
+        ("--try", options.try_ or None),
+    ):
         if records and value is not None:
-            rule, remedy = "is for a command, behind --", "Leave it out."
+            rule = "is for a command, behind --"
+            remedy = "Leave it out."
             refuse(flag, rule, str(value), remedy, COMMAND_LINE)
 
 
@@ -190,14 +221,19 @@ def _check_prediction(records: Sequence[str], options: DoctorOptions) -> None:
         ("RECORD", further_records, further_records),
     ):
         if value and not options.predicts:
-            rule, remedy = "is for a prediction", "Ask for one: --ranks 4,8, or --on MACHINE."
+            rule = "is for a prediction"
+            remedy = "Ask for one: --ranks 4,8, or --on MACHINE."
             refuse(name, rule, text, remedy, COMMAND_LINE)
 
 
 def _add_prediction(
-    examination: Examination, options: DoctorOptions, further_records: Sequence[Record] = ()
+    examination: Examination,
+    options: DoctorOptions,
+    further_records: Sequence[Record] = (),
 ) -> Examination:
-    """Return an examination with its prediction, if one is asked for, from all the records."""
+    """Return an examination with its prediction, if one is asked for, from all the
+    records.
+    """
     if not options.predicts:
         return examination
     from simshuffle.extensions.doctor.predicting import predict
@@ -219,10 +255,16 @@ _RESULTS = Path("results")
 
 
 def _default(words: Sequence[str]) -> Path:
-    """Return the result folder of a command, named after its script, or else its program."""
+    """Return the result folder of a command, named after its script, or else its
+    program.
+    """
     module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
     scripts = [word for word in words if PurePath(word).suffix in SCRIPTS]
-    stem = module[0].rpartition(".")[2] if module else PurePath([*scripts, words[0]][0]).stem
+    stem = (
+        module[0].rpartition(".")[2]
+        if module
+        else PurePath([*scripts, words[0]][0]).stem
+    )
     return _RESULTS / f"doctor-{re.sub('[^A-Za-z0-9_.-]+', '-', stem)[:80]}"
 
 
@@ -235,7 +277,9 @@ class _RecordedCommand:
     options: DoctorOptions
 
     def run(self) -> int:
-        """Record, diagnose, try, and write the result; return the exit status of the command."""
+        """Record, diagnose, try, and write the result; return the exit status of the
+        command.
+        """
         from simshuffle.extensions.doctor.examined import FILES
         from simshuffle.extensions.doctor.running import check_command, run_recorded
         from simshuffle.report.folders import check_place
@@ -252,7 +296,11 @@ class _RecordedCommand:
             rows = room / ROWS
             rows.mkdir()
             ended = run_recorded(
-                self.words, rows, say, seconds=options.seconds, to_stderr=options.keeps_stdout
+                self.words,
+                rows,
+                say,
+                seconds=options.seconds,
+                to_stderr=options.keeps_stdout,
             )
             if ended.status and not ended.signal_number:
                 say(f"The script ended with status {ended.status}.")
@@ -265,7 +313,9 @@ class _RecordedCommand:
         return 128 + ended.signal_number if ended.signal_number else ended.status
 
     def _examine_if_enough(self, room: Path, ended: ScriptEnd) -> None:
-        """Examine the record. A script that failed may have recorded too little, which is said."""
+        """Examine the record. A script that failed may have recorded too little, which
+        is said.
+        """
         try:
             self._examine(room, ended)
         except InputError as error:
@@ -281,7 +331,11 @@ class _RecordedCommand:
         from simshuffle.extensions.doctor.records.collected import collect_record
 
         options = self.options
-        facts = {"command": self.words, "exit_status": ended.status, "seconds": ended.seconds}
+        facts = {
+            "command": self.words,
+            "exit_status": ended.status,
+            "seconds": ended.seconds,
+        }
         record = replace(collect_record(room / ROWS, facts), source=str(self.folder))
         examination = Examination(record, diagnose(record))
         if not options.keeps_stdout:
@@ -300,16 +354,28 @@ class _RecordedCommand:
             stem = self.folder / "doctor"
             typer.echo(f"Tables: {self.folder}\nFigure: {stem}.png and {stem}.pdf")
 
-    def _add_tries(self, examination: Examination, room: Path, seconds: float) -> Examination:
-        """Return an examination with the remedies tried; the command took ``seconds`` in all."""
-        from simshuffle.extensions.doctor.trying import ScriptRuns, choose_trials, try_all
+    def _add_tries(
+        self, examination: Examination, room: Path, seconds: float
+    ) -> Examination:
+        """Return an examination with the remedies tried; the command took ``seconds``
+        in all.
+        """
+        from simshuffle.extensions.doctor.trying import (
+            ScriptRuns,
+            choose_trials,
+            try_all,
+        )
 
         options = self.options
         trials = choose_trials(examination.diagnosis, options.try_)
         start = max(0.0, seconds - examination.diagnosis.loop.seconds)
         minutes = (len(trials) + 1) * (start + options.try_seconds) / 60
-        say(f"The script runs {len(trials) + 1} times more, some {minutes:.2g} min in all.")
-        runs = ScriptRuns(self.words, room, say, options.try_seconds, options.keeps_stdout)
+        say(
+            f"The script runs {len(trials) + 1} times more, some {minutes:.2g} min in all."
+        )
+        runs = ScriptRuns(
+            self.words, room, say, options.try_seconds, options.keeps_stdout
+        )
         try:
             return replace(examination, tries=try_all(runs, trials))
         except SimshuffleError as error:
@@ -319,9 +385,13 @@ class _RecordedCommand:
 
 @contextmanager
 def _room_beside(folder: Path) -> Iterator[Path]:
-    """A folder beside a result folder. It stays where it has rows in the end, which is said."""
+    """A folder beside a result folder. It stays where it has rows in the end, which is
+    said.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    room = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:40]}.part-"))
+    room = Path(
+        tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:40]}.part-")
+    )
     try:
         yield room
     except KeyboardInterrupt:

@@ -1,4 +1,6 @@
-"""Diagnose why a loop waits, and what helps: replay its record without one cause at a time."""
+"""Diagnose why a loop waits, and what helps: replay its record without one cause at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 HEALTHY = 0.05
 """Share of the loop's time from which something is a cause (chosen)."""
 MOST_HIDDEN = 5.0
-"""Most times by which `HEALTHY` grows as other programs make the loop longer and hide what is small
-(chosen)."""
+"""Most times by which `HEALTHY` grows as other programs make the loop longer and hide
+what is small (chosen).
+"""
 ROUNDING = 1e-9
 """Share of a batch's time up to which a gain is the rounding of sums."""
 LEAST_GAIN = 0.01
@@ -105,7 +108,9 @@ class Remedy:
     high: float  # the other end
     share: float  # of the loop's seconds
     cost: str  # cores, bytes, a change of code
-    change: Mapping[str, Any] | None  # settings for the recorder; None where it cannot change it
+    change: (
+        Mapping[str, Any] | None
+    )  # settings for the recorder; None where it cannot change it
     limit: str  # what takes longest of a batch after the change
     cause: str  # that the change is against; '' where it may help against several
 
@@ -116,7 +121,9 @@ class Diagnosis:
 
     source: str  # file or folder of the record
     loop: Totals  # its time
-    causes: list[Cause]  # the first explains most; [] if the loop is healthy, or nothing is known
+    causes: list[
+        Cause
+    ]  # the first explains most; [] if the loop is healthy, or nothing is known
     remedies: list[Remedy]  # the one that saves most first
     notes: list[str]  # sentences on what could not be seen, or is uncertain
 
@@ -145,14 +152,19 @@ class Diagnosis:
         return f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {min_share} or more."
 
     def parts(self) -> list[str | Table]:
-        """Return what a terminal shows: tables of causes and remedies, notes and the verdict."""
+        """Return what a terminal shows: tables of causes and remedies, notes and the
+        verdict.
+        """
         tables: list[str | Table] = []
         if self.causes:
             rows = [
-                (cause.name, cause.seconds, cause.share, cause.confidence) for cause in self.causes
+                (cause.name, cause.seconds, cause.share, cause.confidence)
+                for cause in self.causes
             ]
             title = f"What {self.loop.batches} batches lose time with"
-            tables.append(CAUSES.listing(CAUSES.framed(rows), title, list(CAUSES.columns)))
+            tables.append(
+                CAUSES.listing(CAUSES.framed(rows), title, list(CAUSES.columns))
+            )
         if self.remedies:
             remedy_rows = [
                 (
@@ -167,7 +179,9 @@ class Diagnosis:
                 for remedy in self.remedies
             ]
             columns = ["remedy", "cost", "limit", "gain_s", "low", "high", "share"]
-            tables.append(REMEDIES.listing(REMEDIES.framed(remedy_rows), "What helps", columns, 3))
+            tables.append(
+                REMEDIES.listing(REMEDIES.framed(remedy_rows), "What helps", columns, 3)
+            )
         return [*tables, *self.notes, self.verdict()]
 
     def as_json(self) -> dict[str, Any]:
@@ -178,9 +192,9 @@ class Diagnosis:
 def diagnose(record: Record) -> Diagnosis:
     """Return what the slowest loop of a record loses time with, and what would help.
 
-    Every cause is removed from the record in turn, and the loop is replayed: the time saved is the
-    cost of the cause. A special case that explains half of what a broad one does goes before it.
-    Raises an InputError if the record has no loop.
+    Every cause is removed from the record in turn, and the loop is replayed: the time
+    saved is the cost of the cause. A special case that explains half of what a broad
+    one does goes before it. Raises an InputError if the record has no loop.
     """
     measured = extract_loop(record)
     begin = measured.first_counted_batch
@@ -194,15 +208,21 @@ def diagnose(record: Record) -> Diagnosis:
     min_share = HEALTHY * min(factor, MOST_HIDDEN)
 
     candidates = candidate_causes(loop)
-    saved_s = factor * _saved_seconds(batch_s, [candidate.times for candidate in candidates])
+    saved_s = factor * _saved_seconds(
+        batch_s, [candidate.times for candidate in candidates]
+    )
     causes: list[Cause] = []
     # one or two steps do not say how certain a cause is
     if len(batch_s) >= MIN_BATCHES - begin:
-        causes = _rank_causes(candidates, saved_s, loop, float(disturbed_s.sum()), min_share)
+        causes = _rank_causes(
+            candidates, saved_s, loop, float(disturbed_s.sum()), min_share
+        )
 
     notes = [*record.about.get("notes", []), *loop.notes]
     if loop.fetches_recorded:
-        notes.append(f"The replay of what was recorded is {100 * abs(replay_error):.2f} % off.")
+        notes.append(
+            f"The replay of what was recorded is {100 * abs(replay_error):.2f} % off."
+        )
     if len(batch_s) < MANY_BATCHES:
         count = "1 batch is" if len(batch_s) == 1 else f"{len(batch_s)} batches are"
         notes.append(f"{count} few: a longer record would be surer.")
@@ -246,7 +266,9 @@ def _totals(loop: RecordedLoop, replay_error: float, min_share: float) -> Totals
         waited_s=seconds_of["wait"],
         step_s=seconds_of["step"],
         of_steps={
-            part: seconds_of[part] for part in STEP_PARTS if part in loop.recorded_operations
+            part: seconds_of[part]
+            for part in STEP_PARTS
+            if part in loop.recorded_operations
         },
         batch_s=seconds / num_batches,
         first_s=float(loop.sum_of("wait")[0].mean()),
@@ -258,7 +280,8 @@ def _totals(loop: RecordedLoop, replay_error: float, min_share: float) -> Totals
 
 
 def _saved_seconds(batch_s: Floats, candidates: Sequence[LoopTimes]) -> Floats:
-    """Return the s that each batch takes less in N other loops, (batches, N), mean over the ranks.
+    """Return the s that each batch takes less in N other loops, (batches, N), mean over
+    the ranks.
 
     Args:
         batch_s: (batches,) s of the last batches of the loop as it is.
@@ -272,26 +295,32 @@ def _saved_seconds(batch_s: Floats, candidates: Sequence[LoopTimes]) -> Floats:
         indices_of.setdefault(loader, []).append(index)
     for indices in indices_of.values():
         replayed_s = replay_loops([candidates[index] for index in indices])
-        saved_s[:, indices] = batch_s[:, None] - replayed_s[-len(batch_s) :].mean(axis=-1)
+        saved_s[:, indices] = batch_s[:, None] - replayed_s[-len(batch_s) :].mean(
+            axis=-1
+        )
     return saved_s
 
 
 def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
     """Return sums over the batches of resamples of a record, (RESAMPLES, N).
 
-    Blocks of batches are drawn with replacement, because consecutive batches depend on each other.
-    The first batch of every epoch stays in each resample: it is no chance.
+    Blocks of batches are drawn with replacement, because consecutive batches depend on
+    each other. The first batch of every epoch stays in each resample: it is no chance.
 
     Args:
         gains: (batches, N) s that each batch takes less in N other loops.
         loop: the loop of the batches.
     """
-    first_batches = np.array(loop.times.epoch_bounds[1:-1], dtype=int) - loop.first_counted_batch
+    first_batches = (
+        np.array(loop.times.epoch_bounds[1:-1], dtype=int) - loop.first_counted_batch
+    )
     drawn_gains = gains.copy()
     drawn_gains[first_batches] = 0.0
     edges = np.unique(np.linspace(0, len(gains), BLOCKS + 1).astype(int))
     blocks = np.add.reduceat(drawn_gains, edges[:-1], axis=0)
-    drawn = np.random.default_rng(0).integers(len(blocks), size=(RESAMPLES, len(blocks)))
+    drawn = np.random.default_rng(0).integers(
+        len(blocks), size=(RESAMPLES, len(blocks))
+    )
     return np.asarray(blocks[drawn].sum(axis=1) + gains[first_batches].sum(axis=0))
 
 
@@ -315,7 +344,9 @@ def _rank_causes(
     if not costly:
         return []
     weight = np.array([candidates[index].weight for index in costly])
-    first_of_resample = np.argmax(_resample_sums(saved_s[:, costly], loop) * weight, axis=1)
+    first_of_resample = np.argmax(
+        _resample_sums(saved_s[:, costly], loop) * weight, axis=1
+    )
     order = np.argsort(-saved_s.sum(axis=0)[costly] * weight, kind="stable")
     causes: dict[str, Cause] = {}
     for position in order:
@@ -328,7 +359,9 @@ def _rank_causes(
             confidence=float(np.mean(first_of_resample == position)),
             sentence=candidate.sentence,
         )
-        causes.setdefault(candidate.name, cause)  # of several workers or ranks the slowest
+        causes.setdefault(
+            candidate.name, cause
+        )  # of several workers or ranks the slowest
     return list(causes.values())
 
 
@@ -341,12 +374,14 @@ def _rank_remedies(
     batch_s: Floats,
     replay_error: float,
 ) -> list[Remedy]:
-    """Return the remedies that save at least `LEAST_GAIN` of the loop's time, the best first.
+    """Return the remedies that save at least `LEAST_GAIN` of the loop's time, the best
+    first.
 
     Args:
         candidates: N possible remedies.
         gains: (batches, N) s that each batch takes less with each of them.
-        best_gains: (batches, N) as ``gains``, if nothing that is assumed holds the loop up.
+        best_gains: (batches, N) as ``gains``, if nothing that is assumed holds the loop
+            up.
         loop: without the waits that other programs caused.
         batch_s: (batches,) s of each batch.
         replay_error: share by which the replay of the record is off.

@@ -1,4 +1,6 @@
-"""Examine a training: hold its record, its diagnosis and the trials, and write them to a folder."""
+"""Examine a training: hold its record, its diagnosis and the trials, and write them to
+a folder.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +67,12 @@ class Examination:
 
     def as_json(self) -> dict[str, Any]:
         """Return diagnosis, trials and prediction as plain values, in s and shares."""
-        tries = [{**asdict(outcome), "within": outcome.within} for outcome in self.tries]
-        prediction = {} if self.prediction is None else {"prediction": self.prediction.as_json()}
+        tries = [
+            {**asdict(outcome), "within": outcome.within} for outcome in self.tries
+        ]
+        prediction = (
+            {} if self.prediction is None else {"prediction": self.prediction.as_json()}
+        )
         return {"diagnosis": self.diagnosis.as_json(), "tries": tries, **prediction}
 
     def save(self, folder: Path, *, force: bool) -> Path:
@@ -88,8 +94,15 @@ class Examination:
 
         self.record.write(folder / RECORD)
         fingerprint = hashlib.sha256((folder / RECORD).read_bytes()).hexdigest()[:12]
-        meta = {"kind": KIND, "fingerprint": fingerprint, "versions": versions(("numpy", "pandas"))}
-        contents: dict[str, Any] = {"meta.json": meta, DIAGNOSIS: self.diagnosis.as_json()}
+        meta = {
+            "kind": KIND,
+            "fingerprint": fingerprint,
+            "versions": versions(("numpy", "pandas")),
+        }
+        contents: dict[str, Any] = {
+            "meta.json": meta,
+            DIAGNOSIS: self.diagnosis.as_json(),
+        }
         if self.tries:
             contents[TRIES] = [asdict(outcome) for outcome in self.tries]
         for name, values in contents.items():
@@ -99,7 +112,9 @@ class Examination:
             (folder / SCENARIOS).mkdir()
             self.prediction.write(folder / SCENARIOS)
         chart = doctor_chart(self.diagnosis, self.tries)
-        canvas.save(paper.draw(chart), folder / FIGURE, sign_figure(FIGURE, [fingerprint]))
+        canvas.save(
+            paper.draw(chart), folder / FIGURE, sign_figure(FIGURE, [fingerprint])
+        )
 
 
 def examine(path: Path) -> Examination:
@@ -131,7 +146,13 @@ def _read_trials(path: Path) -> list[TrialOutcome]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except (OSError, ValueError, TypeError, KeyError) as error:
-        refuse("", f"must be what was tried: {error}", "", "Remove it, or try again.", str(path))
+        refuse(
+            "",
+            f"must be what was tried: {error}",
+            "",
+            "Remove it, or try again.",
+            str(path),
+        )
 
 
 def _read_gain(values: Any) -> Gain | None:

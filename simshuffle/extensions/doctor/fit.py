@@ -1,8 +1,9 @@
 """Fit a scenario to the record of a training: of this very training on its own host.
 
-The time of a core for a sample becomes the sample's decoding. The waits of a worker become the
-latency and the rate of the server that it reads from, whatever waits there. Nothing else is known
-of the host, so the network, the SSD and the memory are so fast that they never bind.
+The time of a core for a sample becomes the sample's decoding. The waits of a worker
+become the latency and the rate of the server that it reads from, whatever waits there.
+Nothing else is known of the host, so the network, the SSD and the memory are so fast
+that they never bind.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import refuse
-from simshuffle.extensions.doctor.allreduce_fit import allreduce_seconds, allreduce_settings
+from simshuffle.extensions.doctor.allreduce_fit import (
+    allreduce_seconds,
+    allreduce_settings,
+)
 from simshuffle.extensions.doctor.fitted import (
     ACCELERATORS,
     DATASET,
@@ -35,7 +39,11 @@ from simshuffle.extensions.doctor.laws import (
     step_rows,
 )
 from simshuffle.extensions.doctor.own_host import NO_LIMIT, own_host
-from simshuffle.extensions.doctor.reading_laws import ReadingLaw, fit_reading_law, sample_reads
+from simshuffle.extensions.doctor.reading_laws import (
+    ReadingLaw,
+    fit_reading_law,
+    sample_reads,
+)
 from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.extensions.doctor.step_fit import FittedSteps, busy_cores, fit_steps
 from simshuffle.job.scenario.calibrated import read_fragment
@@ -44,7 +52,9 @@ from simshuffle.spec.units import Dimension, parse_quantity, readable
 PFS = "cluster.parallel_file_system"
 SERVER = "cluster.object_store"
 NBYTES = Dimension.NBYTES
-UNKNOWN_CORES = 1024  # of a host whose number is not known: so many that they do not bind
+UNKNOWN_CORES = (
+    1024  # of a host whose number is not known: so many that they do not bind
+)
 UNKNOWN_MEMORY = 64e9  # bytes of a host whose memory is not known
 BANDWIDTH_KEYS = (
     f"{PFS}.read_bandwidth",
@@ -54,17 +64,20 @@ BANDWIDTH_KEYS = (
 """Keys of fragments that bound what all readers share."""
 
 
-def fit(records: Record | Sequence[Record], include: Sequence[Path] = ()) -> FittedTraining:
-    """Fit the training of which one record, or several at several numbers of ranks, are.
+def fit(
+    records: Record | Sequence[Record], include: Sequence[Path] = ()
+) -> FittedTraining:
+    """Fit the training of which one record, or several at several numbers of ranks,
+    are.
 
     Args:
         records: of the same training on the same host.
-        include: fragments of measured values. What the record knows better is left out of them; a
-            limit of what readers share is taken as known.
+        include: fragments of measured values. What the record knows better is left out
+            of them; a limit of what readers share is taken as known.
 
     Raises:
-        InputError: a record has no steps, or no size of a batch; two have the same number of
-            ranks; or a fragment cannot be read.
+        InputError: a record has no steps, or no size of a batch; two have the same
+            number of ranks; or a fragment cannot be read.
     """
     records = [records] if isinstance(records, Record) else list(records)
     ranks = list(map(_num_ranks, records))
@@ -99,7 +112,9 @@ class _ScenarioFit:
         self.host_notes: list[str] = []  # that concern this host only
         self.measured = MeasuredValues()
         self.fragments = tuple(map(read_fragment, include))
-        self.known_bandwidth = self._known_bandwidth()  # bytes/s; None if no fragment has one
+        self.known_bandwidth = (
+            self._known_bandwidth()
+        )  # bytes/s; None if no fragment has one
 
     def _known_bandwidth(self) -> float | None:
         """Return the least bandwidth for reading that the fragments know, bytes/s."""
@@ -126,7 +141,9 @@ class _ScenarioFit:
     def command(self) -> list[str]:
         """The script and its options, or all words where there is no script."""
         words: list[str] = list(self.about.get("command") or ["training"])
-        script = next((index for index, word in enumerate(words) if word.endswith(".py")), 0)
+        script = next(
+            (index for index, word in enumerate(words) if word.endswith(".py")), 0
+        )
         return words[script:]
 
     @property
@@ -146,7 +163,9 @@ class _ScenarioFit:
         return float(model.get("gradient_nbytes") or 4 * (model.get("parameters") or 0))
 
     def _loader_keys(self, workers: int) -> dict[str, int]:
-        """Return the keys of the loader: its workers, and the batches that are prepared ahead."""
+        """Return the keys of the loader: its workers, and the batches that are prepared
+        ahead.
+        """
         prefetch = int(self.loader.get("prefetch_factor") or 2)
         return {"workers": max(workers, 1), "prefetch": max(workers * prefetch, 1)}
 
@@ -225,7 +244,9 @@ class _ScenarioFit:
             times: of the passes, in place.
             load_s: s of a sample.
         """
-        self.notes.append("Ranks make their batches themselves: that is in their steps too.")
+        self.notes.append(
+            "Ranks make their batches themselves: that is in their steps too."
+        )
         for name, share in (("forward", 1 / 3), ("backward", 2 / 3)):
             seconds = parse_quantity(times[name], SECONDS) + share * load_s
             times[name] = readable(seconds, SECONDS, 6)
@@ -238,7 +259,9 @@ class _ScenarioFit:
         tables = [table for table in tables if len(table)]
         if tables:
             return fit_reading_law(tables, self.known_bandwidth)
-        self.notes.append("What workers do was not recorded: loading is taken to cost nothing.")
+        self.notes.append(
+            "What workers do was not recorded: loading is taken to cost nothing."
+        )
         no_limit = ValueWithInterval(parse_quantity(NO_LIMIT, RATE))
         return ReadingLaw(ValueWithInterval(0.0), no_limit, no_limit)
 
@@ -267,18 +290,24 @@ class _ScenarioFit:
             },
             "format": "raw",
             "decode": self.measured.note(f"{DATASET}.decode", decode, SECONDS, note),
-            "samples_per_file": max(round(samples / opens), 1) if opens else num_samples,
+            "samples_per_file": max(round(samples / opens), 1)
+            if opens
+            else num_samples,
             "source": self.source,
         }
         if decoded_nbytes:
-            dataset["decoded_size"] = {"mean": readable(decoded_nbytes / samples, NBYTES, 6)}
+            dataset["decoded_size"] = {
+                "mean": readable(decoded_nbytes / samples, NBYTES, 6)
+            }
         return dataset
 
     def count_cores(self) -> int:
         """Return the cores of the host; note if they are not known."""
         cores = (self.about.get("host") or {}).get("cores")
         if not cores:
-            self.notes.append("How many cores the host has is not known: they do not bind.")
+            self.notes.append(
+                "How many cores the host has is not known: they do not bind."
+            )
         return int(cores or UNKNOWN_CORES)
 
     def step_cores(self) -> float:
@@ -291,7 +320,9 @@ class _ScenarioFit:
         model = self.about.get("model") or {}
         nbytes = self.gradient_nbytes
         if not nbytes:
-            self.notes.append("The size of the gradients is not known: ranks only wait for others.")
+            self.notes.append(
+                "The size of the gradients is not known: ranks only wait for others."
+            )
             return {"gradient_size": "8 B"}
         settings: dict[str, Any] = {"gradient_size": readable(nbytes, NBYTES, 12)}
         # the last layers are summed first; 4 bytes a parameter
@@ -304,7 +335,9 @@ class _ScenarioFit:
         return settings
 
     def fit_allreduce(self, step: FittedSteps, cores: int) -> dict[str, Any]:
-        """Return the allreduce of ranks of this host, from what steps take longer for it."""
+        """Return the allreduce of ranks of this host, from what steps take longer for
+        it.
+        """
         seconds_of_ranks = allreduce_seconds(
             self.ranks,
             self.steps,
@@ -325,7 +358,9 @@ class _ScenarioFit:
         """Return the jitter of steps beside their law, and of waits over a latency (s)."""
         return {"compute": step.jitter(), "read": _read_jitter(self.loads[0], latency)}
 
-    def fit_cluster(self, device: str, cores: int, reading: ReadingLaw) -> dict[str, Any]:
+    def fit_cluster(
+        self, device: str, cores: int, reading: ReadingLaw
+    ) -> dict[str, Any]:
         """Return this host, with a server that is as the record has it.
 
         Args:
@@ -334,7 +369,9 @@ class _ScenarioFit:
             reading: the law of the server.
         """
         note = "what a worker waits for a sample beside its bytes"
-        latency = self.measured.note(f"{SERVER}.latency", reading.latency, SECONDS, note)
+        latency = self.measured.note(
+            f"{SERVER}.latency", reading.latency, SECONDS, note
+        )
         own_rate = readable(reading.own_rate.value, RATE, 6)
         if reading.binds:
             key = f"{SERVER}.connection_bandwidth"
@@ -355,17 +392,23 @@ class _ScenarioFit:
         server = {
             "latency": latency,
             "connection_bandwidth": own_rate,
-            "bandwidth": self.measured.note(f"{SERVER}.bandwidth", reading.bandwidth, RATE, note),
+            "bandwidth": self.measured.note(
+                f"{SERVER}.bandwidth", reading.bandwidth, RATE, note
+            ),
             "request_rate": "1 G/s",
             "price_per_request": 0,
             "source": self.source,
         }
-        memory = float((self.about.get("host") or {}).get("memory_nbytes") or UNKNOWN_MEMORY)
+        memory = float(
+            (self.about.get("host") or {}).get("memory_nbytes") or UNKNOWN_MEMORY
+        )
         return own_host(_as_name(self.host), device, cores, memory, server)
 
 
 def _sample_law(loads: pd.DataFrame) -> tuple[float, ValueWithInterval]:
-    """Return the mean bytes of a sample, 1 if not known, and the s of a core for a sample."""
+    """Return the mean bytes of a sample, 1 if not known, and the s of a core for a
+    sample.
+    """
     if not len(loads):
         return 1.0, ValueWithInterval(0.0)
     mean_nbytes = float(loads["nbytes"].sum() / loads["samples"].sum()) or 1.0
@@ -388,12 +431,15 @@ def _read_jitter(loads: pd.DataFrame, latency: float) -> float:
     waited_s = loads["waited_s"] / loads["samples"]
     if not latency or not waited_s.any():
         return 0.0
-    return round(min(robust_spread(waited_s) * float(waited_s.mean()) / latency, 1.0), 4)
+    return round(
+        min(robust_spread(waited_s) * float(waited_s.mean()) / latency, 1.0), 4
+    )
 
 
 def _drop_cold_epoch(record: Record) -> Record:
-    """Return the record without its first epoch, whose caches are cold and whose processes are
-    warming up, if the later ones have at least half as many steps."""
+    """Return the record without its first epoch, whose caches are cold and whose
+    processes are warming up, if the later ones have at least half as many steps.
+    """
     rows = record.rows
     step_epochs = rows.loc[rows["operation"] == "step", "epoch"]
     is_later = rows["epoch"] >= 1

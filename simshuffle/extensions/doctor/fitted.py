@@ -1,9 +1,9 @@
-"""Turn a recorded training into scenarios: on its own host with any number of ranks, and on other
-machines.
+"""Turn a recorded training into scenarios: on its own host with any number of ranks,
+and on other machines.
 
-On its own host ranks share the cores: see `FittedTraining.share_cores`. A machine brings its own
-network and storage; of the record count the values of the workload, and its step times are taken as
-measured.
+On its own host ranks share the cores: see `FittedTraining.share_cores`. A machine
+brings its own network and storage; of the record count the values of the workload, and
+its step times are taken as measured.
 """
 
 from __future__ import annotations
@@ -25,13 +25,18 @@ from simshuffle.spec.overrides import plain_copy, set_key
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 ACCELERATORS, DATASET = "workload.model.accelerators", "workload.dataset"
-SECONDS, RATE = Dimension.SECONDS, Dimension.BANDWIDTH
-_NVLINK_SHARE, _ADAPTER_SHARE = 230 / 300, 0.85
-"""Shares that an allreduce reaches of the bandwidth between the GPUs of a host, and of that of the
-adapters of a host, as `simshuffle new` takes them: an estimate for a DGX A100; and 84.8 of 100 GB/s
-with 4 HDR200 (github.com/NVIDIA/nccl-tests, issue 119)."""
+SECONDS = Dimension.SECONDS
+RATE = Dimension.BANDWIDTH
+_NVLINK_SHARE = 230 / 300
+_ADAPTER_SHARE = 0.85
+"""Shares that an allreduce reaches of the bandwidth between the GPUs of a host, and of
+that of the adapters of a host, as `simshuffle new` takes them: an estimate for a DGX
+A100; and 84.8 of 100 GB/s with 4 HDR200 (github.com/NVIDIA/nccl-tests, issue 119).
+"""
 _ADAPTER = 12.5e9
-"""Bytes/s of an adapter, where the topology does not say it in one number: EDR, an estimate."""
+"""Bytes/s of an adapter, where the topology does not say it in one number: EDR, an
+estimate.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,11 @@ class MeasuredValues:
     def __init__(self) -> None:
         self.values: list[FittedValue] = []
 
-    def note(self, key: str, estimate: ValueWithInterval, dimension: Dimension, note: str) -> str:
-        """Keep a value as measured, unless it is 0, and return its text in the scenario.
+    def note(
+        self, key: str, estimate: ValueWithInterval, dimension: Dimension, note: str
+    ) -> str:
+        """Keep a value as measured, unless it is 0, and return its text in the
+        scenario.
 
         Args:
             key: of the scenario, dotted.
@@ -70,7 +78,9 @@ class MeasuredValues:
 
     def drop(self, prefix: str) -> None:
         """Drop the values whose keys begin with a prefix."""
-        self.values = [value for value in self.values if not value.key.startswith(prefix)]
+        self.values = [
+            value for value in self.values if not value.key.startswith(prefix)
+        ]
 
 
 class SharedCores(NamedTuple):
@@ -78,7 +88,9 @@ class SharedCores(NamedTuple):
 
     step_factor: float  # by which steps are longer
     worker_cores: int  # cores that are left to workers
-    decode_factor: float  # by which workers decode longer, as their cores are no whole number
+    decode_factor: (
+        float  # by which workers decode longer, as their cores are no whole number
+    )
 
 
 @dataclass(frozen=True)
@@ -87,9 +99,13 @@ class FittedTraining:
 
     name: str  # of the script
     source: str  # the record: its command, host and number of batches
-    document: Mapping[str, Any]  # of the scenario, on this host, before ranks share its cores
+    document: Mapping[
+        str, Any
+    ]  # of the scenario, on this host, before ranks share its cores
     values: tuple[FittedValue, ...]  # those that were measured
-    over: Mapping[str, Sequence[int]]  # for each key all values at which these were measured
+    over: Mapping[
+        str, Sequence[int]
+    ]  # for each key all values at which these were measured
     notes: tuple[str, ...]  # on what could not be seen, or was assumed
     host_notes: tuple[str, ...]  # of these, that concern this host only
     device: str  # name of its step times
@@ -100,7 +116,9 @@ class FittedTraining:
     load_s: float  # s in which a worker makes a full batch
     decode_s: float  # of these, s on a core
     workers: int  # of a rank; 0 where it makes its batches itself
-    distributed: bool  # whether steps were recorded with what sums gradients beside them
+    distributed: (
+        bool  # whether steps were recorded with what sums gradients beside them
+    )
     reads_files: bool  # whether samples are read from files at all
     fragments: tuple[Fragment, ...]  # measured values that the record does not know
 
@@ -121,14 +139,17 @@ class FittedTraining:
             document["cluster"]["host"]["gpus"] = ranks
             changed_keys = self._apply_shared_cores(document, ranks)
             records = self._calibration_records(self.values)
-            records = [record for record in records if record["key"] not in changed_keys]
+            records = [
+                record for record in records if record["key"] not in changed_keys
+            ]
         else:
             records = self._move_to_machine(document, machine)
         records += self._apply_fragments(document)
         return {**document, "calibrated": records}
 
     def _apply_fragments(self, document: dict[str, Any]) -> list[dict[str, Any]]:
-        """Set what fragments say and the record does not, and return the records of that.
+        """Set what fragments say and the record does not, and return the records of
+        that.
 
         Args:
             document: of a scenario, changed in place.
@@ -138,7 +159,9 @@ class FittedTraining:
         records = []
         for fragment in self.fragments:
             new_values = {
-                key: value for key, value in fragment.values.items() if key not in own_keys
+                key: value
+                for key, value in fragment.values.items()
+                if key not in own_keys
             }
             for key, value in new_values.items():
                 set_key(document, key, value, problems)
@@ -152,18 +175,22 @@ class FittedTraining:
         return records
 
     def to_yaml(self) -> str:
-        """Return the training as it was recorded, on this host: a file that `simshuffle run`
-        reads."""
+        """Return the training as it was recorded, on this host: a file that `simshuffle
+        run` reads.
+        """
         lines = (f"{self.source}.", *self.notes, *self.host_notes)
         head = "".join(f"# {line}\n" for line in lines)
         document = self.on(max(self.ranks))
-        return head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
+        return head + yaml.safe_dump(
+            document, sort_keys=False, allow_unicode=True, width=130
+        )
 
     def share_cores(self, ranks: int) -> SharedCores:
         """Return the effects on each other of so many ranks on the cores of this host.
 
-        An iteration takes the longest of a step, of loading, and of the work of all ranks over the
-        cores of the host. While steps take their part of the cores, workers have the others.
+        An iteration takes the longest of a step, of loading, and of the work of all
+        ranks over the cores of the host. While steps take their part of the cores,
+        workers have the others.
         """
         core_s = self.step_cores * self.step_s + self.decode_s
         isolated_s = max(self.step_s, self.load_s / max(self.workers, 1))
@@ -178,7 +205,8 @@ class FittedTraining:
         return SharedCores(step_factor, worker_cores, worker_cores / spare_cores)
 
     def _apply_shared_cores(self, document: dict[str, Any], ranks: int) -> set[str]:
-        """Set what `share_cores` says, and return the keys that are no longer as measured.
+        """Set what `share_cores` says, and return the keys that are no longer as
+        measured.
 
         Args:
             document: of the scenario, changed in place.
@@ -188,7 +216,9 @@ class FittedTraining:
         document["cluster"]["host"]["cores"] = sharing.worker_cores
         changed_keys = set()
 
-        def lengthen(times: dict[str, Any], names: Sequence[str], key: str, factor: float) -> None:
+        def lengthen(
+            times: dict[str, Any], names: Sequence[str], key: str, factor: float
+        ) -> None:
             for name in names if factor > 1 else ():
                 if name in times:
                     seconds = factor * parse_quantity(times[name], SECONDS)
@@ -204,8 +234,9 @@ class FittedTraining:
 
     @property
     def _hook_s(self) -> float:
-        """Seconds that summing gradients beside the backward pass adds to steps that were recorded
-        without: 3 ms of ResNet-50's 102 MB, as by default, in proportion."""
+        """Seconds that summing gradients beside the backward pass adds to steps that
+        were recorded without: 3 ms of ResNet-50's 102 MB, as by default, in proportion.
+        """
         gradient_size = self.document["workload"]["model"]["gradient_size"]
         nbytes = parse_quantity(gradient_size, Dimension.NBYTES)
         return 0.0 if self.distributed else 3e-3 * nbytes / 102.2e6
@@ -218,7 +249,8 @@ class FittedTraining:
     def _move_to_machine(
         self, document: dict[str, Any], machine_name: str | Path
     ) -> list[dict[str, Any]]:
-        """Put the training on a machine, and return the records of the values that it keeps.
+        """Put the training on a machine, and return the records of the values that it
+        keeps.
 
         Args:
             document: of the scenario, changed in place.
@@ -226,13 +258,17 @@ class FittedTraining:
         """
         machine = machine_of(str(machine_name))
         path = Path(machine_name)
-        document["cluster"] = str(path.resolve()) if is_file(path) else str(machine_name)
+        document["cluster"] = (
+            str(path.resolve()) if is_file(path) else str(machine_name)
+        )
         workload = document["workload"]
         times = workload["model"]["accelerators"]
         times[machine.host.accelerator] = times.pop(self.device)
         if self.device.startswith("cpu"):  # its steps vary because of what it shares
             del workload["jitter"]["compute"]
-        adapter_rate = machine.host.hcas * getattr(machine.topology, "link_bandwidth", _ADAPTER)
+        adapter_rate = machine.host.hcas * getattr(
+            machine.topology, "link_bandwidth", _ADAPTER
+        )
         workload["allreduce"] = {
             "kind": "nccl",
             "ring_intra_host_latency": "3.4 us",
@@ -260,29 +296,43 @@ class FittedTraining:
         ]
         return self._calibration_records(moved)
 
-    def _calibration_records(self, values: Sequence[FittedValue]) -> list[dict[str, Any]]:
-        """Return what the scenario keeps of measured values: value, interval, source and range."""
+    def _calibration_records(
+        self, values: Sequence[FittedValue]
+    ) -> list[dict[str, Any]]:
+        """Return what the scenario keeps of measured values: value, interval, source
+        and range.
+        """
         records = []
         for fitted in values:
             ends = {"low": fitted.estimate.low, "high": fitted.estimate.high}
             record = {
                 "key": fitted.key,
                 "value": fitted.text(fitted.estimate.value),
-                **{name: fitted.text(end) for name, end in ends.items() if math.isfinite(end)},
+                **{
+                    name: fitted.text(end)
+                    for name, end in ends.items()
+                    if math.isfinite(end)
+                },
                 "confidence": CONFIDENCE,
                 "source": self.source,
                 "note": fitted.note,
-                "over": {name: [min(numbers), max(numbers)] for name, numbers in self.over.items()},
+                "over": {
+                    name: [min(numbers), max(numbers)]
+                    for name, numbers in self.over.items()
+                },
             }
             records.append(record)
         return records
 
     def fragment(self) -> str:
-        """Return the measured values of the workload, as a fragment that a scenario of another
-        machine includes."""
+        """Return the measured values of the workload, as a fragment that a scenario of
+        another machine includes.
+        """
         measured = [value for value in self.values if value.key.startswith("workload.")]
         content = {
-            "values": {value.key: value.text(value.estimate.value) for value in measured},
+            "values": {
+                value.key: value.text(value.estimate.value) for value in measured
+            },
             "calibrated": self._calibration_records(measured),
         }
         return yaml.safe_dump(content, sort_keys=False, width=130)

@@ -1,4 +1,6 @@
-"""Measure how much faster one run of a training is than another, from the records of both."""
+"""Measure how much faster one run of a training is than another, from the records of
+both.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,13 @@ from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.spec.arrays import Floats
 
 MIN_BLOCKS = 8
-"""Blocks of batches below which no gain is stated (chosen: resampling fewer gives no interval)."""
+"""Blocks of batches below which no gain is stated (chosen: resampling fewer gives no
+interval).
+"""
 MAX_BLOCKS = 40
-"""Blocks that batches are put into at most (chosen: longer blocks keep more of what hangs together
-between neighbours)."""
+"""Blocks that batches are put into at most (chosen: longer blocks keep more of what
+hangs together between neighbours).
+"""
 DRAWS = 1000
 """Resamples of the bootstrap."""
 SEED = 0
@@ -35,16 +40,19 @@ class Gain(NamedTuple):
     @property
     def interval(self) -> str:
         """The 90 % interval in percent, as text."""
-        low, high = (round(100 * end, 1) + 0.0 for end in (self.low, self.high))  # no minus 0
+        low, high = (
+            round(100 * end, 1) + 0.0 for end in (self.low, self.high)
+        )  # no minus 0
         return f"{low:.1f} to {high:.1f} %"
 
 
 def batch_seconds(record: Record) -> pd.Series[float]:
-    """Return the s of each batch's wait and step, the mean over the ranks, of the main loader.
+    """Return the s of each batch's wait and step, the mean over the ranks, of the main
+    loader.
 
-    The main loader takes the most time; loaders with equal settings count, too, as of a script with
-    a new one for each epoch. The index is loader, epoch and position of the batch in its epoch. A
-    batch whose step was cut is left out.
+    The main loader takes the most time; loaders with equal settings count, too, as of a
+    script with a new one for each epoch. The index is loader, epoch and position of the
+    batch in its epoch. A batch whose step was cut is left out.
     """
     rows = record.rows_of("wait", "step")
     rows = rows[rows["batch"] >= 0]
@@ -56,7 +64,9 @@ def batch_seconds(record: Record) -> pd.Series[float]:
     position = rows.groupby(turn_columns, observed=True).cumcount()
     rows = rows.assign(position=position).set_index([*turn_columns, "position"])
     seconds_of_rank = rows["seconds"].unstack("operation").dropna().sum(axis=1)
-    seconds: pd.Series[float] = seconds_of_rank.groupby(["loader", "epoch", "position"]).mean()
+    seconds: pd.Series[float] = seconds_of_rank.groupby(
+        ["loader", "epoch", "position"]
+    ).mean()
     return seconds
 
 
@@ -65,7 +75,9 @@ def _main_loaders(record: Record, rows: pd.DataFrame) -> list[int]:
     longest: Any = rows.groupby("loader")["seconds"].sum().idxmax()
     settings_of = dict(enumerate(record.about.get("loaders", ())))
     equal_loaders = [
-        loader for loader, settings in settings_of.items() if settings == settings_of.get(longest)
+        loader
+        for loader, settings in settings_of.items()
+        if settings == settings_of.get(longest)
     ]
     return [longest, *equal_loaders]
 
@@ -73,24 +85,27 @@ def _main_loaders(record: Record, rows: pd.DataFrame) -> list[int]:
 def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
     """Return what ``changed`` saves of the time of a batch of ``control``.
 
-    Compared are the batches that both did, by their position in the epoch, without those that the
-    workers had fetched ahead of the first one. Their mean counts, not the median: batches of
-    several workers come together, so that most wait for nothing and one for all. The interval is a
-    bootstrap over blocks of neighbours (Künsch 1989, here without overlap), each of whole turns of
-    the workers where there are enough batches.
+    Compared are the batches that both did, by their position in the epoch, without
+    those that the workers had fetched ahead of the first one. Their mean counts, not
+    the median: batches of several workers come together, so that most wait for nothing
+    and one for all. The interval is a bootstrap over blocks of neighbours (Künsch 1989,
+    here without overlap), each of whole turns of the workers where there are enough
+    batches.
 
     Args:
         control: the record of the training as it is.
         changed: the record of the training with a change.
-        num_skipped: first batches of each new loader that are left out, beside those that were
-            fetched ahead.
+        num_skipped: first batches of each new loader that are left out, beside those
+            that were fetched ahead.
 
     Raises:
         SimshuffleError: there are too few such batches.
     """
     seconds_of_runs = batch_seconds(control), batch_seconds(changed)
     workers, ahead = zip(*map(_fetched_ahead, (control, changed)), strict=True)
-    common = seconds_of_runs[0].index.intersection(seconds_of_runs[1].index).sort_values()
+    common = (
+        seconds_of_runs[0].index.intersection(seconds_of_runs[1].index).sort_values()
+    )
     loader, epoch, position = (common.get_level_values(level) for level in range(3))
     is_first_epoch = (epoch == 0) & ((loader == loader.min()) | (num_skipped > 0))
     common = common[~(is_first_epoch & (position < num_skipped + max(1, *ahead)))]
@@ -100,7 +115,9 @@ def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
     if len(common) // block_length < MIN_BLOCKS:
         block_length = len(common) // MIN_BLOCKS
     if block_length == 0:
-        raise SimshuffleError(f"both did only {len(common)} batches after the first ones")
+        raise SimshuffleError(
+            f"both did only {len(common)} batches after the first ones"
+        )
 
     generator = np.random.default_rng(SEED)
     means = []
@@ -108,20 +125,28 @@ def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
     for seconds in seconds_of_runs:
         blocks = _block_means(seconds.loc[common].to_numpy(), block_length)
         means.append(blocks.mean())
-        resampled_means.append(generator.choice(blocks, (DRAWS, len(blocks))).mean(axis=1))
-    low, high = np.percentile(1.0 - resampled_means[1] / resampled_means[0], PERCENTILES)
+        resampled_means.append(
+            generator.choice(blocks, (DRAWS, len(blocks))).mean(axis=1)
+        )
+    low, high = np.percentile(
+        1.0 - resampled_means[1] / resampled_means[0], PERCENTILES
+    )
     return Gain(float(1.0 - means[1] / means[0]), float(low), float(high))
 
 
 def _block_means(seconds: Floats, block_length: int) -> Floats:
-    """Return the means of blocks of batches, (blocks,), without batches that fill no block."""
+    """Return the means of blocks of batches, (blocks,), without batches that fill no
+    block.
+    """
     in_blocks = seconds[: len(seconds) // block_length * block_length]
     means: Floats = in_blocks.reshape(-1, block_length).mean(axis=1)
     return means
 
 
 def _fetched_ahead(record: Record) -> tuple[int, int]:
-    """Return the workers of the loader that has the most, and the batches that they fetch ahead."""
+    """Return the workers of the loader that has the most, and the batches that they
+    fetch ahead.
+    """
     counts = [
         (settings.get("num_workers") or 0, settings.get("prefetch_factor") or 2)
         for settings in record.about.get("loaders", ())

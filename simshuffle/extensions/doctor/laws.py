@@ -1,4 +1,5 @@
-"""Fit laws to the record of a training: what a batch takes of a worker, and a step of its samples.
+"""Fit laws to the record of a training: what a batch takes of a worker, and a step of
+its samples.
 
 A step of b samples takes c0 + c1 b. How samples are read is in `reading_laws`.
 """
@@ -24,7 +25,9 @@ SAMPLE_PARTS = ("open", "read", "decode", "transform", "lock", "collate")
 STEP_PARTS = ("copy", "forward", "backward", "optimizer", "allreduce")
 """Operations of a step."""
 BLOCKS = 20
-"""Blocks of consecutive batches; the bootstrap draws as many again, since neighbours are alike."""
+"""Blocks of consecutive batches; the bootstrap draws as many again, since neighbours
+are alike.
+"""
 MIN_BLOCKS = 4
 """Batches of one size from which the bootstrap resamples them."""
 RESAMPLES = 100
@@ -46,7 +49,9 @@ class ValueWithInterval:
 
 
 def main_loader(record: Record) -> int:
-    """Return the loader of which most steps are. Raises an InputError if there are no steps."""
+    """Return the loader of which most steps are. Raises an InputError if there are no
+    steps.
+    """
     steps = record.rows_of("step")
     steps = steps[steps["seconds"] > 0]
     if steps.empty:
@@ -66,9 +71,9 @@ def loader_settings(record: Record) -> Mapping[str, Any]:
 def batch_loads(record: Record) -> pd.DataFrame:
     """Return a row for each batch that workers made, in the order of time.
 
-    The columns are rank, epoch, batch, start_s, seconds, samples, nbytes, opens (files), decoded
-    (bytes of the batch once decoded, 0 if not known), core_s (s that a core took), and waited_s (s
-    in which the worker wanted no core).
+    The columns are rank, epoch, batch, start_s, seconds, samples, nbytes, opens
+    (files), decoded (bytes of the batch once decoded, 0 if not known), core_s (s that a
+    core took), and waited_s (s in which the worker wanted no core).
     """
     rows = record.rows[record.rows["loader"] == main_loader(record)]
     fetches = rows[rows["operation"] == "fetch"].drop_duplicates(KEY).set_index(KEY)
@@ -106,8 +111,8 @@ def batch_loads(record: Record) -> pd.DataFrame:
 def step_rows(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each step, in the order of time.
 
-    The columns are rank, epoch, batch, start_s, seconds, samples, core_s, queued_s, and one for
-    each of `STEP_PARTS` (s; nan if not known).
+    The columns are rank, epoch, batch, start_s, seconds, samples, core_s, queued_s, and
+    one for each of `STEP_PARTS` (s; nan if not known).
 
     Args:
         record: of a training.
@@ -121,11 +126,15 @@ def step_rows(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
     parts = _step_parts(record, steps.reset_index())
     loaded_samples = loads.set_index(KEY)["samples"].reindex(steps.index)
     samples = loaded_samples.fillna(steps["count"]).to_numpy(float)
-    samples = np.where(samples > 0, samples, loader_settings(record).get("batch_size") or 0)
+    samples = np.where(
+        samples > 0, samples, loader_settings(record).get("batch_size") or 0
+    )
     if not samples.any():
         rule = "must say of how many samples a batch is"
         refuse("RECORD", rule, "no batch size", "Record the loader too.", record.source)
-    table = steps[["start_s", "seconds", "queued_s"]].assign(samples=samples, core_s=steps["cpu_s"])
+    table = steps[["start_s", "seconds", "queued_s"]].assign(
+        samples=samples, core_s=steps["cpu_s"]
+    )
     table = table.join(parts)[samples > 0].reset_index()
     return table.sort_values("start_s", ignore_index=True)
 
@@ -133,7 +142,8 @@ def step_rows(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
 def _step_parts(record: Record, steps: pd.DataFrame) -> pd.DataFrame:
     """Return the s of each of `STEP_PARTS` in each step, by `KEY`.
 
-    The rows of parts name no batch: a part belongs to the last step of its rank that had begun.
+    The rows of parts name no batch: a part belongs to the last step of its rank that
+    had begun.
     """
     starts = steps[["start_s", *KEY]].sort_values("start_s").astype({"rank": "int32"})
     rows = record.rows_of(*STEP_PARTS)[["start_s", "rank", "operation", "seconds"]]
@@ -145,10 +155,18 @@ def _step_parts(record: Record, steps: pd.DataFrame) -> pd.DataFrame:
     return parts.assign(**dict.fromkeys(missing, np.nan))
 
 
-def _sums_of_batches(rows: pd.DataFrame, operations: Sequence[str], column: str) -> pd.DataFrame:
-    """Return the sums of a column over each batch, by `KEY`, in a column for each operation."""
+def _sums_of_batches(
+    rows: pd.DataFrame, operations: Sequence[str], column: str
+) -> pd.DataFrame:
+    """Return the sums of a column over each batch, by `KEY`, in a column for each
+    operation.
+    """
     chosen = rows[rows["operation"].isin(operations)].astype({"operation": str})
-    table = chosen.groupby([*KEY, "operation"])[column].sum().unstack("operation", fill_value=0)
+    table = (
+        chosen.groupby([*KEY, "operation"])[column]
+        .sum()
+        .unstack("operation", fill_value=0)
+    )
     return table.reindex(columns=list(operations), fill_value=0).astype(float)
 
 
@@ -160,8 +178,8 @@ def bootstrap_intervals(
 ) -> list[ValueWithInterval]:
     """Return statistics of a table with their 90 % intervals.
 
-    The ends are the 5 % and 95 % quantiles over resampled blocks (Künsch, Annals of Statistics 17,
-    1989).
+    The ends are the 5 % and 95 % quantiles over resampled blocks (Künsch, Annals of
+    Statistics 17, 1989).
 
     Args:
         table: rows in the order of time, with a column ``samples``.
@@ -182,7 +200,8 @@ def bootstrap_intervals(
 def _resample_blocks(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield resamples of a table with as many batches of each size as it has.
 
-    Batches of a size with too few stay as they are; nothing is yielded if all have too few.
+    Batches of a size with too few stay as they are; nothing is yielded if all have too
+    few.
     """
     sizes = table["samples"].unique()
     rows_of_sizes = [np.flatnonzero(table["samples"] == size) for size in sizes]
@@ -191,7 +210,8 @@ def _resample_blocks(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     rng = np.random.default_rng(0)
     for _ in range(RESAMPLES):
         drawn = [
-            rows if len(rows) < MIN_BLOCKS else _draw_blocks(rows, rng) for rows in rows_of_sizes
+            rows if len(rows) < MIN_BLOCKS else _draw_blocks(rows, rng)
+            for rows in rows_of_sizes
         ]
         yield table.iloc[np.concatenate(drawn)]
 
@@ -199,7 +219,9 @@ def _resample_blocks(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _draw_blocks(rows: Ints, rng: np.random.Generator) -> Ints:
     """Return row numbers, in blocks drawn with replacement."""
     blocks = np.array_split(rows, min(BLOCKS, len(rows)))
-    return np.concatenate([blocks[index] for index in rng.integers(0, len(blocks), len(blocks))])
+    return np.concatenate(
+        [blocks[index] for index in rng.integers(0, len(blocks), len(blocks))]
+    )
 
 
 class StepLaw(NamedTuple):
@@ -207,7 +229,9 @@ class StepLaw(NamedTuple):
 
     fixed: ValueWithInterval  # s
     per_sample: ValueWithInterval  # s a sample
-    is_separable: bool  # whether batches of several sizes tell both apart; else fixed is 0
+    is_separable: (
+        bool  # whether batches of several sizes tell both apart; else fixed is 0
+    )
 
 
 def step_law(steps: pd.DataFrame) -> StepLaw:
@@ -217,7 +241,9 @@ def step_law(steps: pd.DataFrame) -> StepLaw:
         samples = table["samples"].to_numpy(float)
         seconds = table["own_s"].to_numpy(float)
         design = np.column_stack([np.ones_like(samples), samples])
-        return [float(coefficient) for coefficient in relative_fit(design, seconds).value]
+        return [
+            float(coefficient) for coefficient in relative_fit(design, seconds).value
+        ]
 
     def median_per_sample(table: pd.DataFrame) -> list[float]:
         return [float((table["own_s"] / table["samples"]).median())]
@@ -231,14 +257,16 @@ def step_law(steps: pd.DataFrame) -> StepLaw:
 
 
 def robust_spread(ratio: pd.Series[float]) -> float:
-    """Return the standard deviation over the mean, from the middle two thirds, so that outliers do
-    not count."""
+    """Return the standard deviation over the mean, from the middle two thirds, so that
+    outliers do not count.
+    """
     low, median, high = np.quantile(ratio, [0.1587, 0.5, 0.8413])
     return float((high - low) / 2 / median) if median > 0 else 0.0
 
 
 def sample_size_deviation(loads: pd.DataFrame, mean_nbytes: float) -> float:
-    """Return the standard deviation of the bytes of a sample, from the bytes of batches.
+    """Return the standard deviation of the bytes of a sample, from the bytes of
+    batches.
 
     The mean bytes of a batch of b samples vary by the square root of b less.
 

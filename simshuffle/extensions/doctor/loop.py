@@ -1,4 +1,6 @@
-"""Read the loop of a record into arrays: what every batch took on each rank, and its replay."""
+"""Read the loop of a record into arrays: what every batch took on each rank, and its
+replay.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,25 @@ RECORD_LONGER = "Record it again, for longer."
 
 @dataclass(frozen=True)
 class RecordedLoop:
-    """A loop of a record: B batches of E epochs in a row, which all of M ranks went through."""
+    """A loop of a record: B batches of E epochs in a row, which all of M ranks went
+    through.
+    """
 
-    sums: Mapping[str, Floats]  # (operations, B, M) for each of `SUMMED_COLUMNS`; nan if not known
+    sums: Mapping[
+        str, Floats
+    ]  # (operations, B, M) for each of `SUMMED_COLUMNS`; nan if not known
     recorded_operations: frozenset[str]  # operations that have rows
-    samples: pd.DataFrame  # rows of single samples: seconds, sample, batch_index, rank_index
-    worker_of_batch: Ints  # (B, M) worker that made a batch; -1 for the rank itself or not known
+    samples: (
+        pd.DataFrame
+    )  # rows of single samples: seconds, sample, batch_index, rank_index
+    worker_of_batch: (
+        Ints  # (B, M) worker that made a batch; -1 for the rank itself or not known
+    )
     epoch_end_s: Floats  # (E, M) s in which workers end after an epoch's last step
     times: LoopTimes  # of the loop as it was recorded
-    settings: Mapping[str, Any]  # of the loader, as ``loaders`` of `Record.about` has them
+    settings: Mapping[
+        str, Any
+    ]  # of the loader, as ``loaders`` of `Record.about` has them
     device: str  # as torch names it; '' if not known
     threads: int  # of torch in the process of a rank
     core_wait_s: Floats  # (B, M) s of the fetches in which other programs had the cores
@@ -52,10 +64,14 @@ class RecordedLoop:
     # None if the recorder looked at no stacks
     code_places: Sequence[Mapping[str, Any]] | None = None
     host_cores: int | None = None  # all cores of the host, a rank's share
-    waits_known: bool = True  # whether the record says how long the loop waited for its data
+    waits_known: bool = (
+        True  # whether the record says how long the loop waited for its data
+    )
 
     def sum_of(self, operation: str, column: str = "seconds") -> Floats:
-        """Return the sum of one column over an operation's rows of each batch and rank, (B, M)."""
+        """Return the sum of one column over an operation's rows of each batch and rank,
+        (B, M).
+        """
         table: Floats = self.sums[column][CODES[operation]]
         return table
 
@@ -72,7 +88,9 @@ class RecordedLoop:
 
     @property
     def allreduce_s(self) -> Floats:
-        """Seconds of the steps' collectives, (B, M), without waits of ranks for one another."""
+        """Seconds of the steps' collectives, (B, M), without waits of ranks for one
+        another.
+        """
         collective_s = np.minimum(self.sum_of("allreduce"), self.sum_of("step"))
         if self.times.ranks_meet:
             shortest_s = collective_s.min(axis=1, keepdims=True)
@@ -81,7 +99,9 @@ class RecordedLoop:
 
     @property
     def first_counted_batch(self) -> int:
-        """Index of the first batch that counts: 1 if the loop's single first wait is known."""
+        """Index of the first batch that counts: 1 if the loop's single first wait is
+        known.
+        """
         return int(self.waits_known)
 
     @property
@@ -97,7 +117,9 @@ class RecordedLoop:
 
 
 def extract_loop(record: Record) -> RecordedLoop:
-    """Return the loop of a record that took longest. Raises an InputError if it has none."""
+    """Return the loop of a record that took longest. Raises an InputError if it has
+    none.
+    """
     turns = _turns(record)
     loader, notes = _longest_loader(turns)
     turns = turns[turns["loader"] == loader]
@@ -119,7 +141,9 @@ def extract_loop(record: Record) -> RecordedLoop:
 
     # time between the end of a wait and the start of the step is what recording takes
     step_s = sums["seconds"][CODES["step"]]
-    wait_end = located.values_of("wait", "start_s") + located.values_of("wait", "seconds")
+    wait_end = located.values_of("wait", "start_s") + located.values_of(
+        "wait", "seconds"
+    )
     step_s += np.maximum(located.values_of("step", "start_s") - wait_end, 0.0)
     epoch_end_s = _epoch_end_seconds(rows, epochs, ranks)
     step_s[np.array(epoch_bounds[1:]) - 1] += epoch_end_s
@@ -152,7 +176,9 @@ def extract_loop(record: Record) -> RecordedLoop:
 
 
 def _host_facts(about: Mapping[str, Any], num_ranks: int) -> dict[str, Any]:
-    """Return the fields of `RecordedLoop` on devices and files, a rank's share of the cores."""
+    """Return the fields of `RecordedLoop` on devices and files, a rank's share of the
+    cores.
+    """
     host = about.get("host", {})
     num_files = about.get("files")
     return {
@@ -165,7 +191,9 @@ def _host_facts(about: Mapping[str, Any], num_ranks: int) -> dict[str, Any]:
         "mean_file_nbytes": about["files_nbytes"] / num_files if num_files else None,
         "total_file_nbytes": about.get("files_nbytes"),
         "code_places": about.get("places"),
-        "host_cores": int(host["all_cores"]) // num_ranks if "all_cores" in host else None,
+        "host_cores": int(host["all_cores"]) // num_ranks
+        if "all_cores" in host
+        else None,
     }
 
 
@@ -181,7 +209,9 @@ def _turns(record: Record) -> pd.DataFrame:
 
 
 def _longest_loader(turns: pd.DataFrame) -> tuple[int, list[str]]:
-    """Return the loader whose waits and steps took longest, and a note on the other loaders."""
+    """Return the loader whose waits and steps took longest, and a note on the other
+    loaders.
+    """
     seconds_of_loader = turns.groupby("loader")["seconds"].sum()
     loader = int(seconds_of_loader.index[int(seconds_of_loader.argmax())])
     seconds_elsewhere = float(seconds_of_loader.drop(loader).sum())
@@ -192,9 +222,13 @@ def _longest_loader(turns: pd.DataFrame) -> tuple[int, list[str]]:
 
 
 def _zero_waits(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return a wait of 0 s in front of each step, for a loop whose waits were not recorded."""
+    """Return a wait of 0 s in front of each step, for a loop whose waits were not
+    recorded.
+    """
     operations = pd.CategoricalDtype(list(OPERATIONS))
-    waits = steps.assign(operation=pd.Series("wait", index=steps.index, dtype=operations))
+    waits = steps.assign(
+        operation=pd.Series("wait", index=steps.index, dtype=operations)
+    )
     columns = [column for column in SUMMED_COLUMNS if column in waits]
     return waits.assign(**dict.fromkeys(columns, 0))
 
@@ -202,16 +236,19 @@ def _zero_waits(steps: pd.DataFrame) -> pd.DataFrame:
 def _complete_batches(
     turns: pd.DataFrame, source: str, min_batches: int
 ) -> tuple[pd.MultiIndex, Ints]:
-    """Return (epoch, batch) of the batches that every rank waited for and stepped with, and the
-    ranks, (M,).
+    """Return (epoch, batch) of the batches that every rank waited for and stepped with,
+    and the ranks, (M,).
 
     Raises:
-        InputError: the turns take no time, or there are fewer than ``min_batches`` batches.
+        InputError: the turns take no time, or there are fewer than ``min_batches``
+            batches.
     """
     distinct = turns.drop_duplicates(["epoch", "batch", "rank", "operation"])
     ranks = np.unique(distinct["rank"])
     is_complete = distinct.groupby(["epoch", "batch"]).size() == 2 * len(ranks)
-    batches = pd.MultiIndex.from_frame(is_complete[is_complete].index.to_frame(index=False))
+    batches = pd.MultiIndex.from_frame(
+        is_complete[is_complete].index.to_frame(index=False)
+    )
     if not turns["seconds"].sum() > 0:
         rule = "must have waits and steps that take time"
         refuse("RECORD", rule, "0 s", RECORD_LONGER, source)
@@ -225,15 +262,17 @@ def _epoch_end_seconds(rows: pd.DataFrame, epochs: Ints, ranks: Ints) -> Floats:
     """Return the s of the waits of every epoch for which no batch came, (E, M)."""
     last_waits = rows[(rows["operation"] == "wait") & (rows["batch"] < 0)]
     sums = last_waits.groupby(["epoch", "rank"])["seconds"].sum().unstack()
-    seconds: Floats = sums.reindex(index=epochs, columns=ranks).fillna(0.0).to_numpy(float)
+    seconds: Floats = (
+        sums.reindex(index=epochs, columns=ranks).fillna(0.0).to_numpy(float)
+    )
     return seconds
 
 
 def _fill_untimed_parts(sums: Mapping[str, Floats]) -> None:
     """Fill in the parts of fetches that were not timed, from those that were; in place.
 
-    The parts get the mean shares of the time of a fetch without collating, and the mean numbers of
-    files and bytes. ``sums`` is as of `RecordedLoop.sums`.
+    The parts get the mean shares of the time of a fetch without collating, and the mean
+    numbers of files and bytes. ``sums`` is as of `RecordedLoop.sums`.
     """
     codes = [CODES[part] for part in FETCH_PARTS]
     seconds = sums["seconds"]

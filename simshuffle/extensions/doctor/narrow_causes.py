@@ -21,29 +21,39 @@ from simshuffle.extensions.doctor.workers import (
 from simshuffle.spec.arrays import Flags, Floats
 
 OUTLIER = 6.0
-"""Robust standard deviations above the median from which a value is an outlier (chosen: of a
-million normal values none is)."""
+"""Robust standard deviations above the median from which a value is an outlier (chosen:
+of a million normal values none is).
+"""
 TWICE = 2.0
 """Times the median that an outlier is at least (chosen: less is seldom worth naming)."""
 SLOW = 1.25
 """Times its peers' median from which a worker or rank is slow (chosen)."""
 MIN_DIPS = 4
-"""Outliers from which only the larger ones count, and gaps that suffice for the wider limit of
-`MAX_GAP_SPREAD` (chosen)."""
+"""Outliers from which only the larger ones count, and gaps that suffice for the wider
+limit of `MAX_GAP_SPREAD` (chosen).
+"""
 MAX_GAP_SPREAD = (0.1, 0.35)
-"""Standard deviation of the gaps between dips over their mean, below which they are periodic, where
-there are few gaps and where there are `MIN_DIPS` (chosen: of dips at random it is about 1)."""
+"""Standard deviation of the gaps between dips over their mean, below which they are
+periodic, where there are few gaps and where there are `MIN_DIPS` (chosen: of dips at
+random it is about 1).
+"""
 MOSTLY = 0.5
-"""Share of its time in which a worker computes, from which more workers are what it lacks."""
+"""Share of its time in which a worker computes, from which more workers are what it
+lacks.
+"""
 
 
 def slow_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield, for each worker slower than its rank's others, the loop with it as fast as these."""
+    """Yield, for each worker slower than its rank's others, the loop with it as fast as
+    these.
+    """
     for rank in range(loop.times.load_s.shape[1]):
         worker_of_batch = loop.worker_of_batch[:, rank]
         load_s = loop.times.load_s[:, rank]
         workers = np.unique(worker_of_batch[worker_of_batch >= 0])
-        median_s = np.array([np.median(load_s[worker_of_batch == worker]) for worker in workers])
+        median_s = np.array(
+            [np.median(load_s[worker_of_batch == worker]) for worker in workers]
+        )
         for index, worker in enumerate(workers):
             peer_medians_s = np.delete(median_s, index)
             if not len(peer_medians_s):
@@ -52,7 +62,9 @@ def slow_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
             if median_s[index] > SLOW * peers_s:
                 extra_s = np.zeros(loop.times.load_s.shape)
                 is_own_batch = worker_of_batch == worker
-                extra_s[is_own_batch, rank] = load_s[is_own_batch] * (1 - peers_s / median_s[index])
+                extra_s[is_own_batch, rank] = load_s[is_own_batch] * (
+                    1 - peers_s / median_s[index]
+                )
                 sentence = (
                     f"Worker {worker} takes {median_s[index]:.2g} s for a batch, its peers"
                     f" {peers_s:.2g} s."
@@ -69,7 +81,9 @@ def find_outliers(values: Floats) -> Flags:
 
 
 def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop in which samples that are slow each time take the median, if there are any."""
+    """Yield the loop in which samples that are slow each time take the median, if there
+    are any.
+    """
     samples = loop.samples
     seconds = samples["seconds"].to_numpy()
     if not len(seconds):
@@ -83,7 +97,9 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     np.add.at(extra_s, index_of_samples(samples, is_slow), seconds[is_slow] - median_s)
     # a slow sample cannot make its batch slower than the batch is
     load_s = loop.times.load_s
-    extra_s = np.minimum(extra_s - loop.core_wait_s, load_s - np.median(load_s)).clip(0.0)
+    extra_s = np.minimum(extra_s - loop.core_wait_s, load_s - np.median(load_s)).clip(
+        0.0
+    )
     if not is_slow.any():
         return
     slowest_first = np.argsort(-seconds[is_slow])
@@ -94,7 +110,9 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         f"{is_slow.sum()} of {len(is_slow)} samples take {seconds[is_slow].mean():.2g} s in the"
         f" mean, the median {median_s:.2g} s{slowest}."
     )
-    yield LoopWithoutCause("slow sample", shorten(loop.times, extra_s), sentence, SPECIAL)
+    yield LoopWithoutCause(
+        "slow sample", shorten(loop.times, extra_s), sentence, SPECIAL
+    )
 
 
 class PeriodicOutliers(NamedTuple):
@@ -105,27 +123,38 @@ class PeriodicOutliers(NamedTuple):
 
 
 def find_periodic_outliers(values: Floats, max_distance: int) -> PeriodicOutliers:
-    """Find the values, (N,), that are far above the others, if they come after equal gaps.
+    """Find the values, (N,), that are far above the others, if they come after equal
+    gaps.
 
-    Outliers within ``max_distance`` values of one another are one dip of the loop's speed.
+    Outliers within ``max_distance`` values of one another are one dip of the loop's
+    speed.
     """
     is_outlier = find_outliers(values)
     excess = values - np.median(values)
-    if is_outlier.sum() >= MIN_DIPS:  # chance makes smaller outliers, which are not periodic
+    if (
+        is_outlier.sum() >= MIN_DIPS
+    ):  # chance makes smaller outliers, which are not periodic
         is_outlier &= excess >= np.sort(excess)[-MIN_DIPS] / 2
     outlier_index = np.flatnonzero(is_outlier)
     dip_begins = outlier_index[np.diff(outlier_index, prepend=-np.inf) > max_distance]
     gaps = np.diff(dip_begins)
-    if len(gaps) < 2 or gaps.std() > MAX_GAP_SPREAD[len(gaps) >= MIN_DIPS] * gaps.mean():
+    if (
+        len(gaps) < 2
+        or gaps.std() > MAX_GAP_SPREAD[len(gaps) >= MIN_DIPS] * gaps.mean()
+    ):
         return PeriodicOutliers(np.zeros(len(values), dtype=bool), np.nan)
     return PeriodicOutliers(is_outlier, float(gaps.mean()))
 
 
 def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop without fetches, and without steps, that are slow in equal intervals."""
+    """Yield the loop without fetches, and without steps, that are slow in equal
+    intervals.
+    """
     times = loop.times
     for operation, max_distance in (("fetch", max(times.workers, 1)), ("step", 1)):
-        seconds = loop.sum_of("fetch").copy() if operation == "fetch" else times.step_s.copy()
+        seconds = (
+            loop.sum_of("fetch").copy() if operation == "fetch" else times.step_s.copy()
+        )
         for begin in times.epoch_bounds[:-1]:  # how epochs begin is another cause
             seconds[begin : begin + max_distance] = np.median(seconds, axis=0)
         extra_s = np.zeros(seconds.shape)
@@ -145,12 +174,18 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
             yield LoopWithoutCause("loader dips", without, sentence, 1.1 * SPECIAL)
         else:
             mean_s = extra_s[extra_s > 0].mean()
-            sentence = f"Every {mean_period:.3g} steps one takes longer, by {mean_s:.2g} s."
-            yield LoopWithoutCause("loop dips", shorten(times, step_s=extra_s), sentence, SPECIAL)
+            sentence = (
+                f"Every {mean_period:.3g} steps one takes longer, by {mean_s:.2g} s."
+            )
+            yield LoopWithoutCause(
+                "loop dips", shorten(times, step_s=extra_s), sentence, SPECIAL
+            )
 
 
 def worker_start_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop that keeps its workers after the first epoch, if it starts new ones."""
+    """Yield the loop that keeps its workers after the first epoch, if it starts new
+    ones.
+    """
     worker_start_s = loop.times.worker_start_s
     starts_workers = not loop.settings.get("persistent_workers")
     if loop.times.workers and len(worker_start_s) > 1 and starts_workers:
@@ -169,7 +204,9 @@ def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         return
     sentence = f"{times.workers} workers are too few; {loop.cores} cores can be used."
     if not times.workers:
-        sentence = "The loop makes its batches itself: nothing is loaded while it steps."
+        sentence = (
+            "The loop makes its batches itself: nothing is loaded while it steps."
+        )
     # a wait for files is the files' fault, however many workers wait; computing is not the data's
     computed_s = np.nan_to_num(loop.sum_of("fetch", "cpu_s")).sum()
     share = computed_s / times.load_s.sum()
@@ -179,7 +216,9 @@ def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def slow_rank_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop with each rank as fast as the others, if ranks wait for one another."""
+    """Yield the loop with each rank as fast as the others, if ranks wait for one
+    another.
+    """
     times = loop.times
     num_ranks = times.load_s.shape[1]
     if not times.ranks_meet:

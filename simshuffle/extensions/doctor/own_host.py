@@ -1,5 +1,6 @@
-"""Describe the host of a record as a cluster of one host, of which only the cores are known, and
-the server that samples are read from."""
+"""Describe the host of a record as a cluster of one host, of which only the cores are
+known, and the server that samples are read from.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def own_host(
         device: name of the GPU.
         cores: of the host.
         memory_nbytes: of the host.
-        server: keys of an object store, which has a latency, a rate of each reader and one of all.
+        server: keys of an object store, which has a latency, a rate of each reader and
+            one of all.
     """
     capacity = readable(memory_nbytes, Dimension.NBYTES)
     return {

@@ -1,4 +1,6 @@
-"""Find where in the code the time of fetches goes, from the stacks that the recorder looked at."""
+"""Find where in the code the time of fetches goes, from the stacks that the recorder
+looked at.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ MIN_SIGHTINGS = 10
 NOTABLE = 0.25
 """Share of the stacks from which on a function is named (chosen)."""
 MOSTLY = 0.5
-"""Share of the stacks in which a transform is at work, from which on the operation is one."""
+"""Share of the stacks in which a transform is at work, from which on the operation is
+one.
+"""
 
 
 Key = TypeVar("Key", int, str)
@@ -42,10 +46,13 @@ class CodePlace:
 
 
 def main_place(loop: RecordedLoop, operation: str) -> CodePlace | None:
-    """Return the function in which an operation of a fetch spends most of its time; None if none
-    stands out, or too few stacks were seen."""
+    """Return the function in which an operation of a fetch spends most of its time;
+    None if none stands out, or too few stacks were seen.
+    """
     sightings = [
-        sighting for sighting in loop.code_places or () if sighting["operation"] == operation
+        sighting
+        for sighting in loop.code_places or ()
+        if sighting["operation"] == operation
     ]
     total = sum(sighting["count"] for sighting in sightings)
     functions: Counter[tuple[str, str]] = Counter()
@@ -78,13 +85,20 @@ def _most_frequent(counts: Counter[Key]) -> Key:
 
 
 def is_transform(loop: RecordedLoop) -> bool:
-    """Return whether what samples take beside opening, reading and decoding is a transform.
+    """Return whether what samples take beside opening, reading and decoding is a
+    transform.
 
     True for a record in which the recorder looked at no stacks.
     """
     if loop.code_places is None:
         return True
-    sightings = [sighting for sighting in loop.code_places if sighting["operation"] == "transform"]
+    sightings = [
+        sighting
+        for sighting in loop.code_places
+        if sighting["operation"] == "transform"
+    ]
     total = sum(sighting["count"] for sighting in sightings)
-    transforming = sum(sighting["count"] for sighting in sightings if sighting["transforms"])
+    transforming = sum(
+        sighting["count"] for sighting in sightings if sighting["transforms"]
+    )
     return bool(total >= MIN_SIGHTINGS and transforming >= MOSTLY * total)

@@ -1,7 +1,8 @@
-"""Predict a recorded training with other numbers of ranks, on its own host or on a machine.
+"""Predict a recorded training with other numbers of ranks, on its own host or on a
+machine.
 
-The scenario of the training is simulated as `simshuffle run` does it, so that the prediction can be
-repeated from its files.
+The scenario of the training is simulated as `simshuffle run` does it, so that the
+prediction can be repeated from its files.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HIDDEN = "authors"
-"""The variant of partial local shuffle whose largest hidden fraction is searched: its authors'."""
+"""The variant of partial local shuffle whose largest hidden fraction is searched: its
+authors'.
+"""
 READ, DECODE = "read", "decode"
 """Names of the two waits of a rank for its own batch."""
 OWN_WORK = ("FW+BW", "IMPT")
@@ -42,11 +45,15 @@ OWN_WORK = ("FW+BW", "IMPT")
 RANKS = Schema(
     {
         "ranks": count("M"),
-        "step_s": amount("of an iteration, mean of an epoch", head="step (s)", look=".3g"),
+        "step_s": amount(
+            "of an iteration, mean of an epoch", head="step (s)", look=".3g"
+        ),
         "epoch_s": amount("of the last epoch", head="epoch (s)", look=".4g"),
         "interval": text("of 90 %, of the epoch", head="90 % (s)"),
         "stall": text("what ranks wait for most, and its share", head="waits for"),
-        "hidden": share("largest Q that costs nothing", empty=True, head="hidden Q", look=".3g"),
+        "hidden": share(
+            "largest Q that costs nothing", empty=True, head="hidden Q", look=".3g"
+        ),
         "next": text(
             "with twice the ranks, what takes longest of all but computing, over that",
             head="at twice M",
@@ -62,11 +69,17 @@ class RanksPrediction:
     ranks: int  # number of ranks
     iterations: int  # of an epoch
     epoch_s: float  # of the last epoch, which is the most like all that follow
-    low_s: float | None  # low end of the 90 % interval of ``epoch_s``; None if not requested
+    low_s: (
+        float | None
+    )  # low end of the 90 % interval of ``epoch_s``; None if not requested
     high_s: float | None  # its high end
-    parts_s: Mapping[str, float]  # s of an iteration: what it goes into, and what ranks wait for
+    parts_s: Mapping[
+        str, float
+    ]  # s of an iteration: what it goes into, and what ranks wait for
     bottleneck: str  # what bounds the epoch
-    hidden: float | None  # largest exchange fraction that costs nothing; None if not known
+    hidden: (
+        float | None
+    )  # largest exchange fraction that costs nothing; None if not known
     next: str  # resource with the least room at twice the ranks; '' if there is no place for them
     next_share: float | None  # its time over that of computing
 
@@ -78,10 +91,18 @@ class RanksPrediction:
     @property
     def stall(self) -> tuple[str, float]:
         """Name of what ranks wait for most, and its share of the epoch."""
-        waits_s = {part: seconds for part, seconds in self.parts_s.items() if part not in OWN_WORK}
+        waits_s = {
+            part: seconds
+            for part, seconds in self.parts_s.items()
+            if part not in OWN_WORK
+        }
         longest = max(waits_s, key=lambda part: waits_s[part])
         share = waits_s[longest] / self.step_s
-        return (longest.removeprefix("wait for "), share) if share > 0 else ("nothing", 0.0)
+        return (
+            (longest.removeprefix("wait for "), share)
+            if share > 0
+            else ("nothing", 0.0)
+        )
 
     @property
     def interval(self) -> str:
@@ -117,7 +138,9 @@ class Prediction:
         if largest.next_share is not None:
             times = f"{largest.next_share:.2g} times the time of computing"
             next_limit = f"; with twice as many, {largest.next} alone takes {times}"
-        assumptions = f", and on {len(self.notes)} assumptions (below)" if self.notes else ""
+        assumptions = (
+            f", and on {len(self.notes)} assumptions (below)" if self.notes else ""
+        )
         numbers = " and ".join(map(str, self.recorded))
         ranks = f"{numbers} rank{'s' * (max(self.recorded) > 1)}"
         basis = f"This rests on the {self.source}, with {ranks}{assumptions}."
@@ -139,10 +162,19 @@ class Prediction:
                 "next": "" if share is None else f"{prediction.next}, {share:.2g}",
             }
             rows.append(row)
-        filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
+        filled = {
+            name
+            for row in rows
+            for name, value in row.items()
+            if value not in (None, "")
+        }
         columns = [name for name in RANKS.columns if name in filled]
         title = f"This training on {self.machine}, the batch of a rank as recorded"
-        return [self.verdict, RANKS.listing(RANKS.framed(rows), title, columns), *self.notes]
+        return [
+            self.verdict,
+            RANKS.listing(RANKS.framed(rows), title, columns),
+            *self.notes,
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return all fields and the verdict as plain values, in s and shares."""
@@ -152,14 +184,17 @@ class Prediction:
             "source": self.source,
             "recorded": [*self.recorded],
             "ranks": [
-                {**asdict(prediction), "step_s": prediction.step_s} for prediction in self.ranks
+                {**asdict(prediction), "step_s": prediction.step_s}
+                for prediction in self.ranks
             ],
             "notes": [*self.notes],
             "files": sorted(self.files),
         }
 
     def write(self, folder: Path) -> list[Path]:
-        """Write the scenarios into a folder that is there, each a file for `simshuffle run`."""
+        """Write the scenarios into a folder that is there, each a file for `simshuffle
+        run`.
+        """
         for name, content in self.files.items():
             (folder / name).write_text(content, encoding="utf-8")
         return [folder / name for name in self.files]
@@ -183,17 +218,24 @@ def predict(
         ranks: numbers of them. The batch of a rank and the data set stay as recorded.
         overrides: further values of the scenarios by dotted key.
         interval: whether epochs have 90 % intervals.
-        include: fragments of measured values, as `simshuffle machine probe` writes them.
-        hidden: whether on a machine the largest hidden exchange fraction is searched, which takes
-            some ten simulations for each number of ranks.
+        include: fragments of measured values, as `simshuffle machine probe` writes
+            them.
+        hidden: whether on a machine the largest hidden exchange fraction is searched,
+            which takes some ten simulations for each number of ranks.
 
     Raises:
-        InputError: a record has no steps or batches; there is no such machine, or it has fewer GPUs
-            than ranks; or an override is not valid.
+        InputError: a record has no steps or batches; there is no such machine, or it
+            has fewer GPUs than ranks; or an override is not valid.
     """
     if not ranks or min(ranks) < 1:
         remedy = "For example --ranks 8,64."
-        refuse("--ranks", "must be numbers, at least 1", str([*ranks]), remedy, COMMAND_LINE)
+        refuse(
+            "--ranks",
+            "must be numbers, at least 1",
+            str([*ranks]),
+            remedy,
+            COMMAND_LINE,
+        )
     training = fit(record, include)
 
     def scenario_of(num_ranks: int) -> Scenario:
@@ -217,7 +259,9 @@ def predict(
         source=training.source,
         recorded=training.ranks,
         notes=notes,
-        files={f"{scenario.name}.yaml": head + scenario.to_yaml() for scenario in scenarios},
+        files={
+            f"{scenario.name}.yaml": head + scenario.to_yaml() for scenario in scenarios
+        },
     )
 
 
@@ -262,7 +306,12 @@ def _predict_ranks(
             parts_s[report.part_name(label, waiting)] = iteration_s
     intervals = result.meta.get("intervals", {}).get("runs", {}).values()
     ends: Mapping[str, float] = next(
-        (interval for interval in intervals if interval["ranks"] == scenario.world_size), {}
+        (
+            interval
+            for interval in intervals
+            if interval["ranks"] == scenario.world_size
+        ),
+        {},
     )
     return RanksPrediction(
         ranks=scenario.world_size,
@@ -279,8 +328,9 @@ def _predict_ranks(
 
 
 def _largest_hidden_fraction(scenario: Scenario, notes: list[str]) -> float | None:
-    """Return the largest exchange fraction that costs nothing; None, with a note, where hosts
-    cannot hold the samples."""
+    """Return the largest exchange fraction that costs nothing; None, with a note, where
+    hosts cannot hold the samples.
+    """
     try:
         options = HidingOptions(
             scenario=scenario, variant=(HIDDEN,), world_size=(scenario.world_size,)

@@ -13,8 +13,9 @@ from simshuffle.extensions.doctor.replay import LoopTimes
 from simshuffle.spec.arrays import Floats
 
 NOTICED = 0.1
-"""Share of the time in which threads could compute that they wait for a core, from which a note
-says so (chosen)."""
+"""Share of the time in which threads could compute that they wait for a core, from
+which a note says so (chosen).
+"""
 QUICK = 0.1
 """Share of the collectives that are taken to have waited for no core (chosen)."""
 COMPUTING_PARTS = ("decode", "transform", "collate")
@@ -29,7 +30,9 @@ TIMED_OPERATIONS = ("wait", "step", "fetch")
 class CoreWaits:
     """Waits of a loop's threads for cores."""
 
-    queued_s: Mapping[str, Floats]  # (B, M) s that each of `TIMED_OPERATIONS` waited for a core
+    queued_s: Mapping[
+        str, Floats
+    ]  # (B, M) s that each of `TIMED_OPERATIONS` waited for a core
     computed_s: Mapping[str, Floats]  # (B, M) s of a core that each took
     total_s: float  # s that all threads waited
     wanted_s: float  # s in which all threads computed or waited for a core
@@ -37,11 +40,13 @@ class CoreWaits:
 
 
 def remove_core_waits(loop: RecordedLoop) -> RecordedLoop:
-    """Return the loop without the waits of its threads for cores that other programs had.
+    """Return the loop without the waits of its threads for cores that other programs
+    had.
 
-    Where the loop has more threads than cores, its threads also wait for one another. Then waits
-    count in proportion to what the loop and other programs computed. How long each part of a fetch
-    waited for a core is not known, only the whole fetch: waits go off the computing parts first.
+    Where the loop has more threads than cores, its threads also wait for one another.
+    Then waits count in proportion to what the loop and other programs computed. How
+    long each part of a fetch waited for a core is not known, only the whole fetch:
+    waits go off the computing parts first.
     """
     waits = _core_waits(loop)
     if loop.cores is None or not waits.total_s:
@@ -84,19 +89,28 @@ def remove_core_waits(loop: RecordedLoop) -> RecordedLoop:
 
 def _core_waits(loop: RecordedLoop) -> CoreWaits:
     """Return the waits for cores, and the share that other programs caused."""
-    queued_s = {name: np.nan_to_num(loop.sum_of(name, "queued_s")) for name in TIMED_OPERATIONS}
-    computed_s = {name: np.nan_to_num(loop.sum_of(name, "cpu_s")) for name in TIMED_OPERATIONS}
+    queued_s = {
+        name: np.nan_to_num(loop.sum_of(name, "queued_s")) for name in TIMED_OPERATIONS
+    }
+    computed_s = {
+        name: np.nan_to_num(loop.sum_of(name, "cpu_s")) for name in TIMED_OPERATIONS
+    }
     if loop.times.ranks_meet:
         # a rank that waits for a core makes the others wait, which only some batches show
         unknown = ~loop.meetings_recorded
         queued_s["step"][unknown] = queued_s["step"][unknown].min(axis=1, keepdims=True)
     threads = {"wait": 1, "step": loop.threads, "fetch": 1 if loop.times.workers else 0}
     wanted_s = sum(
-        count * (queued_s[name] + computed_s[name]).sum() for name, count in threads.items()
+        count * (queued_s[name] + computed_s[name]).sum()
+        for name, count in threads.items()
     )
     total_s = sum(count * queued_s[name].sum() for name, count in threads.items())
     share_of_others = 1.0
-    if loop.cores is not None and total_s and loop.threads + loop.times.workers > loop.cores:
+    if (
+        loop.cores is not None
+        and total_s
+        and loop.threads + loop.times.workers > loop.cores
+    ):
         own_cores = (wanted_s - total_s) / loop.measured_batch_s.sum()
         cores_of_others = loop.cores_of_others or 0.0
         share_of_others = cores_of_others / (cores_of_others + own_cores)
@@ -111,14 +125,16 @@ def _shorten_times(
 ) -> LoopTimes:
     """Return the loop's times without the waits that other programs caused.
 
-    A worker that is to answer for a batch waits for cores as others do: sends, handovers and loads
-    beyond the fetch keep the share of the time in which threads had a core.
+    A worker that is to answer for a batch waits for cores as others do: sends,
+    handovers and loads beyond the fetch keep the share of the time in which threads had
+    a core.
 
     Args:
         loop: as it was recorded.
         waits: of its threads.
         removed_s: (B, M) s of these waits, by operation, that other programs caused.
-        late_collective_s: (B, M) s that collectives ended late because a rank had no core.
+        late_collective_s: (B, M) s that collectives ended late because a rank had no
+            core.
     """
     times = loop.times
     share = waits.share_of_others
@@ -138,7 +154,8 @@ def _shorten_times(
 
 
 def _shorten_fetch_parts(seconds: Floats, waited_s: Floats) -> None:
-    """Take waits for cores off the parts of fetches, the computing ones first; in place.
+    """Take waits for cores off the parts of fetches, the computing ones first; in
+    place.
 
     Args:
         seconds: (operations, B, M) s of each operation.

@@ -1,7 +1,8 @@
-"""Fit the law by which workers read samples from a server, to the records of a training.
+"""Fit the law by which workers read samples from a server, to the records of a
+training.
 
-A sample waits for a latency, and then for its bytes: B bytes/s are shared by all readers that wait
-for theirs at once.
+A sample waits for a latency, and then for its bytes: B bytes/s are shared by all
+readers that wait for theirs at once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.spec.arrays import Floats
 
 UNSEEN = 100.0
-"""Times the highest rate that was seen that a limit is taken to be which was not reached."""
+"""Times the highest rate that was seen that a limit is taken to be which was not
+reached.
+"""
 MAX_READS = 20_000
 """Single samples that are looked at."""
 ALMOST_ALL = 0.95
@@ -57,9 +60,9 @@ class ReadingLaw:
 def sample_reads(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each wait for bytes, in the order of time.
 
-    The columns are start_s, seconds, waited_s, samples, nbytes (the number of samples if bytes are
-    not known). The rows are single samples where the record has almost all, and whole batches
-    otherwise.
+    The columns are start_s, seconds, waited_s, samples, nbytes (the number of samples
+    if bytes are not known). The rows are single samples where the record has almost
+    all, and whole batches otherwise.
 
     Args:
         record: of a training.
@@ -71,7 +74,9 @@ def sample_reads(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
     samples = record.rows_of("sample")
     samples = samples[samples["loader"] == main_loader(record)]
     rows = samples.merge(loads, on=KEY, suffixes=("", "_of_batch"))
-    if rows["count"].sum() < ALMOST_ALL * loads["samples"].sum():  # maybe only the slowest ones
+    if (
+        rows["count"].sum() < ALMOST_ALL * loads["samples"].sum()
+    ):  # maybe only the slowest ones
         return loads[columns]
     rows = rows.sort_values("start_s").head(MAX_READS)
     # a row gets its share of its batch's computing, and of its bytes
@@ -87,12 +92,12 @@ def fit_reading_law(
 ) -> ReadingLaw:
     """Fit the law of reading to records of one or several numbers of ranks.
 
-    A server that is never idle while anyone waits for it transfers N bytes in the time N / B in
-    which it is busy, whatever its order. It is busy while any reader waits for longer than the
-    latency. The least latency at which the fewest ranks and the others say the same B is that of
-    all: they may wait longer where they meet at the server, or, where it serves one after the
-    other, never meet. Readers that do not share it say the same only where nobody would meet by
-    chance either, which says nothing.
+    A server that is never idle while anyone waits for it transfers N bytes in the time
+    N / B in which it is busy, whatever its order. It is busy while any reader waits for
+    longer than the latency. The least latency at which the fewest ranks and the others
+    say the same B is that of all: they may wait longer where they meet at the server,
+    or, where it serves one after the other, never meet. Readers that do not share it
+    say the same only where nobody would meet by chance either, which says nothing.
 
     Args:
         tables: `sample_reads` for each number of ranks, the fewest first.
@@ -121,17 +126,23 @@ def fit_reading_law(
         bandwidth = ValueWithInterval(known_bandwidth)
         return ReadingLaw(ValueWithInterval(max_latency), bandwidth, bandwidth)
     if law is None or (
-        known_bandwidth is None and _share_met_by_chance(larger, law[0]) < CLEARLY * SAME
+        known_bandwidth is None
+        and _share_met_by_chance(larger, law[0]) < CLEARLY * SAME
     ):
         return _law_without_limit(fewest, max_rate)
 
     # (RESAMPLES, 2): latency and bandwidth
     rng = np.random.default_rng(0)
-    resampled = [find_law(rng) or (max_latency, UNSEEN * max_rate) for _ in range(RESAMPLES)]
+    resampled = [
+        find_law(rng) or (max_latency, UNSEEN * max_rate) for _ in range(RESAMPLES)
+    ]
     low, high = np.percentile(resampled, [5, 95], axis=0)
-    if high[1] >= UNSEEN * max_rate and known_bandwidth is None:  # some resamples have no limit
+    if (
+        high[1] >= UNSEEN * max_rate and known_bandwidth is None
+    ):  # some resamples have no limit
         return _law_without_limit(fewest, max(max_rate, float(low[1])))
-    low, high = np.minimum(low, law), np.maximum(high, law)
+    low = np.minimum(low, law)
+    high = np.maximum(high, law)
     latency, bandwidth = (
         ValueWithInterval(float(law[index]), float(low[index]), float(high[index]))
         for index in range(2)
@@ -140,7 +151,9 @@ def fit_reading_law(
 
 
 def _highest_rate(tables: Sequence[pd.DataFrame]) -> float:
-    """Return the highest mean rate that readers of a table had while any waited, bytes/s."""
+    """Return the highest mean rate that readers of a table had while any waited,
+    bytes/s.
+    """
     rates: list[float] = []
     for table in tables:
         min_busy_s = MIN_BUSY_SHARE * float(table["seconds"].sum())
@@ -150,14 +163,16 @@ def _highest_rate(tables: Sequence[pd.DataFrame]) -> float:
 
 
 def _split_latency(
-    tables: Sequence[pd.DataFrame], latency: ValueWithInterval, bandwidth: ValueWithInterval
+    tables: Sequence[pd.DataFrame],
+    latency: ValueWithInterval,
+    bandwidth: ValueWithInterval,
 ) -> ReadingLaw:
-    """Return the law of a simulated batch, which waits for its latencies first and gets its bytes
-    next.
+    """Return the law of a simulated batch, which waits for its latencies first and gets
+    its bytes next.
 
-    Whether k readers meet at the server while none is late, always or never, is not in its rate,
-    but in what they wait, A_k: A_1 = a + n / c and A_k = a + n k / B, with a from 0, where they
-    never meet, to the latency of the server, where they always do.
+    Whether k readers meet at the server while none is late, always or never, is not in
+    its rate, but in what they wait, A_k: A_1 = a + n / c and A_k = a + n k / B, with a
+    from 0, where they never meet, to the latency of the server, where they always do.
 
     Args:
         tables: `sample_reads` for each number of ranks, the fewest first.
@@ -167,22 +182,32 @@ def _split_latency(
     fewest, *larger = tables
     # a of each table with more ranks: A_k - n k / B
     latencies = [
-        (table["waited_s"].sum() - _mean_readers(table) * table["nbytes"].sum() / bandwidth.value)
+        (
+            table["waited_s"].sum()
+            - _mean_readers(table) * table["nbytes"].sum() / bandwidth.value
+        )
         / table["samples"].sum()
         for table in larger
     ]
     mean_latency = latency.value
     if latencies:
         mean_latency = np.clip(latencies, 0.0, latency.value).mean()
-    ends = [max(mean_latency + end - latency.value, 0.0) for end in (latency.low, latency.high)]
+    ends = [
+        max(mean_latency + end - latency.value, 0.0)
+        for end in (latency.low, latency.high)
+    ]
     values = [float(value) for value in (mean_latency, *ends)]
 
     # c = n / (A_1 - a), for the value and both ends of a
     waited_s = fewest["waited_s"].sum()
     nbytes = fewest["nbytes"].sum()
     samples = fewest["samples"].sum()
-    own_rates = [float(nbytes / max(waited_s - value * samples, 1e-12)) for value in values]
-    return ReadingLaw(ValueWithInterval(*values), ValueWithInterval(*own_rates), bandwidth)
+    own_rates = [
+        float(nbytes / max(waited_s - value * samples, 1e-12)) for value in values
+    ]
+    return ReadingLaw(
+        ValueWithInterval(*values), ValueWithInterval(*own_rates), bandwidth
+    )
 
 
 def _mean_readers(table: pd.DataFrame) -> float:
@@ -204,7 +229,9 @@ def _law_without_limit(table: pd.DataFrame, max_rate: float) -> ReadingLaw:
 
     (latency,) = bootstrap_intervals(table, mean_wait)
     bandwidth = ValueWithInterval(UNSEEN * max_rate, max_rate, UNSEEN * max_rate)
-    return ReadingLaw(latency, ValueWithInterval(bandwidth.value), bandwidth, binds=False)
+    return ReadingLaw(
+        latency, ValueWithInterval(bandwidth.value), bandwidth, binds=False
+    )
 
 
 @dataclass(frozen=True)
@@ -215,7 +242,9 @@ class _TimeBlocks:
     busy_s: Floats  # (blocks, latencies) s in which a server of that latency was busy
 
     @classmethod
-    def from_tables(cls, tables: Sequence[pd.DataFrame], latencies: Floats) -> _TimeBlocks:
+    def from_tables(
+        cls, tables: Sequence[pd.DataFrame], latencies: Floats
+    ) -> _TimeBlocks:
         """Return the blocks of all tables of `sample_reads`.
 
         Args:
@@ -228,11 +257,14 @@ class _TimeBlocks:
             columns = [_busy_seconds(table, latency) for latency in latencies]
             busy_s.append(np.column_stack(columns))
             end = table["start_s"] + table["seconds"]
-            nbytes.append(np.histogram(end, _block_edges(table), weights=table["nbytes"])[0])
+            nbytes.append(
+                np.histogram(end, _block_edges(table), weights=table["nbytes"])[0]
+            )
         return cls(np.concatenate(nbytes), np.concatenate(busy_s))
 
     def rates(self, rng: np.random.Generator | None = None) -> Floats:
-        """Return the bytes/s of a server of each latency while it is busy, (latencies,).
+        """Return the bytes/s of a server of each latency while it is busy,
+        (latencies,).
 
         Args:
             rng: draws the blocks with replacement; all count once if there is none.
@@ -246,10 +278,11 @@ class _TimeBlocks:
 def _find_latency(
     latencies: Floats, own_rates: Floats, shared_rates: Floats
 ) -> tuple[float, float] | None:
-    """Return the least latency, s, at which two rates are equal, and the shared rate there.
+    """Return the least latency, s, at which two rates are equal, and the shared rate
+    there.
 
-    None if they never are. Where the rates stay equal from then on, their difference ends in
-    noise: the line on which the difference falls is followed to 0.
+    None if they never are. Where the rates stay equal from then on, their difference
+    ends in noise: the line on which the difference falls is followed to 0.
 
     Args:
         latencies: (latencies,) s, ascending.
@@ -272,13 +305,17 @@ def _find_latency(
     exactly_same = latency_at(0.0)
     latency = nearly_same + (nearly_same - clearly_below) / (CLEARLY - 1)
     latency = min(latency, latencies[-1] if exactly_same is None else exactly_same)
-    return float(latency), float(np.exp(np.interp(latency, latencies, np.log(shared_rates))))
+    return float(latency), float(
+        np.exp(np.interp(latency, latencies, np.log(shared_rates)))
+    )
 
 
 def _share_met_by_chance(tables: Sequence[pd.DataFrame], latency: float) -> float:
-    """Return the share of the time of transfers in which readers would meet others by chance.
+    """Return the share of the time of transfers in which readers would meet others by
+    chance.
 
-    k readers that transfer for a share p of the time each have the server busy for 1 - (1 - p)^k.
+    k readers that transfer for a share p of the time each have the server busy for 1 -
+    (1 - p)^k.
 
     Args:
         tables: `sample_reads` for each larger number of ranks.
@@ -292,7 +329,9 @@ def _share_met_by_chance(tables: Sequence[pd.DataFrame], latency: float) -> floa
         changes = np.repeat([1, -1], len(table))[np.argsort(moments, kind="stable")]
         num_readers = np.cumsum(changes).max()
         duration = float(end.max() - start.min())
-        transfer_s = (table["waited_s"] - latency * table["samples"]).clip(lower=0.0).sum()
+        transfer_s = (
+            (table["waited_s"] - latency * table["samples"]).clip(lower=0.0).sum()
+        )
         transferring = transfer_s / duration  # mean readers that transfer at once
         share_of_reader = min(transferring / num_readers, 1.0)
         busy_share = 1 - (1 - share_of_reader) ** num_readers
@@ -309,8 +348,8 @@ def _block_edges(table: pd.DataFrame) -> Floats:
 def _busy_seconds(table: pd.DataFrame, latency: float) -> Floats:
     """Return the s of each block in which any reader waits for bytes, (BLOCKS,).
 
-    A single sample waits for its latency first, and for bytes next. A batch waits for bytes now and
-    then during all the time that it takes, independently of the others.
+    A single sample waits for its latency first, and for bytes next. A batch waits for
+    bytes now and then during all the time that it takes, independently of the others.
 
     Args:
         table: `sample_reads`.

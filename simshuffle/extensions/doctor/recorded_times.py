@@ -1,4 +1,6 @@
-"""Read the times from which a recorded loop is replayed: its loads, steps, sends and handovers."""
+"""Read the times from which a recorded loop is replayed: its loads, steps, sends and
+handovers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from simshuffle.extensions.doctor.rows_by_batch import RowsByBatch
 from simshuffle.spec.arrays import Floats
 
 MIN_HANDOVERS = 3
-"""Handovers of busy workers, and of idle ones, below which these are not compared (chosen)."""
+"""Handovers of busy workers, and of idle ones, below which these are not compared
+(chosen).
+"""
 
 
 def recorded_times(
@@ -49,7 +53,9 @@ def recorded_times(
         ranks_meet=ranks_meet,
     )
     if "fetch" not in recorded_operations:
-        notes.append("What makes the batches was not recorded: why they are late cannot be told.")
+        notes.append(
+            "What makes the batches was not recorded: why they are late cannot be told."
+        )
         return times
 
     load_s = seconds_of["fetch"]
@@ -58,7 +64,9 @@ def recorded_times(
     if is_unseen.any():
         count = int(is_unseen.sum())
         notes.append(f"{count} batches were made unseen: they are taken as the median.")
-        load_s = np.where(is_unseen, np.nanmedian(np.where(is_unseen, np.nan, load_s)), load_s)
+        load_s = np.where(
+            is_unseen, np.nanmedian(np.where(is_unseen, np.nan, load_s)), load_s
+        )
 
     worker_of_batch = rows.values_of("fetch", "worker")
     workers = int(settings.get("num_workers", np.nanmax(worker_of_batch) + 1))
@@ -81,12 +89,18 @@ def recorded_times(
 
 
 def _add_handover(
-    times: LoopTimes, load_start: Floats, send_s: Floats, wait_start: Floats, wait_end: Floats
+    times: LoopTimes,
+    load_start: Floats,
+    send_s: Floats,
+    wait_start: Floats,
+    wait_end: Floats,
 ) -> LoopTimes:
-    """Return the times with what sending and taking a batch took, and what workers idled.
+    """Return the times with what sending and taking a batch took, and what workers
+    idled.
 
-    A worker sends one batch after the other; ``send_s`` includes its wait for the previous send.
-    The s that a worker idled between a request and its load become a part of the load.
+    A worker sends one batch after the other; ``send_s`` includes its wait for the
+    previous send. The s that a worker idled between a request and its load become a
+    part of the load.
 
     Args:
         times: of the loop, without sends and handovers.
@@ -120,7 +134,9 @@ def _add_handover(
         idle_s[later] = load_start[later] - possible_start
 
         epoch = np.s_[begin:end]
-        was_busy[epoch] = is_busy(handover_start[epoch], load_start[epoch], load_end[epoch], times)
+        was_busy[epoch] = is_busy(
+            handover_start[epoch], load_start[epoch], load_end[epoch], times
+        )
 
     handover_s = _fill_with_median(np.maximum(wait_end - handover_start, 0.0))
     own_send_s = _fill_with_median(own_send_s)
@@ -131,7 +147,9 @@ def _add_handover(
         busy_extra_s = max(float(extra_s), 0.0)
     return replace(
         times,
-        load_s=np.maximum(times.load_s + idle_s, 0.0) if times.in_order else times.load_s,
+        load_s=np.maximum(times.load_s + idle_s, 0.0)
+        if times.in_order
+        else times.load_s,
         send_s=own_send_s,
         handover_s=handover_s,
         worker_is_busy=was_busy,
@@ -147,11 +165,12 @@ def _fill_with_median(values: Floats) -> Floats:
 def _steps_without_waits(
     seconds_of: Mapping[str, Floats], recorded_operations: frozenset[str]
 ) -> tuple[Floats, bool]:
-    """Return the s of the steps without what a rank waits in them for others, (B, M), and whether
-    ranks meet.
+    """Return the s of the steps without what a rank waits in them for others, (B, M),
+    and whether ranks meet.
 
-    The last rank waits for none, so the shortest of the ranks' collectives is what these take.
-    Where only some collectives were recorded, the others become their median, in place.
+    The last rank waits for none, so the shortest of the ranks' collectives is what
+    these take. Where only some collectives were recorded, the others become their
+    median, in place.
 
     Args:
         seconds_of: for each operation (B, M) s.
@@ -161,7 +180,9 @@ def _steps_without_waits(
     collective_s = seconds_of["allreduce"]
     if "allreduce" in recorded_operations:
         is_recorded = (collective_s > 0).all(axis=1)
-        median_s = np.median(collective_s[is_recorded], axis=0) if is_recorded.any() else 0.0
+        median_s = (
+            np.median(collective_s[is_recorded], axis=0) if is_recorded.any() else 0.0
+        )
         collective_s[~is_recorded] = np.minimum(median_s, step_s[~is_recorded])
     if step_s.shape[1] == 1 or "allreduce" not in recorded_operations:
         return step_s, False
@@ -176,7 +197,8 @@ def _worker_starts(
     epoch_bounds: tuple[int, ...],
     num_workers: int,
 ) -> Floats:
-    """Return the s from the request for an epoch's first batch until each worker begins, (E, W, M).
+    """Return the s from the request for an epoch's first batch until each worker
+    begins, (E, W, M).
 
     Workers that were not seen begin at the median of all.
 
@@ -189,12 +211,16 @@ def _worker_starts(
     """
     epoch_start = np.minimum.reduceat(wait_start, epoch_bounds[:-1])
     since_start = load_start - np.repeat(epoch_start, np.diff(epoch_bounds), axis=0)
-    worker_start_s = np.full((len(epoch_bounds) - 1, num_workers, load_start.shape[1]), np.nan)
+    worker_start_s = np.full(
+        (len(epoch_bounds) - 1, num_workers, load_start.shape[1]), np.nan
+    )
     for epoch, (begin, end) in enumerate(pairwise(epoch_bounds)):
         for worker in range(num_workers):
             is_worker = worker_of_batch[begin:end] == worker
             first_s = np.where(is_worker, since_start[begin:end], np.inf).min(axis=0)
-            worker_start_s[epoch, worker] = np.where(np.isfinite(first_s), first_s, np.nan)
+            worker_start_s[epoch, worker] = np.where(
+                np.isfinite(first_s), first_s, np.nan
+            )
     if np.isnan(worker_start_s).all():
         return np.zeros(worker_start_s.shape)
     return _fill_with_median(worker_start_s)

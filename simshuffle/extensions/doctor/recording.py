@@ -46,7 +46,9 @@ class Recording:
             sys.modules.get("simshuffle_recorder"),
         ]
         watched = [getattr(package, "watched", None) for package in packages]
-        running = [process for process in watched if process is not None and process.active]
+        running = [
+            process for process in watched if process is not None and process.active
+        ]
         self._owns_process = not running
         if running:
             self._process = running[0]
@@ -54,7 +56,9 @@ class Recording:
         self._temporary = TemporaryDirectory() if self._folder is None else None
         folder = Path(self._temporary.name if self._temporary else self._folder or "")
         folder.mkdir(parents=True, exist_ok=True)
-        self._process = simshuffle.extensions.doctor.recorder.watch(str(folder), {}, None)
+        self._process = simshuffle.extensions.doctor.recorder.watch(
+            str(folder), {}, None
+        )
         self._process.only = self._loader
         # workers that are spawned begin for themselves
         variables = simshuffle.extensions.doctor.recorder.variables(str(folder))
@@ -77,7 +81,10 @@ class Recording:
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
-        about = {"command": list(sys.orig_argv), "seconds": time.perf_counter() - self._start_s}
+        about = {
+            "command": list(sys.orig_argv),
+            "seconds": time.perf_counter() - self._start_s,
+        }
         try:
             # an error of the loop counts, and not that it took no batch
             with suppress(*[InputError] * (error is not None)):
@@ -88,7 +95,8 @@ class Recording:
 
     @contextmanager
     def phase(self, operation: str) -> Iterator[None]:
-        """Name an operation of a batch that the recorder cannot see, as a copy that is not torch's.
+        """Name an operation of a batch that the recorder cannot see, as a copy that is
+        not torch's.
 
         Args:
             operation: one of `PHASES`.
@@ -97,7 +105,8 @@ class Recording:
             InputError: the operation is none of them.
         """
         if operation not in PHASES:
-            rule, remedy = f"must be one of {', '.join(PHASES)}", "Say one of them."
+            rule = f"must be one of {', '.join(PHASES)}"
+            remedy = "Say one of them."
             refuse("operation", rule, repr(operation), remedy, "phase")
         step = self._process.current_step
         self._process.current_step = None
@@ -114,7 +123,9 @@ class Recording:
         self.record.write(Path(path))
 
 
-def record(loader: DataLoader[Any] | None = None, folder: str | Path | None = None) -> Recording:
+def record(
+    loader: DataLoader[Any] | None = None, folder: str | Path | None = None
+) -> Recording:
     """Record the loops over a loader that run in the returned context.
 
         with simshuffle.train.record(loader) as recording:
@@ -122,12 +133,13 @@ def record(loader: DataLoader[Any] | None = None, folder: str | Path | None = No
                 ...
         recording.write("training.parquet")
 
-    Where the training is recorded already, as by `simshuffle doctor`, that recording goes on, and
-    the record has what was recorded so far.
+    Where the training is recorded already, as by `simshuffle doctor`, that recording
+    goes on, and the record has what was recorded so far.
 
     Args:
         loader: of the loops; all loaders of the process if it is left out.
-        folder: for the rows of the processes, which stay; a temporary one if it is left out.
+        folder: for the rows of the processes, which stay; a temporary one if it is left
+            out.
 
     Raises:
         InputError: no batch was taken when the context is left.

@@ -1,4 +1,6 @@
-"""Find what may make a loop faster: each candidate is the times of the loop with that change."""
+"""Find what may make a loop faster: each candidate is the times of the loop with that
+change.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,12 @@ class RemedyCandidate:
     name: str  # of the change
     times: LoopTimes  # with it
     cost: str  # cores, bytes, a change of code
-    change: Mapping[str, Any] | None = None  # settings for the recorder, if it can make the change
-    assumption_free_share: float = 1.0  # share of the gain that remains if assumptions do not hold
+    change: Mapping[str, Any] | None = (
+        None  # settings for the recorder, if it can make the change
+    )
+    assumption_free_share: float = (
+        1.0  # share of the gain that remains if assumptions do not hold
+    )
     best_times: LoopTimes | None = None  # if nothing that is assumed holds the loop up
     cause: str = ""  # that the change is against; '' where it may help against several
 
@@ -63,20 +69,36 @@ _CODE = "a change of code"
 _CURES: Mapping[str, tuple[str, str, float]] = {
     "opens": ("store samples in shards, many in a file", "the data written again", 0.8),
     "latency": ("read in larger requests, or several at a time", _CODE, 0.5),
-    "bandwidth": ("keep the data on a faster disk, or smaller", "a disk that holds them", 0.5),
+    "bandwidth": (
+        "keep the data on a faster disk, or smaller",
+        "a disk that holds them",
+        0.5,
+    ),
     "page cache": ("shuffle partially, or in shards that stay", "another order", 0.5),
     "decode": ("decode on the accelerator, or store samples decoded", _CODE, 0.5),
     "transform": ("transform whole batches, or on the accelerator", _CODE, 0.5),
     "collate": ("put batches together in one array", _CODE, 0.5),
     "send": ("hand over fewer, smaller tensors", _CODE, 0.5),
     "lock": ("open a handle for each worker", _CODE, 0.5),
-    "slow worker": ("give the slow worker what its peers have", "a look at its core and path", 0.8),
-    "slow sample": ("make the slow samples smaller, or leave them out", "some samples", 0.8),
+    "slow worker": (
+        "give the slow worker what its peers have",
+        "a look at its core and path",
+        0.8,
+    ),
+    "slow sample": (
+        "make the slow samples smaller, or leave them out",
+        "some samples",
+        0.8,
+    ),
     "loader dips": ("open the next shard ahead, or mix shards", _CODE, 0.5),
     "loop dips": ("save or log less often, or beside the loop", _CODE, 0.8),
     "straggler rank": ("take the slow host out", "a spare host", 0.8),
     "gil": ("move Python work out of the loop's process", _CODE, 0.0),
-    "allreduce": ("sum gradients and update every fourth batch", "batches four times larger", 0.5),
+    "allreduce": (
+        "sum gradients and update every fourth batch",
+        "batches four times larger",
+        0.5,
+    ),
     "cores": ("fewer threads than cores", "slower steps, if these need them", 0.0),
     "copy": ("hand over what need not be converted", _CODE, 0.5),
 }
@@ -108,7 +130,9 @@ def candidate_remedies(
     return candidates
 
 
-def _remedy_of_cause(loop: RecordedLoop, times: LoopTimes, cause: str) -> RemedyCandidate | None:
+def _remedy_of_cause(
+    loop: RecordedLoop, times: LoopTimes, cause: str
+) -> RemedyCandidate | None:
     """Return the remedy that is against one cause alone; None if there is none.
 
     Args:
@@ -142,20 +166,24 @@ def _remedy_of_cause(loop: RecordedLoop, times: LoopTimes, cause: str) -> Remedy
         place = main_place(loop, "transform")
         code = place.where if place else "the data set's own code"
         name = f"make {code} cheaper, or do its work once, not for every sample"
-        return RemedyCandidate(name, times, _CODE, assumption_free_share=0.5, cause=cause)
+        return RemedyCandidate(
+            name, times, _CODE, assumption_free_share=0.5, cause=cause
+        )
     if cause in _CURES:
         name, cost, share = _CURES[cause]
         if cause == "allreduce":
             times = _sum_every_fourth(loop)
-        return RemedyCandidate(name, times, cost, assumption_free_share=share, cause=cause)
+        return RemedyCandidate(
+            name, times, cost, assumption_free_share=share, cause=cause
+        )
     return None
 
 
 def _use_more_cores(
     loop: RecordedLoop, times_without: Mapping[str, LoopTimes]
 ) -> Iterator[RemedyCandidate]:
-    """Yield the loop with more of the host's cores, if its rank has more threads and workers than
-    the cores that it may use.
+    """Yield the loop with more of the host's cores, if its rank has more threads and
+    workers than the cores that it may use.
 
     Args:
         loop: without the waits that other programs caused.
@@ -178,7 +206,9 @@ def _use_more_cores(
         min_load_s = cpu_s * max(times.workers, 1) / count
         load_s = np.minimum(np.maximum(times.load_s, min_load_s), loop.times.load_s)
         times = replace(times, load_s=load_s)
-        yield RemedyCandidate(name, times, cost, assumption_free_share=0.5, cause="cores")
+        yield RemedyCandidate(
+            name, times, cost, assumption_free_share=0.5, cause="cores"
+        )
 
 
 def _spare_cores(loop: RecordedLoop) -> int:
@@ -187,19 +217,26 @@ def _spare_cores(loop: RecordedLoop) -> int:
 
 
 def _sum_every_fourth(loop: RecordedLoop) -> LoopTimes:
-    """Return the times of the loop that sums gradients and updates in every fourth batch only."""
-    return shorten(loop.times, step_s=0.75 * (loop.allreduce_s + loop.sum_of("optimizer")))
+    """Return the times of the loop that sums gradients and updates in every fourth
+    batch only.
+    """
+    return shorten(
+        loop.times, step_s=0.75 * (loop.allreduce_s + loop.sum_of("optimizer"))
+    )
 
 
 def _loader_settings(**arguments: Any) -> dict[str, Any]:
-    """Return the change that gives the DataLoader other arguments, as the recorder reads it."""
+    """Return the change that gives the DataLoader other arguments, as the recorder
+    reads it.
+    """
     return {"loader": arguments}
 
 
 def _use_more_workers(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
     """Yield the loop with as many workers as hide the loads.
 
-    They are at most as many as the cores, or more where workers wait rather than compute.
+    They are at most as many as the cores, or more where workers wait rather than
+    compute.
     """
     times = loop.times
     cpu_s = cpu_s_of_batch(loop)
@@ -228,7 +265,9 @@ def _use_more_workers(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
 
 
 def _change_settings(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
-    """Yield the loop with other arguments of its DataLoader: prefetch, order, lasting workers."""
+    """Yield the loop with other arguments of its DataLoader: prefetch, order, lasting
+    workers.
+    """
     times = loop.times
     if not times.workers:
         return
@@ -264,8 +303,11 @@ def _change_settings(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
         )
 
 
-def _keep_in_memory(loop: RecordedLoop, causes: Sequence[str]) -> Iterator[RemedyCandidate]:
-    """Yield the loop with its files in memory, or its samples in a worker's, where they fit.
+def _keep_in_memory(
+    loop: RecordedLoop, causes: Sequence[str]
+) -> Iterator[RemedyCandidate]:
+    """Yield the loop with its files in memory, or its samples in a worker's, where they
+    fit.
 
     Args:
         loop: without the waits that other programs caused.
@@ -273,10 +315,14 @@ def _keep_in_memory(loop: RecordedLoop, causes: Sequence[str]) -> Iterator[Remed
     """
     times = loop.times
     max_nbytes = MAX_CACHE_SHARE * (loop.memory_nbytes or 0.0)
-    reads_cost_time = not {"opens", "latency", "bandwidth", "page cache"}.isdisjoint(causes)
+    reads_cost_time = not {"opens", "latency", "bandwidth", "page cache"}.isdisjoint(
+        causes
+    )
     file_nbytes = loop.total_file_nbytes
     if reads_cost_time and file_nbytes is not None and file_nbytes <= max_nbytes:
-        load_s = np.maximum(times.load_s - loop.sum_of("open") - loop.sum_of("read"), 0.0)
+        load_s = np.maximum(
+            times.load_s - loop.sum_of("open") - loop.sum_of("read"), 0.0
+        )
         yield RemedyCandidate(
             name="keep the files in memory",
             times=replace(times, load_s=load_s),

@@ -1,7 +1,8 @@
-"""Replay the loop of a training from the times that its workers and steps take, or would take.
+"""Replay the loop of a training from the times that its workers and steps take, or
+would take.
 
-Which worker makes which batch, and when the batch is requested: torch/utils/data/dataloader.py of
-PyTorch 2.6, `_BaseDataLoaderIter._try_put_index`.
+Which worker makes which batch, and when the batch is requested:
+torch/utils/data/dataloader.py of PyTorch 2.6, `_BaseDataLoaderIter._try_put_index`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from simshuffle.spec.arrays import Flags, Floats
 NS = 1e-9
 """Resolution of the clocks, s."""
 ROUNDS = 4
-"""Times that a replay is repeated at most until the same workers are busy at their handovers
-(chosen: after two rounds that seldom changes)."""
+"""Times that a replay is repeated at most until the same workers are busy at their
+handovers (chosen: after two rounds that seldom changes).
+"""
 
 
 @dataclass(frozen=True)
 class LoopTimes:
-    """Times from which the loops of M ranks are replayed, over B batches of E epochs in a row."""
+    """Times from which the loops of M ranks are replayed, over B batches of E epochs in
+    a row.
+    """
 
     load_s: Floats  # (B, M) s of a worker for a batch; of the rank itself where it has no worker
     step_s: Floats  # (B, M) s from a batch in hand until the next batch is requested
@@ -43,28 +47,37 @@ class LoopTimes:
     # s that a handover takes longer if the worker is busy: a worker answers requests for tensors in
     # shared memory between its other work (torch/multiprocessing/reductions.py)
     busy_extra_s: float = 0.0
-    in_order: bool = True  # whether batches are handed out in the order of their requests
-    ranks_meet: bool = True  # whether ranks wait for one another at the end of every step
+    in_order: bool = (
+        True  # whether batches are handed out in the order of their requests
+    )
+    ranks_meet: bool = (
+        True  # whether ranks wait for one another at the end of every step
+    )
 
     def change_workers(self, workers: int) -> LoopTimes:
         """Return the times with ``workers`` workers of each rank.
 
-        Loads stay as they are. Additional workers begin as the existing ones do, in turn.
+        Loads stay as they are. Additional workers begin as the existing ones do, in
+        turn.
         """
         like_worker = np.arange(max(workers, 1)) % self.worker_start_s.shape[1]
-        return replace(self, workers=workers, worker_start_s=self.worker_start_s[:, like_worker])
+        return replace(
+            self, workers=workers, worker_start_s=self.worker_start_s[:, like_worker]
+        )
 
 
 def replay_loop(times: LoopTimes) -> Floats:
     """Return the s that every batch takes, (B, M), up to the end of its step.
 
-    A batch begins at the end of the previous step; an epoch's first batch when it is requested.
+    A batch begins at the end of the previous step; an epoch's first batch when it is
+    requested.
     """
     return replay_loops([times])[:, 0]
 
 
 def replay_loops(candidates: Sequence[LoopTimes]) -> Floats:
-    """Return the s that every batch takes in N loops, (B, N, M), as `replay_loop` does for one.
+    """Return the s that every batch takes in N loops, (B, N, M), as `replay_loop` does
+    for one.
 
     Args:
         candidates: N loops with equal epochs, workers, prefetch and order of batches.
@@ -74,13 +87,17 @@ def replay_loops(candidates: Sequence[LoopTimes]) -> Floats:
 
     # (B, N, M) each
     load_s, step_s, send_s, handover_s, worker_is_busy = (
-        np.stack([np.broadcast_to(getattr(times, name), shape) for times in candidates], axis=1)
+        np.stack(
+            [np.broadcast_to(getattr(times, name), shape) for times in candidates],
+            axis=1,
+        )
         for name in ("load_s", "step_s", "send_s", "handover_s", "worker_is_busy")
     )
     # (E, W, N, M)
     start_shape = (*first.worker_start_s.shape[:2], shape[1])
     worker_start_s = np.stack(
-        [np.broadcast_to(times.worker_start_s, start_shape) for times in candidates], axis=2
+        [np.broadcast_to(times.worker_start_s, start_shape) for times in candidates],
+        axis=2,
     )
 
     batch_s = np.empty(load_s.shape)
@@ -102,7 +119,9 @@ def replay_loops(candidates: Sequence[LoopTimes]) -> Floats:
             steps = handover_s[batches, index] + step_s[batches, index]
             loads_and_steps = list(zip(loads, steps, strict=True))
             starts = worker_start_s[epoch, :, index]
-            batch_s[batches, index] = list(_replay_as_made(first, loads_and_steps, starts))
+            batch_s[batches, index] = list(
+                _replay_as_made(first, loads_and_steps, starts)
+            )
     return batch_s
 
 
@@ -116,7 +135,8 @@ def _replay_in_order(
     was_busy: Flags,
     worker_start_s: Floats,
 ) -> Floats:
-    """Return the s of each batch of one epoch, (B, N, M), handed out in the order of requests.
+    """Return the s of each batch of one epoch, (B, N, M), handed out in the order of
+    requests.
 
     Args:
         times: the workers, prefetch and meetings of all N loops.
@@ -124,9 +144,12 @@ def _replay_in_order(
         was_busy: (B, N, M) whether workers were busy at the recorded handovers.
         worker_start_s: (W, N, M) s at which each worker begins.
     """
-    if not times.ranks_meet:  # each rank is replayed as if it were the only one: (B, N, M, 1)
+    if (
+        not times.ranks_meet
+    ):  # each rank is replayed as if it were the only one: (B, N, M, 1)
         load_s, step_s, send_s, handover_s, worker_start_s = (
-            array[..., None] for array in (load_s, step_s, send_s, handover_s, worker_start_s)
+            array[..., None]
+            for array in (load_s, step_s, send_s, handover_s, worker_start_s)
         )
         was_busy = was_busy[..., None]
     prefetch = max(times.workers, 1) * times.prefetch
@@ -147,20 +170,26 @@ def _replay_in_order(
         )
         previously_busy = is_now_busy
         handover_start = played.batch_taken - actual_handover_s
-        is_now_busy = is_busy(handover_start, played.batch_made - load_s, played.batch_made, times)
+        is_now_busy = is_busy(
+            handover_start, played.batch_made - load_s, played.batch_made, times
+        )
         if (previously_busy == is_now_busy).all():
             break
 
     step_end = np.broadcast_to(played.step_ended[..., None], load_s.shape)
-    return np.diff(step_end if times.ranks_meet else step_end[..., 0], axis=0, prepend=0.0)
+    return np.diff(
+        step_end if times.ranks_meet else step_end[..., 0], axis=0, prepend=0.0
+    )
 
 
 def is_busy(moment: Floats, start: Floats, end: Floats, times: LoopTimes) -> Flags:
-    """Return whether the worker that made a batch makes another one at a moment, (B, ...).
+    """Return whether the worker that made a batch makes another one at a moment, (B,
+    ...).
 
     Args:
         moment: (B, ...) s, one for each batch of an epoch.
-        start, end: (B, ...) s at which the worker of each batch begins and ends making it.
+        start, end: (B, ...) s at which the worker of each batch begins and ends making
+            it.
         times: the workers and the prefetch.
     """
     busy = np.zeros(moment.shape, dtype=bool)
@@ -177,14 +206,19 @@ class _WorkerPool:
     """The workers of one rank, which hand out batches as they finish them."""
 
     def __init__(self, times: LoopTimes, worker_start_s: Floats) -> None:
-        self.idle_at_s = worker_start_s.tolist()  # (W,) s at which a worker has done all requests
-        self.num_requests = [0] * times.workers  # batches requested of each, and not taken
+        self.idle_at_s = (
+            worker_start_s.tolist()
+        )  # (W,) s at which a worker has done all requests
+        self.num_requests = [
+            0
+        ] * times.workers  # batches requested of each, and not taken
         self.max_requests = times.prefetch
         self.next_worker = 0
         self.finished = list[tuple[float, int]]()  # heap of (s at the end, worker)
 
     def request_batch(self, moment: float, load_s: float) -> None:
-        """Request a batch of the next worker in turn that has fewer than the most requests.
+        """Request a batch of the next worker in turn that has fewer than the most
+        requests.
 
         Args:
             moment: s of the request.
@@ -201,14 +235,18 @@ class _WorkerPool:
         heapq.heappush(self.finished, (self.idle_at_s[worker], worker))
 
     def take_batch(self) -> float:
-        """Take the batch that is finished first, and return the s at which it is finished."""
+        """Take the batch that is finished first, and return the s at which it is
+        finished.
+        """
         end, worker = heapq.heappop(self.finished)
         self.num_requests[worker] -= 1
         return end
 
 
 def _replay_as_made(
-    times: LoopTimes, loads_and_steps: Sequence[tuple[Floats, Floats]], worker_start_s: Floats
+    times: LoopTimes,
+    loads_and_steps: Sequence[tuple[Floats, Floats]],
+    worker_start_s: Floats,
 ) -> Iterator[Floats]:
     """Yield the s of each batch of one epoch, (M,), handed out as batches are finished.
 
@@ -229,7 +267,9 @@ def _replay_as_made(
         taken_at = np.maximum([pool.take_batch() for pool in pools], previous_end)
         if index + num_ahead < len(loads_and_steps):
             requested_loads = loads_and_steps[index + num_ahead][0]
-            for pool, moment, seconds in zip(pools, taken_at, requested_loads, strict=True):
+            for pool, moment, seconds in zip(
+                pools, taken_at, requested_loads, strict=True
+            ):
                 pool.request_batch(float(moment), float(seconds))
         step_end = taken_at + step_s
         if times.ranks_meet:

@@ -29,7 +29,9 @@ class RowsByBatch:
         """Return the sums of each of `SUMMED_COLUMNS`, (operations, B, M)."""
         codes = self.table["operation"].cat.codes.to_numpy().astype(np.int64)
         shape = (len(OPERATIONS), *self.shape)
-        flat_index = np.ravel_multi_index((codes, self.batch_index, self.rank_index), shape)
+        flat_index = np.ravel_multi_index(
+            (codes, self.batch_index, self.rank_index), shape
+        )
         size = int(np.prod(shape))
         return {
             column: np.bincount(flat_index, self.table[column].to_numpy(float), size)
@@ -39,7 +41,9 @@ class RowsByBatch:
         }
 
     def values_of(self, operation: str, column: str) -> Floats:
-        """Return a column of the row that an operation has in each batch, (B, M); nan if none."""
+        """Return a column of the row that an operation has in each batch, (B, M); nan
+        if none.
+        """
         values = np.full(self.shape, np.nan)
         is_operation = (self.table["operation"] == operation).to_numpy()
         batch_index = self.batch_index[is_operation]
@@ -53,27 +57,34 @@ class RowsByBatch:
         is_single = is_sample.to_numpy()
         samples = self.table.loc[is_single, ["seconds", "sample"]]
         return samples.assign(
-            batch_index=self.batch_index[is_single], rank_index=self.rank_index[is_single]
+            batch_index=self.batch_index[is_single],
+            rank_index=self.rank_index[is_single],
         )
 
 
 def index_of_batches(batches: pd.MultiIndex, rows: pd.DataFrame) -> Ints:
-    """Return the index in ``batches`` of each row's epoch and batch, (rows,); -1 if not there."""
-    index: Ints = batches.get_indexer(pd.MultiIndex.from_frame(rows[["epoch", "batch"]]))
+    """Return the index in ``batches`` of each row's epoch and batch, (rows,); -1 if not
+    there.
+    """
+    index: Ints = batches.get_indexer(
+        pd.MultiIndex.from_frame(rows[["epoch", "batch"]])
+    )
     return index
 
 
 def assign_rows_to_batches(
     rows: pd.DataFrame, waits: pd.DataFrame, batches: pd.MultiIndex, ranks: Ints
 ) -> RowsByBatch:
-    """Assign each recorded row to a batch and a rank, and drop rows that belong to no batch.
+    """Assign each recorded row to a batch and a rank, and drop rows that belong to no
+    batch.
 
-    A row that names no batch (a copy, a collective) belongs to the batch that its rank had waited
-    for last when the row began. A wait for which no batch came is dropped.
+    A row that names no batch (a copy, a collective) belongs to the batch that its rank
+    had waited for last when the row began. A wait for which no batch came is dropped.
 
     Args:
         rows: the rows of the loop, one for each timed operation.
-        waits: the rows of ``rows`` with operation "wait" and a batch, sorted by ``start_s``.
+        waits: the rows of ``rows`` with operation "wait" and a batch, sorted by
+            ``start_s``.
         batches: (epoch, batch) of the B batches of the loop, in the order of training.
         ranks: (M,) the ranks that recorded.
     """
@@ -92,7 +103,9 @@ def assign_rows_to_batches(
         unassigned = np.flatnonzero((rank_index == index) & names_no_batch)
         starts = rows["start_s"].to_numpy()[unassigned]
         last_wait = np.searchsorted(rank_waits["start_s"], starts, side="right") - 1
-        batch_index[unassigned] = np.where(last_wait >= 0, batch_of_wait[last_wait], NO_BATCH)
+        batch_index[unassigned] = np.where(
+            last_wait >= 0, batch_of_wait[last_wait], NO_BATCH
+        )
 
     is_assigned = (batch_index >= 0) & (rank_index >= 0)
     return RowsByBatch(

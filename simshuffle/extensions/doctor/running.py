@@ -1,4 +1,6 @@
-"""Run a script under the recorder: start it as it is, watch it, and end all of its processes."""
+"""Run a script under the recorder: start it as it is, watch it, and end all of its
+processes.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,13 @@ from simshuffle.extensions.doctor.recorder.rows import SUFFIX
 from simshuffle.study.options import COMMAND_LINE
 
 GRACE = 10.0
-"""Seconds between asking a process to end and asking it harder (chosen; `docker stop` has 10)."""
+"""Seconds between asking a process to end and asking it harder (chosen; `docker stop`
+has 10).
+"""
 POLL_S = 0.25
-"""Seconds between looks at the script (chosen: 4 wake-ups a second take nothing from a core)."""
+"""Seconds between looks at the script (chosen: 4 wake-ups a second take nothing from a
+core).
+"""
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask this program to end, and are the script's business while it runs."""
 
@@ -33,7 +39,9 @@ class ScriptEnd:
     # as a shell has it: 128 + n if signal n killed it; 0 if it is overdue
     status: int
     seconds: float  # that it took
-    signal_number: int = 0  # of the first signal that asked this program to end; 0 for none
+    signal_number: int = (
+        0  # of the first signal that asked this program to end; 0 for none
+    )
     overdue: bool = False  # whether it went on after its seconds, and had to be ended
 
 
@@ -43,7 +51,8 @@ def check_command(command: Sequence[str]) -> None:
     if shutil.which(program) is not None:
         return
     if not Path(program).is_file():
-        rule, remedy = "must be a program that is there", "See what `command -v` says of it."
+        rule = "must be a program that is there"
+        remedy = "See what `command -v` says of it."
     else:
         rule = "must be a program, or stand behind one"
         remedy = f"Write `python {program}`, or make it executable."
@@ -61,16 +70,19 @@ def run_recorded(
 ) -> ScriptEnd:
     """Run a command, and wait until it and its recorded processes have ended.
 
-    The command has the terminal, the working directory and the environment of this process, and the
-    variables of the recorder. It handles the first Ctrl-C itself; the second one ends it.
+    The command has the terminal, the working directory and the environment of this
+    process, and the variables of the recorder. It handles the first Ctrl-C itself; the
+    second one ends it.
 
     Args:
         command: its words, as of `check_command`.
         rows: a folder for the recorded rows.
         say: gets a sentence on each thing that is done to the script.
-        seconds: of steps, after which the recorder ends it in order; None for its own end.
+        seconds: of steps, after which the recorder ends it in order; None for its own
+            end.
         changes: what the recorder changes of its loaders.
-        to_stderr: whether what the command prints goes to the standard error of this process.
+        to_stderr: whether what the command prints goes to the standard error of this
+            process.
 
     Raises:
         InputError: it could not be started.
@@ -79,25 +91,34 @@ def run_recorded(
     begin = monotonic()
     with _catch_end_signals() as received:
         try:
-            script = subprocess.Popen(command, env=environment, stdout=2 if to_stderr else None)  # noqa: S603 - as asked
+            script = subprocess.Popen(  # noqa: S603 - as asked
+                command, env=environment, stdout=2 if to_stderr else None
+            )
         except OSError as error:
-            rule, remedy = f"must be a program: {error.strerror}", "Write what a shell would run."
+            rule = f"must be a program: {error.strerror}"
+            remedy = "Write what a shell would run."
             refuse("COMMAND", rule, repr(command[0]), remedy, COMMAND_LINE)
         watch = _ScriptWatch(script, rows, say)
         watch.wait_for_end(received, seconds)
         watch.end_descendants(received)
     status = script.returncode
     status = 0 if watch.overdue else 128 - status if status < 0 else status
-    return ScriptEnd(status, monotonic() - begin, received[0] if received else 0, watch.overdue)
+    return ScriptEnd(
+        status, monotonic() - begin, received[0] if received else 0, watch.overdue
+    )
 
 
 @contextmanager
 def _catch_end_signals() -> Iterator[list[int]]:
-    """Collect the signals that ask this program to end, which do nothing else meanwhile."""
+    """Collect the signals that ask this program to end, which do nothing else
+    meanwhile.
+    """
     received: list[int] = []
     handlers = {number: signal.getsignal(number) for number in END_SIGNALS}
     for number, handler in handlers.items():
-        if handler is not signal.SIG_IGN:  # as of nohup: the script is to ignore it, too
+        if (
+            handler is not signal.SIG_IGN
+        ):  # as of nohup: the script is to ignore it, too
             signal.signal(number, lambda number, _: received.append(number))
     try:
         yield received
@@ -117,7 +138,9 @@ class _ScriptWatch:
         self._rows = rows
         self._say = say
         self._forced = False  # whether the script was signalled to end more than once
-        self._planned_signals: list[tuple[float, int]] = []  # (moment, signal), the next one first
+        self._planned_signals: list[
+            tuple[float, int]
+        ] = []  # (moment, signal), the next one first
 
     def wait_for_end(self, received: Sequence[int], seconds: float | None) -> None:
         """Wait until the script has ended, and send it what it is to get meanwhile.
@@ -137,10 +160,16 @@ class _ScriptWatch:
             row_files = self._rows.glob(f"*{SUFFIX}")
             if begun is None and any(path.stat().st_size for path in row_files):
                 begun = now
-            is_late = seconds is not None and begun is not None and now > begun + seconds + GRACE
+            is_late = (
+                seconds is not None
+                and begun is not None
+                and now > begun + seconds + GRACE
+            )
             if is_late and not self.overdue and not num_handled:
                 self.overdue = True
-                self._say(f"The script goes on after {seconds:g} s of steps: it is interrupted.")
+                self._say(
+                    f"The script goes on after {seconds:g} s of steps: it is interrupted."
+                )
                 self._forced = True
                 kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
                 self._planned_signals = [
@@ -158,7 +187,8 @@ class _ScriptWatch:
         return True
 
     def _pass_on(self, number: int, *, is_first: bool, now: float) -> None:
-        """Pass on a signal that asked this program to end; any after the first ends the script.
+        """Pass on a signal that asked this program to end; any after the first ends the
+        script.
 
         Args:
             number: of the signal.
@@ -169,7 +199,10 @@ class _ScriptWatch:
             if not self._forced:
                 self._say("The script is ended. What was recorded is kept.")
             self._forced = True
-            self._planned_signals = [(now, signal.SIGTERM), (now + GRACE, signal.SIGKILL)]
+            self._planned_signals = [
+                (now, signal.SIGTERM),
+                (now + GRACE, signal.SIGKILL),
+            ]
         elif number == signal.SIGINT:
             # a terminal sends it to all processes of its group, so the script has it
             if not _has_terminal():
@@ -182,7 +215,9 @@ class _ScriptWatch:
         """Send a signal to the script, and to its processes that are to get it, too."""
         if number == signal.SIGINT:  # to those that a terminal would send it to
             group = os.getpgrp()
-            _send_signal(number, [pid for pid in self._descendants() if _group(pid) == group])
+            _send_signal(
+                number, [pid for pid in self._descendants() if _group(pid) == group]
+            )
         elif number == signal.SIGKILL:
             _send_signal(number, self._descendants())
         self._script.send_signal(number)  # not twice to one that has gone
@@ -201,14 +236,19 @@ class _ScriptWatch:
     def _processes_to_end(self) -> list[int]:
         """Return the processes that have to end with the script.
 
-        They are all of its processes if it was ended. Otherwise they are those that were recorded,
-        as others may be meant to stay.
+        They are all of its processes if it was ended. Otherwise they are those that
+        were recorded, as others may be meant to stay.
         """
-        recorded = {path.stem.partition("-")[0] for path in self._rows.glob(f"*{SUFFIX}")}
-        return [pid for pid in self._descendants() if self._forced or str(pid) in recorded]
+        recorded = {
+            path.stem.partition("-")[0] for path in self._rows.glob(f"*{SUFFIX}")
+        }
+        return [
+            pid for pid in self._descendants() if self._forced or str(pid) in recorded
+        ]
 
     def end_descendants(self, received: Sequence[int]) -> None:
-        """Wait for the script's processes, and end those that go on; sooner at another signal.
+        """Wait for the script's processes, and end those that go on; sooner at another
+        signal.
 
         Args:
             received: signals that asked this program to end; grows meanwhile.

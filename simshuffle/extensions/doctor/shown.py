@@ -10,7 +10,16 @@ import pandas as pd
 
 from simshuffle.extensions.doctor.diagnosis import Diagnosis, Totals
 from simshuffle.extensions.doctor.trying import TrialOutcome
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule, stack_rows
+from simshuffle.report.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    in_rows,
+    rule,
+    stack_rows,
+)
 from simshuffle.report.style import BRIGHT
 from simshuffle.study.schema import Schema, amount, real, share, text
 
@@ -33,7 +42,9 @@ TRIES = Schema(
         "predicted_interval": text("of 90 %", head="(90 %)"),
         "measured": real("share of a batch's time", empty=True, look=_SAVED),
         "measured_interval": text("of 90 %", head="(90 %)"),
-        "within": text("whether both intervals have a part in common", head="as predicted"),
+        "within": text(
+            "whether both intervals have a part in common", head="as predicted"
+        ),
     }
 )
 MAX_REMEDIES = 6
@@ -44,15 +55,17 @@ WHISKER = Look(colour="#555555", size=2)
 LINE_LENGTH = 24
 """Letters of a line of a remedy's name."""
 CAPTION = (
-    "Where the time of a batch goes, and what remedies save of it; whiskers are 90 % intervals."
+    "Where the time of a batch goes, and what remedies save of"
+    " it; whiskers are 90 % intervals."
 )
 
 
 def batch_rows(loop: Totals) -> pd.DataFrame:
-    """Return where the time of a batch goes: the wait, and the known and unknown parts of the step.
+    """Return where the time of a batch goes: the wait, and the known and unknown parts
+    of the step.
 
-    Known parts longer than the step include the allreduce twice, because it is a part of the
-    backward pass, too: the backward pass becomes shorter by that.
+    Known parts longer than the step include the allreduce twice, because it is a part
+    of the backward pass, too: the backward pass becomes shorter by that.
     """
     unknown_s = loop.step_s - sum(loop.of_steps.values())
     step_parts = dict(loop.of_steps)
@@ -60,7 +73,11 @@ def batch_rows(loop: Totals) -> pd.DataFrame:
         step_parts["backward"] = max(step_parts["backward"] + min(unknown_s, 0.0), 0.0)
     rows = [
         (name, seconds / loop.batches, seconds / loop.seconds)
-        for name, seconds in {WAITING: loop.waited_s, **step_parts, REST: unknown_s}.items()
+        for name, seconds in {
+            WAITING: loop.waited_s,
+            **step_parts,
+            REST: unknown_s,
+        }.items()
         if seconds > 0 or (name == WAITING and loop.waits_known)
     ]
     return BATCH.framed(rows)
@@ -73,7 +90,9 @@ def batch_table(loop: Totals) -> Table:
 
 
 def tries_parts(tries: Sequence[TrialOutcome]) -> list[str | Table]:
-    """Return what a terminal shows of trials: a table, and a sentence for each not measured."""
+    """Return what a terminal shows of trials: a table, and a sentence for each not
+    measured.
+    """
     measured = [outcome for outcome in tries if outcome.measured is not None]
     parts: list[str | Table] = []
     if measured:
@@ -91,16 +110,25 @@ def tries_parts(tries: Sequence[TrialOutcome]) -> list[str | Table]:
         title = "Saved of a batch's time, beside a run of the script as it is"
         parts.append(TRIES.listing(TRIES.framed(rows), title, list(TRIES.columns)))
     failures = [outcome for outcome in tries if outcome.measured is None]
-    return [*parts, *(f"Not measured: {outcome.name}: {outcome.why}." for outcome in failures)]
+    return [
+        *parts,
+        *(f"Not measured: {outcome.name}: {outcome.why}." for outcome in failures),
+    ]
 
 
 def doctor_chart(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> Chart:
-    """Draw where the time of a batch goes, and what remedies are predicted and measured to save."""
+    """Draw where the time of a batch goes, and what remedies are predicted and measured
+    to save.
+    """
     parts = batch_rows(diagnosis.loop)
-    bar = stack_rows(parts.assign(y=0.0, look=parts["part"]), "y", "seconds", ("x", "x2"))
+    bar = stack_rows(
+        parts.assign(y=0.0, look=parts["part"]), "y", "seconds", ("x", "x2")
+    )
     looks = {
         name: Look(name, colour)
-        for name, colour in zip(parts["part"], (BRIGHT[1], BRIGHT[0], *BRIGHT[2:]), strict=False)
+        for name, colour in zip(
+            parts["part"], (BRIGHT[1], BRIGHT[0], *BRIGHT[2:]), strict=False
+        )
     }
     batch = Panel([Mark("bar", bar)], Axis("time of a batch (s)"), in_rows([""]))
     saved = _savings(diagnosis, tries)
@@ -119,9 +147,13 @@ def doctor_chart(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> Chart:
             Mark("point", measured.assign(down=measured["y"] + 0.2), x="measured", y="down",
                  look=MEASURED),
         ]  # fmt: skip
-        names = [textwrap.fill(name, LINE_LENGTH, max_lines=2) for name in saved["name"]]
+        names = [
+            textwrap.fill(name, LINE_LENGTH, max_lines=2) for name in saved["name"]
+        ]
         panels.append(
-            Panel(marks, Axis("saved (%)"), in_rows(names, small=True), weight=len(names))
+            Panel(
+                marks, Axis("saved (%)"), in_rows(names, small=True), weight=len(names)
+            )
         )
     return Chart(panels, 0.9 + 0.36 * len(saved), looks, CAPTION)
 
@@ -129,7 +161,8 @@ def doctor_chart(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> Chart:
 def _savings(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> pd.DataFrame:
     """Return what remedies save, in %, those that were tried first.
 
-    The columns are name, y (row of the figure), share, low, high (predicted), measured, from, to.
+    The columns are name, y (row of the figure), share, low, high (predicted), measured,
+    from, to.
     """
     savings: dict[str, dict[str, float]] = {}
     for outcome in tries:
@@ -146,5 +179,7 @@ def _savings(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> pd.DataFram
         savings.setdefault(remedy.name, {}).update(predicted)
     columns = ["share", "low", "high", "measured", "from", "to"]
     table = 100.0 * pd.DataFrame(list(savings.values()), columns=columns, dtype=float)
-    table = table.assign(name=list(savings), y=[float(row) for row in range(len(savings))])
+    table = table.assign(
+        name=list(savings), y=[float(row) for row in range(len(savings))]
+    )
     return table.head(MAX_REMEDIES)

@@ -36,7 +36,8 @@ def fit_steps(
     sums_gradients: bool,
     measured: MeasuredValues,
 ) -> FittedSteps:
-    """Fit the times of a step, without waits for a core or of several ranks for one another.
+    """Fit the times of a step, without waits for a core or of several ranks for one
+    another.
 
     Args:
         key: of the times in the scenario, dotted.
@@ -57,7 +58,11 @@ def fit_steps(
     forward_share = passes["forward"] / passes.sum() if passes.all() else 1 / 3
     times: dict[str, str | int] = {}
     for name, share in (("forward", forward_share), ("backward", 1 - forward_share)):
-        note = f"{share:.0%} of the passes" if passes.all() else "split 1:2, the usual rule"
+        note = (
+            f"{share:.0%} of the passes"
+            if passes.all()
+            else "split 1:2, the usual rule"
+        )
         seconds = ValueWithInterval(
             per_sample.value * share, per_sample.low * share, per_sample.high * share
         )
@@ -88,7 +93,8 @@ def busy_cores(steps: pd.DataFrame, threads: int, on_cpu: bool) -> float:
     Args:
         steps: `step_rows`.
         threads: that compute a step.
-        on_cpu: whether steps compute on a CPU: then a step of unknown core time takes all of it.
+        on_cpu: whether steps compute on a CPU: then a step of unknown core time takes
+            all of it.
     """
     share = steps["core_s"].sum() / steps["seconds"].sum()
     if steps["core_s"].isna().all():

@@ -1,4 +1,6 @@
-"""Try remedies: run the script again with each remedy, beside an equally long run without any."""
+"""Try remedies: run the script again with each remedy, beside an equally long run
+without any.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from simshuffle.extensions.doctor.running import ScriptEnd, run_recorded
 BOUND = "no waiting (bound)"
 """Name of the trial with a loader that plays its cached batches again."""
 REPLAYED = 8
-"""Batches that such a loader caches (chosen: memory for few, and more than workers fetch ahead of
-one)."""
+"""Batches that such a loader caches (chosen: memory for few, and more than workers
+fetch ahead of one).
+"""
 UNCHANGED = "the script as it is"
 """Name of the run without a change."""
 
@@ -45,7 +48,8 @@ class TrialOutcome:
         """True if the intervals of the predicted and the measured gain overlap."""
         if self.measured is None or self.predicted is None:
             return False
-        measured, predicted = self.measured, self.predicted
+        measured = self.measured
+        predicted = self.predicted
         return predicted.low <= measured.high and measured.low <= predicted.high
 
 
@@ -111,8 +115,8 @@ def choose_trials(diagnosis: Diagnosis, count: int) -> list[Trial]:
 def try_all(runs: ScriptRuns, trials: Sequence[Trial]) -> list[TrialOutcome]:
     """Run the script as it is, then once with each of the trials.
 
-    An interrupt leaves out the remaining trials. Raises a SimshuffleError if the script as it is
-    cannot be measured.
+    An interrupt leaves out the remaining trials. Raises a SimshuffleError if the script
+    as it is cannot be measured.
     """
     outcomes: list[TrialOutcome] = []
     try:
@@ -122,7 +126,9 @@ def try_all(runs: ScriptRuns, trials: Sequence[Trial]) -> list[TrialOutcome]:
                 record, _ = runs.record(trial.name, trial.change)
                 measured = gain(control, record, trial.change.get("replay", 0))
             except SimshuffleError as error:
-                outcomes.append(TrialOutcome(trial.name, trial.predicted, None, str(error)))
+                outcomes.append(
+                    TrialOutcome(trial.name, trial.predicted, None, str(error))
+                )
             else:
                 outcomes.append(TrialOutcome(trial.name, trial.predicted, measured))
     except KeyboardInterrupt:

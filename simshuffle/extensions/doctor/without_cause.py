@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from simshuffle.extensions.doctor.replay import LoopTimes
 
 SPECIAL = 2.0
-"""Weight of a special case: it comes first if it explains half of what the broad one does."""
+"""Weight of a special case: it comes first if it explains half of what the broad one
+does.
+"""
 
 
 @dataclass(frozen=True)

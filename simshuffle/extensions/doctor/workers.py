@@ -14,15 +14,22 @@ from simshuffle.extensions.doctor.replay import LoopTimes, replay_loop
 from simshuffle.spec.arrays import Floats
 
 ALIKE = 0.02
-"""Relative spread of bytes a read below which nothing tells requests from bytes (chosen)."""
+"""Relative spread of bytes a read below which nothing tells requests from bytes
+(chosen).
+"""
 SLOW_BYTES = 20e6
-"""Bytes/s below which it is rather requests that cost, where nothing tells (chosen: disks and
-shared file systems move 100 MB/s and more, a store answers for 10 kB in some ms)."""
+"""Bytes/s below which it is rather requests that cost, where nothing tells (chosen:
+disks and shared file systems move 100 MB/s and more, a store answers for 10 kB in some
+ms).
+"""
 HEADER = 8192
-"""Bytes that Python reads of a file at once: where no more were seen of each, numpy or the like
-read the others (`io.DEFAULT_BUFFER_SIZE`)."""
+"""Bytes that Python reads of a file at once: where no more were seen of each, numpy or
+the like read the others (`io.DEFAULT_BUFFER_SIZE`).
+"""
 AS_GOOD = 0.95
-"""Share of the best gain with which fewer workers, or batches ahead, are preferred (chosen)."""
+"""Share of the best gain with which fewer workers, or batches ahead, are preferred
+(chosen).
+"""
 WORKER_COUNTS = (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64)
 """Numbers of workers of a rank that are compared (chosen)."""
 
@@ -30,8 +37,9 @@ WORKER_COUNTS = (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64)
 def shorten(
     times: LoopTimes, load_s: Floats | float = 0.0, step_s: Floats | float = 0.0
 ) -> LoopTimes:
-    """Return the times with loads shorter by ``load_s`` and steps by ``step_s``, (B, M) or one
-    value, at least 0 s each."""
+    """Return the times with loads shorter by ``load_s`` and steps by ``step_s``, (B, M)
+    or one value, at least 0 s each.
+    """
     return replace(
         times,
         load_s=np.maximum(times.load_s - load_s, 0.0),
@@ -42,9 +50,9 @@ def shorten(
 def reduce_computing(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
     """Return the times of the loop whose workers compute ``saved_s`` less, (B, M).
 
-    Workers that compute less disturb others less. The share of the workers' computing that is saved
-    also goes off two waits: that of steps for a core, and that of handovers beyond what the loop's
-    own thread computes.
+    Workers that compute less disturb others less. The share of the workers' computing
+    that is saved also goes off two waits: that of steps for a core, and that of
+    handovers beyond what the loop's own thread computes.
     """
     times = loop.times
     queued_s = np.nan_to_num(loop.sum_of("step", "queued_s"))
@@ -54,7 +62,9 @@ def reduce_computing(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
         return shorten(times, saved_s)
 
     remaining = 1.0 - min(float(saved_s.sum() / total_s), 1.0)
-    loop_cpu_s = np.minimum(times.handover_s, np.nan_to_num(loop.sum_of("wait", "cpu_s")))
+    loop_cpu_s = np.minimum(
+        times.handover_s, np.nan_to_num(loop.sum_of("wait", "cpu_s"))
+    )
     less_disturbed = replace(
         times,
         send_s=times.send_s * remaining,
@@ -65,8 +75,9 @@ def reduce_computing(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
 
 
 def keep_workers(loop: RecordedLoop) -> LoopTimes:
-    """Return the times of the loop that keeps its first epoch's workers in all epochs, in which
-    nothing is new to them."""
+    """Return the times of the loop that keeps its first epoch's workers in all epochs,
+    in which nothing is new to them.
+    """
     times = loop.times
     worker_start_s = times.worker_start_s.copy()
     step_s = times.step_s.copy()
@@ -83,28 +94,35 @@ def keep_workers(loop: RecordedLoop) -> LoopTimes:
 
 
 def cpu_s_of_batch(loop: RecordedLoop) -> float:
-    """Return the mean s of a core that a batch takes, in its worker and in the loop; nan if not
-    known."""
-    worker_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(loop.sum_of("send", "cpu_s"))
+    """Return the mean s of a core that a batch takes, in its worker and in the loop;
+    nan if not known.
+    """
+    worker_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(
+        loop.sum_of("send", "cpu_s")
+    )
     if not loop.times.workers:  # the loop makes its batches while it waits
         worker_s = loop.sum_of("wait", "cpu_s")
     return float((worker_s + loop.sum_of("step", "cpu_s")).mean())
 
 
 def computed_share(loop: RecordedLoop) -> float:
-    """Return the share of their fetches in which workers compute, or could if they had a core; 0 if
-    it is not known."""
-    computed_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(loop.sum_of("fetch", "queued_s"))
+    """Return the share of their fetches in which workers compute, or could if they had
+    a core; 0 if it is not known.
+    """
+    computed_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(
+        loop.sum_of("fetch", "queued_s")
+    )
     fetch_s = float(loop.sum_of("fetch").sum())
     return float(np.nan_to_num(computed_s).sum()) / fetch_s if fetch_s > 0 else 0.0
 
 
 def add_workers(loop: RecordedLoop, max_workers: int) -> LoopTimes | None:
-    """Return the times of the loop with more workers; None if no number of workers gains anything.
+    """Return the times of the loop with more workers; None if no number of workers
+    gains anything.
 
-    Chosen are the fewest workers that gain nearly what the best number up to ``max_workers`` does.
-    What workers share does not get faster: where it takes longer for a batch than they would, their
-    loads take that much longer.
+    Chosen are the fewest workers that gain nearly what the best number up to
+    ``max_workers`` does. What workers share does not get faster: where it takes longer
+    for a batch than they would, their loads take that much longer.
     """
     times = loop.times
     batch_s = float(replay_loop(times).mean())
@@ -122,8 +140,8 @@ def add_workers(loop: RecordedLoop, max_workers: int) -> LoopTimes | None:
 def shared_s_of_batch(loop: RecordedLoop) -> float:
     """Return the s of a batch below which no number of workers gets.
 
-    The longest of three: of the cores for what is computed, of the device for its bytes (as if the
-    present readers had all of it), and of a lock.
+    The longest of three: of the cores for what is computed, of the device for its bytes
+    (as if the present readers had all of it), and of a lock.
     """
     cpu_s = cpu_s_of_batch(loop)
     workers = max(loop.times.workers, 1)
@@ -134,14 +152,19 @@ def shared_s_of_batch(loop: RecordedLoop) -> float:
     return max(cores_s, device_s, lock_s)
 
 
-def first_nearly_best(batch_s: float, candidates: Sequence[LoopTimes]) -> LoopTimes | None:
-    """Return the first candidate that gains nearly what the best does; None if none gains.
+def first_nearly_best(
+    batch_s: float, candidates: Sequence[LoopTimes]
+) -> LoopTimes | None:
+    """Return the first candidate that gains nearly what the best does; None if none
+    gains.
 
     Args:
         batch_s: mean s of a batch of the loop as it is.
         candidates: the loop with changes, the cheapest first.
     """
-    gains = batch_s - np.array([replay_loop(candidate).mean() for candidate in candidates])
+    gains = batch_s - np.array(
+        [replay_loop(candidate).mean() for candidate in candidates]
+    )
     if not len(gains) or gains.max() <= 0:
         return None
     return candidates[int(np.argmax(gains >= AS_GOOD * gains.max()))]
@@ -156,14 +179,20 @@ class ReadingSeconds(NamedTuple):
 
 
 def split_reading(loop: RecordedLoop) -> ReadingSeconds:
-    """Split the seconds of reads among requests and bytes, by least squares over the batches."""
+    """Split the seconds of reads among requests and bytes, by least squares over the
+    batches.
+    """
     read_s = loop.sum_of("read")
     count = loop.sum_of("read", "count")
     nbytes = loop.sum_of("read", "nbytes")
     if loop.mean_file_nbytes is not None:
         opened = loop.sum_of("open", "count")
-        nbytes = np.where(nbytes <= HEADER * opened, opened * loop.mean_file_nbytes, nbytes)
-    device_nbytes = np.minimum(np.nan_to_num(loop.sum_of("read", "disk_nbytes")), nbytes)
+        nbytes = np.where(
+            nbytes <= HEADER * opened, opened * loop.mean_file_nbytes, nbytes
+        )
+    device_nbytes = np.minimum(
+        np.nan_to_num(loop.sum_of("read", "disk_nbytes")), nbytes
+    )
     has_reads = read_s > 0
     if not has_reads.any():
         zeros = np.zeros(read_s.shape)
@@ -174,7 +203,9 @@ def split_reading(loop: RecordedLoop) -> ReadingSeconds:
     quantities = (count, nbytes - device_nbytes, device_nbytes)
     matrix = np.stack([quantity[has_reads] for quantity in quantities], axis=1)
     nbytes_a_read = nbytes[has_reads] / np.maximum(count[has_reads], 1)
-    if nbytes_a_read.std() <= ALIKE * nbytes_a_read.mean():  # nothing tells requests from bytes
+    if (
+        nbytes_a_read.std() <= ALIKE * nbytes_a_read.mean()
+    ):  # nothing tells requests from bytes
         bytes_per_s = np.quantile(nbytes[has_reads] / read_s[has_reads], 0.9)
         matrix[:, slice(1, 3) if bytes_per_s < SLOW_BYTES else 0] = 0.0
     relative_matrix = matrix / read_s[has_reads][:, None]
@@ -183,7 +214,9 @@ def split_reading(loop: RecordedLoop) -> ReadingSeconds:
     # shares of the three columns in each row, scaled to what the reads took
     parts = matrix * costs
     fitted_s = parts.sum(axis=1, keepdims=True)
-    shares = np.where(fitted_s > 0, parts / np.where(fitted_s > 0, fitted_s, 1.0), 1 / 3)
+    shares = np.where(
+        fitted_s > 0, parts / np.where(fitted_s > 0, fitted_s, 1.0), 1 / 3
+    )
     seconds = np.zeros((3, *read_s.shape))
     seconds[:, has_reads] = shares.T * read_s[has_reads]
     return ReadingSeconds(*seconds)

@@ -47,7 +47,9 @@ Pattern = Annotated[
 ]
 RoutingKind = Annotated[
     str | None,
-    Option("KIND", "Such as ecmp:queue_pairs=4. Default: the machine's.", complete=ROUTINGS),
+    Option(
+        "KIND", "Such as ecmp:queue_pairs=4. Default: the machine's.", complete=ROUTINGS
+    ),
 ]
 
 
@@ -72,8 +74,9 @@ def show(
     json: AsJson = False,
     to: To = None,
 ) -> None:
-    """Show what the network of NAME is made of, its bisection, its routes, and the loads of a
-    pattern."""
+    """Show what the network of NAME is made of, its bisection, its routes, and the
+    loads of a pattern.
+    """
     import numpy as np
 
     from simshuffle.extensions.interop.fabrics.survey import (
@@ -93,25 +96,42 @@ def show(
         refuse("--pattern", "no such pattern", repr(pattern), remedy, COMMAND_LINE)
     if (out := output_file(out, f"{Path(source).stem}.png")) is not None:
         if out.suffix not in {".png", ".pdf"}:
-            refuse("--out", "must end in .png or .pdf", repr(str(out)), "Say a.png.", COMMAND_LINE)
+            refuse(
+                "--out",
+                "must end in .png or .pdf",
+                repr(str(out)),
+                "Say a.png.",
+                COMMAND_LINE,
+            )
         check_paths(out, replace=force)
     fabric, rule = _read_network(source, routing)
     survey = Survey(fabric)
     pattern = pattern or default_pattern(survey)
     check_effort(survey, pattern)
     router = rule.router(fabric, seed)
-    network_facts = {"network": source, **describe_network(survey), "routing": rule.describe()}
+    network_facts = {
+        "network": source,
+        **describe_network(survey),
+        "routing": rule.describe(),
+    }
     loads = pattern_loads(router, pattern, np.random.default_rng(seed))
     table = load_table(router, loads)
     hops = [] if route is None else route_rows(router, *route)
     if json:
         # NaN stands for the rate of links that no message of the pattern crosses
-        values = {"facts": network_facts, "pattern": pattern, "loads": table.to_dict("records")}
+        values = {
+            "facts": network_facts,
+            "pattern": pattern,
+            "loads": table.to_dict("records"),
+        }
         typer.echo(json_text.dumps({**values, "route": hops}, indent=1))
     else:
         print_parts(_make_tables(network_facts, pattern, table, hops, route), to)
     if out is not None:
-        from simshuffle.extensions.interop.fabrics.figure import fabric_figure, save_figure
+        from simshuffle.extensions.interop.fabrics.figure import (
+            fabric_figure,
+            save_figure,
+        )
 
         save_figure(fabric_figure(fabric, loads, pattern.replace("_", " ")), out)
         say(f"Written: {out}")
@@ -120,7 +140,8 @@ def show(
 def _read_network(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     """Return the network of a machine or of a network's file, and its routing.
 
-    The routing is the named one, else that of the machine, else the usual one of the topology.
+    The routing is the named one, else that of the machine, else the usual one of the
+    topology.
 
     Args:
         source: name or file of a machine, or a file that holds a network.
@@ -153,7 +174,9 @@ def _read_network(source: str, routing: str | None) -> tuple[Fabric, RoutingRule
 
 
 def _read_fabric_file(source: str) -> ImportedFabric | None:
-    """Return the network of a file that holds one; None for the name or file of a machine."""
+    """Return the network of a file that holds one; None for the name or file of a
+    machine.
+    """
     from simshuffle.extensions.interop.fabrics.reading import is_fabric, read_fabric
     from simshuffle.spec.library import is_file
 
@@ -170,7 +193,9 @@ def _make_tables(
     hops: list[tuple[str, str, str, str]],
     route: tuple[str, str] | None,
 ) -> list[Table]:
-    """Return the tables that ``machine show`` prints: facts, loads, and a requested route."""
+    """Return the tables that ``machine show`` prints: facts, loads, and a requested
+    route.
+    """
     from simshuffle.report.console import new_table
     from simshuffle.spec.units import Dimension, readable
 
@@ -181,7 +206,9 @@ def _make_tables(
     load_table = new_table(title, ["links"], ["count", "mean", "most", "each message"])
     for row in loads.itertuples():
         rate = readable(row.full_at, Dimension.BANDWIDTH) if row.most else "-"
-        load_table.add_row(row.tier, str(row.links), f"{row.mean:.3g}", str(row.most), rate)
+        load_table.add_row(
+            row.tier, str(row.links), f"{row.mean:.3g}", str(row.most), rate
+        )
     if route is None:
         return [facts_table, load_table]
     route_table = new_table(
@@ -222,14 +249,18 @@ def export(
         refuse("--to", "needs the messages of a run", repr(to), remedy, COMMAND_LINE)
     out = output_file(out, Path(source).stem + kind.suffix) or out
     check_paths(out, replace=force)
-    fabric = _read_fabric_file(source) or fabric_of_network(machine_of(source).sketch(), source)
+    fabric = _read_fabric_file(source) or fabric_of_network(
+        machine_of(source).sketch(), source
+    )
     (path,) = write_files(out.parent, {out.name: NETWORKS[to](fabric)})
     print_fabric(fabric)
     typer.echo(f"Written: {path}")
 
 
 def print_fabric(fabric: ImportedFabric) -> None:
-    """Print on standard error what a fabric has, what was left out, and what is unusual."""
+    """Print on standard error what a fabric has, what was left out, and what is
+    unusual.
+    """
     say(fabric.source)
     lines = [
         *fabric.counts().items(),
@@ -237,11 +268,19 @@ def print_fabric(fabric: ImportedFabric) -> None:
         *(("note", text) for text in fabric.warnings),
     ]
     for is_older, cable_kind in ((False, "slow cable"), (True, "older adapter")):
-        cables = [cable for cable in fabric.slow_cables if cable.is_of_older_adapter == is_older]
+        cables = [
+            cable
+            for cable in fabric.slow_cables
+            if cable.is_of_older_adapter == is_older
+        ]
         lines += [(cable_kind, str(cable)) for cable in cables[:MAX_NAMED_CABLES]]
         if len(cables) > MAX_NAMED_CABLES:
-            lines.append(("", f"and {len(cables) - MAX_NAMED_CABLES} other {cable_kind}s"))
+            lines.append(
+                ("", f"and {len(cables) - MAX_NAMED_CABLES} other {cable_kind}s")
+            )
     for name, text in lines:
         say(f"  {name:10} {text}")
     if fabric.slow_cables:
-        say("What they cost an epoch: import once more with --mended, run both, and compare.")
+        say(
+            "What they cost an epoch: import once more with --mended, run both, and compare."
+        )

@@ -1,4 +1,5 @@
-"""The verb ``machine import``: write the machine, network or host that files of other tools show.
+"""The verb ``machine import``: write the machine, network or host that files of other
+tools show.
 
 Values that no fabric shows are estimates.
 """
@@ -13,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import NAME_RULE, Force, check_paths, is_name, say, write_files
+from simshuffle.cli.common import (
+    NAME_RULE,
+    Force,
+    check_paths,
+    is_name,
+    say,
+    write_files,
+)
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.extensions.interop.command import print_fabric
@@ -98,20 +106,27 @@ Out = Annotated[
 ]
 Routes = Annotated[
     Path | None,
-    Option("FILE", "Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed."),
+    Option(
+        "FILE",
+        "Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
+    ),
 ]
 Names = Annotated[
     Path | None,
-    Option("FILE", 'Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'),
+    Option(
+        "FILE", 'Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'
+    ),
 ]
 Slurm = Annotated[
     Path | None,
     Option(
-        "FILE", "topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part."
+        "FILE",
+        "topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
     ),
 ]
 LinkBandwidth = Annotated[
-    str | None, Option("RATE", "What links carry of which the file does not say it: '25 GB/s'.")
+    str | None,
+    Option("RATE", "What links carry of which the file does not say it: '25 GB/s'."),
 ]
 
 
@@ -132,35 +147,60 @@ def import_(
     slurm: Slurm = None,
     link_bandwidth: LinkBandwidth = None,
     links_up: Annotated[
-        int | None, Option("N", "Slurm: links from a switch up. Default: hosts below.", low=1)
+        int | None,
+        Option("N", "Slurm: links from a switch up. Default: hosts below.", low=1),
     ] = None,
-    name: Annotated[str | None, Option("NAME", "Of the machine. Default: that of --out.")] = None,
-    gpus: Annotated[int | None, Option("N", "Of a host. Default: as adapter ports.", low=1)] = None,
+    name: Annotated[
+        str | None, Option("NAME", "Of the machine. Default: that of --out.")
+    ] = None,
+    gpus: Annotated[
+        int | None, Option("N", "Of a host. Default: as adapter ports.", low=1)
+    ] = None,
     accelerator: Annotated[
         str | None, Option("NAME", "The key of step times in a scenario.")
     ] = None,
     mended: Annotated[
         bool,
-        Option("", "Give slow cables, and those of older adapters, what their neighbours carry."),
+        Option(
+            "",
+            "Give slow cables, and those of older adapters, what their neighbours carry.",
+        ),
     ] = False,
     force: Force = False,
 ) -> None:
-    """Write the machine, the network or the inside of a host that FILE shows: counts, what is left
-    out, slow cables."""
+    """Write the machine, the network or the inside of a host that FILE shows: counts,
+    what is left out, slow cables.
+    """
     from simshuffle.extensions.interop.fabrics.lfts import check_routes, read_tables
     from simshuffle.extensions.interop.fabrics.reading import DumpFiles, read_host
 
     if not file.is_dir() and (host := read_host(file)) is not None:
-        network_options = (routes, names, slurm, link_bandwidth, links_up, name, gpus, accelerator)
+        network_options = (
+            routes,
+            names,
+            slurm,
+            link_bandwidth,
+            links_up,
+            name,
+            gpus,
+            accelerator,
+        )
         has_options = mended or any(option is not None for option in network_options)
-        return _write_host(host, file, out, force=force, has_network_options=has_options)
+        return _write_host(
+            host, file, out, force=force, has_network_options=has_options
+        )
     is_alone = out.suffix == ".json"
-    dumps = _choose_dumps(file, DumpFiles(None, routes, names, slurm), is_alone=is_alone)
+    dumps = _choose_dumps(
+        file, DumpFiles(None, routes, names, slurm), is_alone=is_alone
+    )
     if out.suffix not in {".yaml", ".yml", ".json"}:
         remedy = "For example --out mine.yaml."
-        refuse("--out", "must end in .yaml or .json", repr(str(out)), remedy, COMMAND_LINE)
+        refuse(
+            "--out", "must end in .yaml or .json", repr(str(out)), remedy, COMMAND_LINE
+        )
     if is_alone and dumps.routes is not None:
-        rule, remedy = "needs the file of a machine", "Write --out with .yaml."
+        rule = "needs the file of a machine"
+        remedy = "Write --out with .yaml."
         refuse("--routes", rule, repr(str(out)), remedy, COMMAND_LINE)
     suffixes = [out.suffix]
     if not is_alone:
@@ -178,25 +218,41 @@ def import_(
     texts = {out.name: fabric.to_json()}
     if not is_alone:
         texts = format_machine_files(
-            out.name, name or out.stem, fabric, tables, gpus=gpus, accelerator=accelerator
+            out.name,
+            name or out.stem,
+            fabric,
+            tables,
+            gpus=gpus,
+            accelerator=accelerator,
         )
     written = write_files(out.parent, texts)
     _print_written(fabric, dumps, written)
-    command_words = ["simshuffle", "machine", "show", str(out)] if is_alone else _try_first_run(out)
+    command_words = (
+        ["simshuffle", "machine", "show", str(out)] if is_alone else _try_first_run(out)
+    )
     typer.echo(f"Next: {shlex.join(command_words)}")
 
 
-def _print_written(fabric: ImportedFabric, dumps: DumpFiles, written: Iterable[Path]) -> None:
+def _print_written(
+    fabric: ImportedFabric, dumps: DumpFiles, written: Iterable[Path]
+) -> None:
     """Print what a network has, and the files to which it was written."""
     print_fabric(fabric)
     if dumps.routes is not None:
-        say(f"  {'tables':10} {dumps.routes.name}: every host port is reached, without circles")
+        say(
+            f"  {'tables':10} {dumps.routes.name}: every host port is reached, without circles"
+        )
     for path in written:
         typer.echo(f"Written: {path}")
 
 
 def _write_host(
-    host: HostInventory, file: Path, out: Path, *, force: bool, has_network_options: bool
+    host: HostInventory,
+    file: Path,
+    out: Path,
+    *,
+    force: bool,
+    has_network_options: bool,
 ) -> None:
     """Write the fragment of the host that ``file`` shows, and print what it has.
 
@@ -222,16 +278,20 @@ def _write_host(
     for line in host.summary_lines():
         say(f"  {line}")
     typer.echo(f"Written: {path}")
-    typer.echo(f"Next: simshuffle check SCENARIO --set {shlex.quote(f'include={path}')}")
+    typer.echo(
+        f"Next: simshuffle check SCENARIO --set {shlex.quote(f'include={path}')}"
+    )
 
 
 def _choose_dumps(file: Path, chosen: DumpFiles, *, is_alone: bool) -> DumpFiles:
-    """Return the files to read: those chosen by options, and the others of a folder of dumps.
+    """Return the files to read: those chosen by options, and the others of a folder of
+    dumps.
 
     Args:
         file: the file of a network, or a folder of dumps.
         chosen: the files that options name.
-        is_alone: whether the network is written without its machine, and so without tables.
+        is_alone: whether the network is written without its machine, and so without
+            tables.
     """
     from simshuffle.extensions.interop.fabrics.reading import find_dumps
 
@@ -251,7 +311,9 @@ def _choose_dumps(file: Path, chosen: DumpFiles, *, is_alone: bool) -> DumpFiles
     )
 
 
-def _read_fabric(dumps: DumpFiles, bandwidth: str | None, links_up: int | None) -> ImportedFabric:
+def _read_fabric(
+    dumps: DumpFiles, bandwidth: str | None, links_up: int | None
+) -> ImportedFabric:
     """Read the fabric of the dumps, with the options for what they do not say.
 
     Args:
@@ -283,7 +345,8 @@ def _read_fabric(dumps: DumpFiles, bandwidth: str | None, links_up: int | None) 
 
 
 def _try_first_run(machine: Path) -> list[str]:
-    """Return the words of a first run on a machine's file, after its scenario was checked.
+    """Return the words of a first run on a machine's file, after its scenario was
+    checked.
 
     Raises:
         InputError: the example scenario cannot run on the machine.
@@ -302,7 +365,11 @@ def _try_first_run(machine: Path) -> list[str]:
     load_scenario(EXAMPLE, values).runs()
     if "cluster.host.accelerator" in values:
         say(f"{EXAMPLE} has no step times of {accelerator}: those of {ACCELERATOR}.")
-    options = [option for key, value in values.items() for option in ("--set", f"{key}={value}")]
+    options = [
+        option
+        for key, value in values.items()
+        for option in ("--set", f"{key}={value}")
+    ]
     return ["simshuffle", "run", EXAMPLE, *options]
 
 
@@ -318,7 +385,8 @@ def format_machine_files(
     gpus: int | None = None,
     accelerator: str | None = None,
 ) -> dict[str, str]:
-    """Return the texts of a machine's files by their names: the machine, its network, its tables.
+    """Return the texts of a machine's files by their names: the machine, its network,
+    its tables.
 
     Args:
         file: name of the machine's file.
@@ -333,7 +401,10 @@ def format_machine_files(
     """
     from simshuffle.cli.new_machine import links_of_accelerator, yaml_scalar
     from simshuffle.cli.new_questions import QUESTIONS
-    from simshuffle.extensions.interop.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY
+    from simshuffle.extensions.interop.fabrics.imported import (
+        CABLE_LATENCY,
+        SWITCH_LATENCY,
+    )
     from simshuffle.spec.units import Dimension, readable
 
     stem = Path(file).stem
@@ -346,14 +417,18 @@ def format_machine_files(
     machine_text = MACHINE_HEAD.format(
         name=yaml_scalar(name),
         file=Path(fabric.source).name,
-        description=yaml_scalar(f"{num_hosts} hosts with {hcas} adapter ports each, imported"),
+        description=yaml_scalar(
+            f"{num_hosts} hosts with {hcas} adapter ports each, imported"
+        ),
         fabric=stem + FABRIC_SUFFIX,
         cable=readable(CABLE_LATENCY, Dimension.SECONDS),
         switch=readable(SWITCH_LATENCY, Dimension.SECONDS),
     )
     files = {stem + FABRIC_SUFFIX: fabric.to_json()}
     if tables is not None:
-        machine_text += TABLES_ROUTING.format(tables=stem + TABLES_SUFFIX, dump=tables.source)
+        machine_text += TABLES_ROUTING.format(
+            tables=stem + TABLES_SUFFIX, dump=tables.source
+        )
         files[stem + TABLES_SUFFIX] = tables.to_json()
     elif fabric.ports:  # of InfiniBand
         machine_text += DEFAULT_ROUTING
@@ -370,4 +445,7 @@ def format_machine_files(
         **links_of_accelerator(accelerator_key),
     }
     gpus_note = "given" if gpus is not None else "estimate: one for each adapter port"
-    return {**files, file: machine_text + HOST_SECTIONS.format(**values, gpus_note=gpus_note)}
+    return {
+        **files,
+        file: machine_text + HOST_SECTIONS.format(**values, gpus_note=gpus_note),
+    }

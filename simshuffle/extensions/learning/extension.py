@@ -8,7 +8,9 @@ _PAPER = "simshuffle.extensions.learning.time_to_accuracy.paper"
 EXTENSION = Extension(
     schemas={"study": "simshuffle.extensions.learning.schema:study_schema"},
     figures={
-        "accuracy": PaperFigure(f"{_PAPER}:ACCURACY", "Test accuracy against simulated time."),
+        "accuracy": PaperFigure(
+            f"{_PAPER}:ACCURACY", "Test accuracy against simulated time."
+        ),
         "frontier": PaperFigure(
             f"{_PAPER}:FRONTIER",
             "Accuracy against time, storage of a host and requests, with what is on the Pareto"

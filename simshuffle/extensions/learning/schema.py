@@ -25,7 +25,8 @@ def study_schema() -> Json:
         from simshuffle.train.study import Study
         from simshuffle.train.training import Training
     except ImportError as error:
-        rule, remedy = "needs what trains", "pip install 'simshuffle[train]'"
+        rule = "needs what trains"
+        remedy = "pip install 'simshuffle[train]'"
         raise InputError(Problem("study", rule, str(error), remedy), "schema") from None
     by_kind: list[tuple[type[BaseModel], str]] = [
         *((Study, key) for key in ("data", "model", "partition", "exchange")),

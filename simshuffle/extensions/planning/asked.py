@@ -1,5 +1,5 @@
-"""The request of a plan: candidate strategies, what a host stores of each, and the commands that
-repeat their runs.
+"""The request of a plan: candidate strategies, what a host stores of each, and the
+commands that repeat their runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from simshuffle.extensions.planning.candidates import (
     build_candidate,
     list_exchanges,
 )
-from simshuffle.extensions.planning.commands import option_words, quote_scenario, setting_words
+from simshuffle.extensions.planning.commands import (
+    option_words,
+    quote_scenario,
+    setting_words,
+)
 from simshuffle.extensions.planning.costs import MachineNeeds
 from simshuffle.extensions.planning.moved import keys_of_inputs
 from simshuffle.extensions.planning.precision import TOLERANCE, runs_in_time
@@ -26,7 +30,11 @@ from simshuffle.extensions.planning.prices import HOST_HOUR, PRICES
 from simshuffle.extensions.planning.written import written_units
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenario, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    load_scenario,
+    serialise_scenarios,
+)
 from simshuffle.job.scenario.swept import EXCHANGE, describe_size_chosen
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.studies.training.usual import EPOCHS
@@ -47,7 +55,9 @@ MIN_EPOCHS = 2  # epochs that are simulated at least: the first one is cold
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A checked request of ``simshuffle plan``: scenario, candidates, prices and limits."""
+    """A checked request of ``simshuffle plan``: scenario, candidates, prices and
+    limits.
+    """
 
     scenario: Scenario  # scenario without sweep
     base: Scenario  # scenario without failures and checkpoints, as it is simulated
@@ -66,20 +76,27 @@ class PlanRequest:
     def tie_share(self) -> float:
         """Return the share by which two costs may differ and count as equal.
 
-        It is the time tolerance of the simulated epochs; 0 where an accuracy tells strategies
-        apart.
+        It is the time tolerance of the simulated epochs; 0 where an accuracy tells
+        strategies apart.
         """
         return self.base.time_tolerance if self.target is None else 0.0
 
     @property
     def feasible_candidates(self) -> list[Candidate]:
         """Return the candidates that can be simulated."""
-        return [candidate for candidate in self.candidates if candidate.scenario is not None]
+        return [
+            candidate for candidate in self.candidates if candidate.scenario is not None
+        ]
 
     @property
     def has_failures(self) -> bool:
-        """Return true if hosts fail and the training saves checkpoints: months are drawn."""
-        return self.scenario.failures is not None and self.scenario.workload.checkpoint is not None
+        """Return true if hosts fail and the training saves checkpoints: months are
+        drawn.
+        """
+        return (
+            self.scenario.failures is not None
+            and self.scenario.workload.checkpoint is not None
+        )
 
     @property
     def host_capacity(self) -> float:
@@ -102,13 +119,21 @@ class PlanRequest:
     @property
     def simulated_candidates(self) -> list[Candidate]:
         """Return the candidates that are simulated."""
-        return [candidate for candidate in self.candidates if candidate.name in self.run_scenarios]
+        return [
+            candidate
+            for candidate in self.candidates
+            if candidate.name in self.run_scenarios
+        ]
 
     def settings_of_run(self, name: str) -> dict[str, Any]:
-        """Return the settings, beside the exchange, with which the command of strategy ``name``
-        repeats its run.
+        """Return the settings, beside the exchange, with which the command of strategy
+        ``name`` repeats its run.
         """
-        tolerance = self.run_scenarios[name].time_tolerance if name in self.run_scenarios else None
+        tolerance = (
+            self.run_scenarios[name].time_tolerance
+            if name in self.run_scenarios
+            else None
+        )
         is_coarse = tolerance not in {None, self.base.time_tolerance}
         return {TOLERANCE: tolerance} if is_coarse else {}
 
@@ -135,22 +160,27 @@ def request(options: PlanOptions) -> Request[PlanRequest]:
     """Return the request that the options of ``simshuffle plan`` describe.
 
     Raises:
-        InputError: a price has no such name or is negative, no curve reaches the target, a strategy
-            has no curve, or no strategy fits the hosts.
+        InputError: a price has no such name or is negative, no curve reaches the
+            target, a strategy has no curve, or no strategy fits the hosts.
     """
     if options.target is not None and options.target_accuracy is None:
-        rule, remedy = "needs accuracy by epoch", "Add --target-accuracy FILE."
+        rule = "needs accuracy by epoch"
+        remedy = "Add --target-accuracy FILE."
         refuse("--target", rule, f"{options.target:g}", remedy, COMMAND_LINE)
     prices = _check_prices(options.prices)
     scenario, own_strategy = _read_scenario(options)
     source = str(options.target_accuracy)
     learned_curves = (
-        {} if options.target_accuracy is None else curves.read_curves(options.target_accuracy)
+        {}
+        if options.target_accuracy is None
+        else curves.read_curves(options.target_accuracy)
     )
     target = options.target
     if learned_curves and target is None:
         target = curves.default_target(learned_curves, source)
-    learned_settings = [] if target is None else curves.summarise_curves(learned_curves, target)
+    learned_settings = (
+        [] if target is None else curves.summarise_curves(learned_curves, target)
+    )
     exchanges = list_exchanges(options.strategy, own_strategy, learned_curves, source)
     settings = _single_run_settings(scenario)
     scenario_words = [quote_scenario(options.scenario), *setting_words(options.set)]
@@ -158,7 +188,9 @@ def request(options: PlanOptions) -> Request[PlanRequest]:
         key: value for key, value in settings.items() if key not in KEYS_OF_FAILURES
     }
     plain_request = {
-        "command": " ".join(["simshuffle", "run", *scenario_words, *setting_words(settings)]),
+        "command": " ".join(
+            ["simshuffle", "run", *scenario_words, *setting_words(settings)]
+        ),
         "whole": " ".join([*scenario_words, *setting_words(settings_of_epoch)]),
         "strategies": exchanges,
         "prices": prices,
@@ -169,21 +201,30 @@ def request(options: PlanOptions) -> Request[PlanRequest]:
         "epochs": options.epochs or EPOCHS,
         "exact": options.exact,
         "units": written_units(options.scenario, options.set, _moved_keys(scenario)),
-        "plan_words": " ".join(["simshuffle", "plan", *scenario_words, *option_words(options)]),
+        "plan_words": " ".join(
+            ["simshuffle", "plan", *scenario_words, *option_words(options)]
+        ),
     }
-    built_request = _build_request(scenario.with_values(settings_of_epoch), plain_request, source)
-    return replace(built_request, about=describe_size_chosen(scenario, VERB, (EXCHANGE,)))
+    built_request = _build_request(
+        scenario.with_values(settings_of_epoch), plain_request, source
+    )
+    return replace(
+        built_request, about=describe_size_chosen(scenario, VERB, (EXCHANGE,))
+    )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[PlanRequest]:
     """Return the request of a stored result, from its folder."""
-    return _build_request(load_scenario(folder / "scenario.yaml"), meta["asked"], str(folder))
+    return _build_request(
+        load_scenario(folder / "scenario.yaml"), meta["asked"], str(folder)
+    )
 
 
 def _build_request(
     scenario: Scenario, plain_request: Mapping[str, Any], source: str
 ) -> Request[PlanRequest]:
-    """Build the request of a plan from its plain values, which ``meta.json`` has, and check it.
+    """Build the request of a plan from its plain values, which ``meta.json`` has, and
+    check it.
 
     Args:
         scenario: the scenario with failures and checkpoints, without sweep.
@@ -191,8 +232,8 @@ def _build_request(
         source: the file that errors name.
 
     Raises:
-        InputError: no curve reaches the target, no candidate fits the hosts, or a run is
-            too large.
+        InputError: no curve reaches the target, no candidate fits the hosts, or a run
+            is too large.
     """
     base = scenario.with_values(_settings_without_failures(scenario))
     learned_by_setting = {
@@ -219,21 +260,37 @@ def _build_request(
         plain_request.get("plan_words", f"simshuffle plan {plain_request['whole']}"),
     )
     if learned_by_setting and all(candidate.epochs is None for candidate in candidates):
-        best_candidate = max(candidates, key=lambda candidate: candidate.best_accuracy or 0.0)
+        best_candidate = max(
+            candidates, key=lambda candidate: candidate.best_accuracy or 0.0
+        )
         best_accuracy = f"{best_candidate.best_accuracy:.4g}"
         rule = f"must be reached by a curve; the best is {best_accuracy}, of {best_candidate.name}"
         refuse(
-            "--target", rule, f"{plain_request['target']:.4g}", "Lower it, or learn longer.", source
+            "--target",
+            rule,
+            f"{plain_request['target']:.4g}",
+            "Lower it, or learn longer.",
+            source,
         )
     if not plan_request.feasible_candidates:
         remedy = f"Raise cluster.ssd.capacity, or add --strategy {FROM_PFS}."
-        refuse("--strategy", "must fit the hosts", candidates[0].obstacle, remedy, COMMAND_LINE)
+        refuse(
+            "--strategy",
+            "must fit the hosts",
+            candidates[0].obstacle,
+            remedy,
+            COMMAND_LINE,
+        )
     for candidate in plan_request.feasible_candidates:
         if candidate.scenario is not None:
             check_size(candidate.scenario)
     document, files = serialise_scenarios([scenario])
     return Request(
-        base.name, plan_request, {"scenario.yaml": document}, {"asked": dict(plain_request)}, files
+        base.name,
+        plan_request,
+        {"scenario.yaml": document},
+        {"asked": dict(plain_request)},
+        files,
     )
 
 
@@ -246,8 +303,8 @@ def _moved_keys(scenario: Scenario) -> list[str]:
 
 
 def _read_scenario(options: PlanOptions) -> tuple[Scenario, Strategy | None]:
-    """Return the scenario and its own strategy; None in place of the strategy if hosts have no
-    room for it.
+    """Return the scenario and its own strategy; None in place of the strategy if hosts
+    have no room for it.
     """
     try:
         scenario = scenario_of(options.scenario, options.set)
@@ -265,7 +322,9 @@ def _read_scenario(options: PlanOptions) -> tuple[Scenario, Strategy | None]:
 def _single_run_settings(scenario: Scenario) -> dict[str, Any]:
     """Return the settings that make the scenario a single quick run with a warm epoch."""
     if scenario.jobs:
-        problem = Problem("jobs", "must be one job", f"{len(scenario.jobs)}", "Leave jobs out.")
+        problem = Problem(
+            "jobs", "must be one job", f"{len(scenario.jobs)}", "Leave jobs out."
+        )
         raise ScenarioError(problem, scenario.name)
     values: dict[str, Any] = {"sweep": {}} if scenario.sweep else {}
     values |= _settings_without_failures(scenario)
@@ -277,8 +336,8 @@ def _single_run_settings(scenario: Scenario) -> dict[str, Any]:
 
 
 def _settings_without_failures(scenario: Scenario) -> dict[str, Any]:
-    """Return the settings that take failures and checkpoints out of an epoch; their time is added
-    later.
+    """Return the settings that take failures and checkpoints out of an epoch; their
+    time is added later.
     """
     document = scenario.to_dict()
     settings = {key: None for key in KEYS_OF_FAILURES if key in document}
@@ -291,21 +350,29 @@ def _check_prices(prices: Mapping[str, Any]) -> dict[str, float]:
     """Return the prices as numbers; a host-hour costs 1 where there are none.
 
     Raises:
-        InputError: a price has an unknown name, is negative or no number, or a host-hour has none.
+        InputError: a price has an unknown name, is negative or no number, or a
+            host-hour has none.
     """
     problems = []
     for name, value in prices.items():
         path = f"--price {name}"
         if name not in PRICES:
             problems.append(
-                Problem(path, "no such price", repr(name), suggest_nearest(name, [*PRICES]))
+                Problem(
+                    path, "no such price", repr(name), suggest_nearest(name, [*PRICES])
+                )
             )
-        elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        elif (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value < 1e15
+        ):
             remedy = "Give a number from 0 on."
             problems.append(Problem(path, "must be a price", repr(value), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
     if prices and HOST_HOUR not in prices:
-        rule, remedy = "must be given with other prices", f"Add --price {HOST_HOUR}=1."
+        rule = "must be given with other prices"
+        remedy = f"Add --price {HOST_HOUR}=1."
         refuse(f"--price {HOST_HOUR}", rule, "none", remedy, COMMAND_LINE)
     return {name: float(value) for name, value in (prices or {HOST_HOUR: 1.0}).items()}

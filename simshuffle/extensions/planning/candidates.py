@@ -1,4 +1,6 @@
-"""The candidates of a plan: exchanges to consider, each with what a host stores and its epochs."""
+"""The candidates of a plan: exchanges to consider, each with what a host stores and its
+epochs.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +29,34 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "IS-Pair": {"kind": "importance_pair"},
     "ILag-Pair": {"kind": "importance_pair", "lagging": True},
 }
-"""Values of the exchange by the short name of its strategy in trainings, without global shuffle."""
+"""Values of the exchange by the short name of its strategy in trainings, without global
+shuffle.
+"""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy that a plan considers, with what a host stores and how many epochs the training
-    takes.
+    """A strategy that a plan considers, with what a host stores and how many epochs the
+    training takes.
     """
 
     name: str  # such as 'partial-0.1'
     exchange: str | dict[str, Any]  # as `--set workload.exchange` has it
     strategy: Strategy  # the exchange as a record
-    scenario: Scenario | None  # scenario with the strategy; None if it cannot be simulated
+    scenario: (
+        Scenario | None
+    )  # scenario with the strategy; None if it cannot be simulated
     obstacle: str  # reason why it cannot be simulated; '' if it can
     kept_nbytes: float  # bytes of samples that a host stores
     epochs: int | None  # epochs of the training; None if the target is not reached
-    best_accuracy: float | None  # best accuracy of its curve (0 to 1); None without a curve
+    best_accuracy: (
+        float | None
+    )  # best accuracy of its curve (0 to 1); None without a curve
 
     @property
     def mixing(self) -> float:
-        """Return how much an epoch mixes samples: the exchange fraction Q, or 2 under global
-        shuffle, which mixes more than any Q.
+        """Return how much an epoch mixes samples: the exchange fraction Q, or 2 under
+        global shuffle, which mixes more than any Q.
         """
         return 2.0 if self.strategy.fraction is None else self.strategy.fraction
 
@@ -61,8 +69,8 @@ def list_exchanges(
 ) -> list[str | dict[str, Any]]:
     """Return the exchanges to consider.
 
-    They are the strategies that the user names, or those of the curves, or the usual ones and
-    the scenario's own.
+    They are the strategies that the user names, or those of the curves, or the usual
+    ones and the scenario's own.
     """
     if requested_strategies:
         strategies = {
@@ -70,27 +78,39 @@ def list_exchanges(
             for text in requested_strategies
         }
         for text, record in strategies.items():
-            if curves_by_setting and setting_of_strategy(record) not in curves_by_setting:
+            if (
+                curves_by_setting
+                and setting_of_strategy(record) not in curves_by_setting
+            ):
                 settings_with_curves = ", ".join(
                     _setting_name(*curve_setting) for curve_setting in curves_by_setting
                 )
                 rule = f"must be a strategy that there is a curve of: {settings_with_curves}"
-                refuse("--strategy", rule, text, "Name another, or add its curve.", source)
+                refuse(
+                    "--strategy", rule, text, "Name another, or add its curve.", source
+                )
         names = [strategy_name(strategy) for strategy in strategies.values()]
         if repeated_names := [name for name in names if names.count(name) > 1]:
-            rule, remedy = "must be named once", "Name each once."
+            rule = "must be named once"
+            remedy = "Name each once."
             refuse("--strategy", rule, repeated_names[0], remedy, COMMAND_LINE)
         return list(strategies)
     if not curves_by_setting:
         partial_settings = [("partial", fraction) for fraction in USUAL_FRACTIONS]
-        usual_settings: list[Setting] = [("global", None), ("local", 0.0), *partial_settings]
+        usual_settings: list[Setting] = [
+            ("global", None),
+            ("local", 0.0),
+            *partial_settings,
+        ]
         curves_by_setting = dict.fromkeys(usual_settings)
     exchanges: list[str | dict[str, Any]] = []
     for short_name, fraction in curves_by_setting:
         exchanges += _setting_exchanges(short_name, fraction, own_strategy, source)
     if own_strategy is not None and source == "None":
         exchanges.append(
-            _shorten_exchange(own_strategy.model_dump(mode="json", exclude_defaults=True))
+            _shorten_exchange(
+                own_strategy.model_dump(mode="json", exclude_defaults=True)
+            )
         )
     by_name: dict[str, str | dict[str, Any]] = {}
     for exchange in exchanges:  # the scenario's own may be among the usual ones
@@ -103,7 +123,8 @@ def _setting_exchanges(
 ) -> list[str | dict[str, Any]]:
     """Return the exchanges of a setting, as `--set workload.exchange` has them.
 
-    An exchange of the kind of the scenario's own strategy takes that strategy's other values.
+    An exchange of the kind of the scenario's own strategy takes that strategy's other
+    values.
     """
     if short_name == "global":
         return [FROM_PFS, FROM_SSD]
@@ -116,13 +137,18 @@ def _setting_exchanges(
             rule = f"of {short_name} must be above 0 and at most 1"
             refuse("exchange_fraction", rule, str(fraction), "Add it.", source)
         if own_strategy is not None and own_strategy.kind == values["kind"]:
-            values = {**own_strategy.model_dump(mode="json", exclude_defaults=True), **values}
+            values = {
+                **own_strategy.model_dump(mode="json", exclude_defaults=True),
+                **values,
+            }
         values["exchange_fraction"] = fraction
     return [_shorten_exchange(values)]
 
 
 def _shorten_exchange(values: dict[str, Any]) -> str | dict[str, Any]:
-    """Return the values of an exchange as one text where they are plain, else as they are."""
+    """Return the values of an exchange as one text where they are plain, else as they
+    are.
+    """
     other_values = {key: value for key, value in values.items() if key != "kind"}
     if not all(isinstance(value, str | int | float) for value in other_values.values()):
         return values
@@ -134,7 +160,9 @@ def _shorten_exchange(values: dict[str, Any]) -> str | dict[str, Any]:
 
 
 def setting_of_strategy(strategy: Strategy) -> Setting:
-    """Return the setting by which accuracy curves know a strategy: its short name and Q."""
+    """Return the setting by which accuracy curves know a strategy: its short name and
+    Q.
+    """
     return strategy.short_name, strategy.fraction
 
 
@@ -144,7 +172,9 @@ def _setting_name(short_name: str, fraction: float | None) -> str:
 
 
 def strategy_name(strategy: Strategy) -> str:
-    """Return the name of a strategy in a plan, such as 'partial-0.1', 'global-pfs' or 'local'."""
+    """Return the name of a strategy in a plan, such as 'partial-0.1', 'global-pfs' or
+    'local'.
+    """
     if strategy.fraction is None or strategy.tier != "ssd":
         return f"{strategy.short_name}-{strategy.tier}"
     return _setting_name(*setting_of_strategy(strategy))
@@ -156,26 +186,32 @@ def build_candidate(
     learned_by_setting: Mapping[Setting, Mapping[str, Any]],
     epochs: int,
 ) -> Candidate:
-    """Build the candidate of an exchange, with the obstacle where it cannot be simulated.
+    """Build the candidate of an exchange, with the obstacle where it cannot be
+    simulated.
 
     Args:
         base: the scenario without failures and checkpoints.
         exchange: the exchange, as `--set workload.exchange` has it.
-        learned_by_setting: facts of accuracy curves, as `summarise_curves` has them, by setting.
+        learned_by_setting: facts of accuracy curves, as `summarise_curves` has them, by
+            setting.
         epochs: epochs of the training where there are no curves.
     """
     strategy = _parse_exchange(exchange)
     learned_setting = learned_by_setting.get(setting_of_strategy(strategy))
     ranks_per_host = base.cluster.ranks_per_host(base.world_size)
     kept_nbytes = (
-        strategy.stored_share(base.world_size, ranks_per_host) * base.workload.dataset.nbytes
+        strategy.stored_share(base.world_size, ranks_per_host)
+        * base.workload.dataset.nbytes
     )
-    scenario, obstacle = None, ""
+    scenario = None
+    obstacle = ""
     try:
         scenario = base.with_values({"workload.exchange": exchange})
         kept_nbytes = max_held_nbytes(scenario)
     except InputError as error:
-        obstacle = "; ".join(f"{problem.rule}: {problem.value}" for problem in error.problems)
+        obstacle = "; ".join(
+            f"{problem.rule}: {problem.value}" for problem in error.problems
+        )
     return Candidate(
         name=strategy_name(strategy),
         exchange=exchange,
@@ -198,5 +234,7 @@ def _parse_exchange(exchange: str | dict[str, Any]) -> Strategy:
     values = {}
     if not isinstance(exchange, str):
         values = {key: value for key, value in exchange.items() if key != "kind"}
-    strategy: Strategy = record_of("workload.exchange", kind_words, kinds_of(Exchange), values)
+    strategy: Strategy = record_of(
+        "workload.exchange", kind_words, kinds_of(Exchange), values
+    )
     return strategy

@@ -31,24 +31,30 @@ MAX_STEPS = 200
 SEARCH_RUNS = 15
 """Epochs that a search simulates in windows, as those of a run, by estimate."""
 MIN_FIRST_WINDOWS = 7
-"""Smallest number of first windows in an epoch with which the epochs of a search have windows.
+"""Smallest number of first windows in an epoch with which the epochs of a search have
+windows.
 
-A shorter epoch is simulated with every iteration near the border: three windows, each twice as long
-as the last one, would cover it."""
+A shorter epoch is simulated with every iteration near the border: three windows, each
+twice as long as the last one, would cover it.
+"""
 FULL_EPOCHS, EXACT_FULL_EPOCHS = 1.3, 5.0
 """Epochs of which a search simulates every iteration, without and with ``--exact``."""
 AMPLE_FACTOR = 1e3
-"""Factor on the smallest rates that an epoch needs, with which a file system never binds."""
+"""Factor on the smallest rates that an epoch needs, with which a file system never
+binds.
+"""
 IO, EXCHANGE = "I/O", "EXCHANGE"
 
 
 def epoch_shares(breakdown: Mapping[Any, Any], epoch: int) -> dict[str, float]:
     """Return the share of an epoch under each label.
 
-    The time in which a rank waits for others counts under the label that those others are at.
+    The time in which a rank waits for others counts under the label that those others
+    are at.
 
     Args:
-        breakdown: columns label, cause, seconds and epoch, one entry for each label of an epoch.
+        breakdown: columns label, cause, seconds and epoch, one entry for each label of
+            an epoch.
         epoch: the epoch, from 1.
     """
     columns = (breakdown[name] for name in ("epoch", "label", "cause", "seconds"))
@@ -60,7 +66,8 @@ def epoch_shares(breakdown: Mapping[Any, Any], epoch: int) -> dict[str, float]:
             )
     epoch_seconds = sum(seconds_by_label.values())
     return {
-        label: label_seconds / epoch_seconds for label, label_seconds in seconds_by_label.items()
+        label: label_seconds / epoch_seconds
+        for label, label_seconds in seconds_by_label.items()
     }
 
 
@@ -73,14 +80,14 @@ def find_smallest_rate(
     precision: float = SEARCH_PRECISION,
     low: float = 0.0,
 ) -> float:
-    """Return the smallest rate, to ``precision``, at which I/O takes at most ``max_share`` of an
-    epoch.
+    """Return the smallest rate, to ``precision``, at which I/O takes at most
+    ``max_share`` of an epoch.
 
-    A rate that is ``precision`` times smaller was simulated too, and takes more. Where a
-    resource of rate x binds, an epoch lasts 1/x, and its time beside I/O is equal at every x.
-    The share at one rate therefore predicts the rate at which the share is ``max_share``. Where
-    the prediction is poor the step doubles; between two known sides every other step is a
-    bisection of logarithms.
+    A rate that is ``precision`` times smaller was simulated too, and takes more. Where
+    a resource of rate x binds, an epoch lasts 1/x, and its time beside I/O is equal at
+    every x. The share at one rate therefore predicts the rate at which the share is
+    ``max_share``. Where the prediction is poor the step doubles; between two known
+    sides every other step is a bisection of logarithms.
 
     Args:
         io_share_at: the share of an epoch at a rate; it falls with the rate.
@@ -90,7 +97,9 @@ def find_smallest_rate(
         precision: the factor to which the rate is searched.
         low: a rate that is known to be too small.
     """
-    high, rate, stride = math.inf, min(guess, max_rate), 1.0
+    high = math.inf
+    rate = min(guess, max_rate)
+    stride = 1.0
     for step in range(MAX_STEPS):
         io_share = io_share_at(rate)
         if io_share <= max_share:
@@ -101,7 +110,9 @@ def find_smallest_rate(
             return high
         predicted_rate = rate * (1.0 - max_share) / max(1.0 - io_share, 1e-9)
         if math.isinf(high):
-            rate = min(max(OVERSHOOT * predicted_rate, rate * OVERSHOOT * stride), max_rate)
+            rate = min(
+                max(OVERSHOOT * predicted_rate, rate * OVERSHOOT * stride), max_rate
+            )
             stride *= 2.0
         elif low == 0.0:
             rate = min(predicted_rate / OVERSHOOT, rate / (OVERSHOOT * stride))
@@ -111,7 +122,9 @@ def find_smallest_rate(
         else:
             # just beyond the predicted rate, on the side that is not known to `SEARCH_PRECISION`
             overshot_rate = (
-                predicted_rate * OVERSHOOT if io_share > max_share else predicted_rate / OVERSHOOT
+                predicted_rate * OVERSHOOT
+                if io_share > max_share
+                else predicted_rate / OVERSHOOT
             )
             rate = min(max(overshot_rate, low * OVERSHOOT), high / OVERSHOOT)
     return high
@@ -119,8 +132,8 @@ def find_smallest_rate(
 
 @dataclass(frozen=True)
 class FileSystemCell(NetworkCell):
-    """Cell that searches the smallest file system of a strategy that reads from the file system in
-    every epoch.
+    """Cell that searches the smallest file system of a strategy that reads from the
+    file system in every epoch.
     """
 
     document: Mapping[str, Any]  # scenario with the strategy, without sweep
@@ -142,8 +155,8 @@ class FileSystemCell(NetworkCell):
     def cost(self) -> float:
         """Return the seconds of one core that the search takes, by estimate.
 
-        They are the last epoch in windows, and the whole epoch at the rates at which I/O begins
-        to bind.
+        They are the last epoch in windows, and the whole epoch at the rates at which
+        I/O begins to bind.
         """
         scenario = self._run.scenario
         run_seconds = self._run.cost
@@ -154,7 +167,9 @@ class FileSystemCell(NetworkCell):
 
     @property
     def _full_epoch_seconds(self) -> float:
-        """Return the seconds of one core of the epochs of which every iteration is simulated."""
+        """Return the seconds of one core of the epochs of which every iteration is
+        simulated.
+        """
         epoch_seconds = self._full_run_seconds / self._run.scenario.epochs
         return epoch_seconds * (EXACT_FULL_EPOCHS if self.exact else FULL_EPOCHS)
 
@@ -175,9 +190,9 @@ class FileSystemCell(NetworkCell):
     def run(self, tell: Tell) -> Outcome:
         """Search the smallest file system and return its numbers.
 
-        The outcome has ``files_per_s`` and ``bytes_per_s``; ``alone``, each of the two where
-        the other never binds; ``io``, the share of I/O; and ``points``, the rows of all that
-        was simulated. The first three are None if no file system is enough.
+        The outcome has ``files_per_s`` and ``bytes_per_s``; ``alone``, each of the two
+        where the other never binds; ``io``, the share of I/O; and ``points``, the rows
+        of all that was simulated. The first three are None if no file system is enough.
         """
         scenario = self._run.scenario
         if not self.exact and scenario.time_tolerance < COARSE_TOLERANCE:
@@ -213,14 +228,16 @@ class _FileSystemSearch:
         self._max_io_share = max_io_share
         self._exact = exact
         self._share_of_single_searches = share_of_single_searches
-        self._num_single_rows = 0  # rows of searches of one resource, once these are done
+        self._num_single_rows = (
+            0  # rows of searches of one resource, once these are done
+        )
         self.rows: list[dict[str, Any]] = []  # a row for each simulated file system
         # share of I/O by open rate (1/s) and bandwidth (bytes/s)
         self._io_share_by_file_system: dict[tuple[float, float], float] = {}
 
     def run(self) -> dict[str, Any]:
-        """Search each rate where the other never binds, then both together, and return the outcome
-        of `FileSystemCell.run`.
+        """Search each rate where the other never binds, then both together, and return
+        the outcome of `FileSystemCell.run`.
         """
         workload = self._scenario.workload
         amounts = (
@@ -267,7 +284,9 @@ class _FileSystemSearch:
             return self._io_share_of(factor * open_rate, factor * bandwidth)
 
         if self._exact:
-            factor = find_smallest_rate(share_at_once, self._max_io_share, OVERSHOOT, AMPLE_FACTOR)
+            factor = find_smallest_rate(
+                share_at_once, self._max_io_share, OVERSHOOT, AMPLE_FACTOR
+            )
         else:
             # a file system that is too small by one resource alone is too small
             low = 1.0 / SEARCH_PRECISION
@@ -291,10 +310,12 @@ class _FileSystemSearch:
         }
 
     def _io_share_of(self, open_rate: float, read_bandwidth: float) -> float:
-        """Return the share of the last epoch that I/O takes, simulated once for each file system.
+        """Return the share of the last epoch that I/O takes, simulated once for each
+        file system.
 
         Args:
-            open_rate: files that the file system opens in a second, rounded up to 4 digits.
+            open_rate: files that the file system opens in a second, rounded up to 4
+                digits.
             read_bandwidth: bytes/s, rounded up to 4 digits.
         """
         rates = _round_up(open_rate), _round_up(read_bandwidth)
@@ -315,19 +336,23 @@ class _FileSystemSearch:
         return self._io_share_by_file_system[rates]
 
     def _share_done(self) -> float:
-        """Return the share of the search that is done: first one resource at a time, then both
-        together.
+        """Return the share of the search that is done: first one resource at a time,
+        then both together.
         """
         single_share = self._share_of_single_searches
         if not self._num_single_rows:
             return single_share * min(1.0, len(self.rows) / SEARCH_RUNS)
         num_joint_rows = len(self.rows) - self._num_single_rows
-        return single_share + (1.0 - single_share) * num_joint_rows / (num_joint_rows + 1)
+        return single_share + (1.0 - single_share) * num_joint_rows / (
+            num_joint_rows + 1
+        )
 
 
 @dataclass(frozen=True)
 class IoShareCell(RunCell):
-    """Cell that simulates the last epoch of a scenario: its length (s), and the share of I/O."""
+    """Cell that simulates the last epoch of a scenario: its length (s), and the share
+    of I/O.
+    """
 
     @property
     def parts(self) -> frozenset[str]:
@@ -343,10 +368,13 @@ class IoShareCell(RunCell):
 
 
 def file_system_settings(open_rate: float, read_bandwidth: float) -> dict[str, Any]:
-    """Return the scenario settings of a file system with an open rate (1/s) and a read bandwidth
-    (bytes/s).
+    """Return the scenario settings of a file system with an open rate (1/s) and a read
+    bandwidth (bytes/s).
     """
-    return {OPEN_RATE: f"{open_rate:.4g} /s", READ_BANDWIDTH: f"{read_bandwidth:.4g} B/s"}
+    return {
+        OPEN_RATE: f"{open_rate:.4g} /s",
+        READ_BANDWIDTH: f"{read_bandwidth:.4g} B/s",
+    }
 
 
 def _round_up(value: float) -> float:

@@ -1,4 +1,6 @@
-"""Commands that repeat what a plan simulated, and the plan itself, as a shell takes them."""
+"""Commands that repeat what a plan simulated, and the plan itself, as a shell takes
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 def quote_scenario(scenario: Any) -> str:
     """Return the word that names a scenario on the command line, quoted for a shell."""
-    return shlex.quote(scenario.name if isinstance(scenario, Scenario) else str(scenario))
+    return shlex.quote(
+        scenario.name if isinstance(scenario, Scenario) else str(scenario)
+    )
 
 
 def setting_words(values: Mapping[str, Any]) -> Iterator[str]:
@@ -32,8 +36,8 @@ def add_settings(command: str, values: Mapping[str, Any]) -> str:
 
 
 def option_words(options: PlanOptions) -> Iterator[str]:
-    """Yield the options, quoted for a shell, that decide a plan beside the scenario and its
-    settings.
+    """Yield the options, quoted for a shell, that decide a plan beside the scenario and
+    its settings.
     """
     if options.target_accuracy is not None:
         yield f"--target-accuracy {shlex.quote(str(options.target_accuracy))}"
@@ -41,7 +45,9 @@ def option_words(options: PlanOptions) -> Iterator[str]:
         if (value := getattr(options, name)) is not None:
             yield f"--{name} {value:.15g}"
     if options.prices:
-        prices = ",".join(f"{name}={amount:.15g}" for name, amount in options.prices.items())
+        prices = ",".join(
+            f"{name}={amount:.15g}" for name, amount in options.prices.items()
+        )
         yield f"--price {prices}"
     for exchange in options.strategy:
         yield f"--strategy {shlex.quote(exchange)}"

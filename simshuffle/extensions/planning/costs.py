@@ -15,8 +15,8 @@ Prices = Mapping[str, float]
 def cheapest_strategy(
     costs: Mapping[str, float], mixing: Mapping[str, float], tie_share: float
 ) -> str:
-    """Return the name of the cheapest strategy; among strategies that tie, the one that mixes
-    samples most.
+    """Return the name of the cheapest strategy; among strategies that tie, the one that
+    mixes samples most.
 
     Args:
         costs: the cost of each strategy, by name; '' is returned where there is none.
@@ -36,7 +36,8 @@ def training_seconds(staging_s: float, epochs_s: Sequence[float], epochs: int) -
 
     Args:
         staging_s: s of staging before the first epoch.
-        epochs_s: s of each simulated epoch; every further epoch lasts as long as the last of them.
+        epochs_s: s of each simulated epoch; every further epoch lasts as long as the
+            last of them.
         epochs: number of epochs of the training.
     """
     simulated_epochs_s = epochs_s[:epochs]

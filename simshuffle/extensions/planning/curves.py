@@ -1,5 +1,5 @@
-"""Accuracy curves of earlier trainings, and the epochs that each strategy needs to a target
-accuracy.
+"""Accuracy curves of earlier trainings, and the epochs that each strategy needs to a
+target accuracy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from simshuffle.report.folders import meta_of
 from simshuffle.study import engine
 
 TARGET_MARGIN = 0.01
-"""Below the best of global shuffle, as the first default target of ``simshuffle study tta``."""
+"""Below the best of global shuffle, as the first default target of ``simshuffle study
+tta``.
+"""
 Setting = tuple[str, float | None]
 """Short name of a strategy, and Q: None under global shuffle, 0 under local shuffle."""
 COLUMNS = "strategy (or setting), exchange_fraction, epoch and accuracy"
@@ -38,9 +40,16 @@ class AccuracyCurve:
         return max(self.accuracy.values())
 
     def epochs_to(self, target: float) -> int | None:
-        """Return the first epoch with an accuracy of at least ``target``; None if there is none."""
+        """Return the first epoch with an accuracy of at least ``target``; None if there
+        is none.
+        """
         return next(
-            (epoch for epoch in sorted(self.accuracy) if self.accuracy[epoch] >= target), None
+            (
+                epoch
+                for epoch in sorted(self.accuracy)
+                if self.accuracy[epoch] >= target
+            ),
+            None,
         )
 
 
@@ -48,8 +57,8 @@ def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
     """Read the accuracy curves, averaged over seeds, of a CSV file or a result folder.
 
     Args:
-        path: a CSV file with columns strategy (or setting), exchange_fraction, epoch and
-            accuracy, or a result folder of trainings or of times to accuracy.
+        path: a CSV file with columns strategy (or setting), exchange_fraction, epoch
+            and accuracy, or a result folder of trainings or of times to accuracy.
 
     Raises:
         InputError: there are no curves, or a row is not valid.
@@ -60,7 +69,13 @@ def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
         rows = _read_csv(path)
     else:
         remedy = "Give a CSV file, or a result folder of simshuffle train or tta."
-        refuse("--target-accuracy", "no such file or folder", str(path), remedy, "command line")
+        refuse(
+            "--target-accuracy",
+            "no such file or folder",
+            str(path),
+            remedy,
+            "command line",
+        )
     accuracies: dict[Setting, dict[int, list[float]]] = {}
     for setting, epoch, accuracy in rows:
         accuracies.setdefault(setting, {}).setdefault(epoch, []).append(accuracy)
@@ -74,7 +89,9 @@ def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
     }
 
 
-def default_target(curves_by_setting: Mapping[Setting, AccuracyCurve], source: str) -> float:
+def default_target(
+    curves_by_setting: Mapping[Setting, AccuracyCurve], source: str
+) -> float:
     """Return the best accuracy of global shuffle less one point.
 
     Raises:
@@ -116,8 +133,13 @@ def _read_csv(path: Path) -> Iterable[tuple[Setting, int, float]]:
     for line, row in enumerate(rows, 2):
         try:
             name = row.get("strategy") or row["setting"]
-            epoch, accuracy = int(row["epoch"]), float(row["accuracy"])
-            fraction = float(row["exchange_fraction"]) if row.get("exchange_fraction") else None
+            epoch = int(row["epoch"])
+            accuracy = float(row["accuracy"])
+            fraction = (
+                float(row["exchange_fraction"])
+                if row.get("exchange_fraction")
+                else None
+            )
             if not (name and epoch >= 1 and 0 <= accuracy <= 1):
                 raise ValueError(name)
         except (KeyError, TypeError, ValueError):
@@ -131,8 +153,8 @@ _SETTING = re.compile(r"^(.*?)(?:[ -](\d[\d.]*))?$")
 
 
 def parse_setting_name(name: str, fraction: float | None) -> Setting:
-    """Parse the setting of a name such as 'partial', 'partial-0.1', 'IS-Pair 0.1' or 'global
-    (PFS)'.
+    """Parse the setting of a name such as 'partial', 'partial-0.1', 'IS-Pair 0.1' or
+    'global (PFS)'.
     """
     match = _SETTING.match(name.partition("(")[0].strip())
     strategy, fraction_text = (match[1], match[2]) if match else (name, None)
@@ -149,8 +171,8 @@ def parse_setting_name(name: str, fraction: float | None) -> Setting:
 def summarise_curves(
     curves_by_setting: Mapping[Setting, AccuracyCurve], target: float
 ) -> list[dict[str, Any]]:
-    """Return the facts that a plan stores of curves: for each setting its epochs to ``target``,
-    and its best accuracy.
+    """Return the facts that a plan stores of curves: for each setting its epochs to
+    ``target``, and its best accuracy.
     """
     return [
         {

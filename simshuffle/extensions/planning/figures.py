@@ -7,7 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule, stacked_bars
+from simshuffle.report.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    in_rows,
+    rule,
+    stacked_bars,
+)
 from simshuffle.report.style import COLOURS
 from simshuffle.spec.units import Dimension, readable
 
@@ -24,12 +33,14 @@ AXIS_FACTOR = 1.32  # length of the axis over the longest bar, for texts beside 
 
 
 def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
-    """Draw a bar of the cost of each strategy, the cheapest on top, from table `strategies` and
-    ``meta.json``.
+    """Draw a bar of the cost of each strategy, the cheapest on top, from table
+    `strategies` and ``meta.json``.
 
     A strategy that has no cost is labelled with the reason.
     """
-    table = table.sort_values("cost", kind="stable", na_position="last").reset_index(drop=True)
+    table = table.sort_values("cost", kind="stable", na_position="last").reset_index(
+        drop=True
+    )
     pieces = stacked_bars(parts_of_cost(table.dropna(subset="cost")))
     pieces = pieces[pieces["size"] > 0]
     costs = table["cost"].dropna()
@@ -59,7 +70,9 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     prices = meta["asked"]["prices"]
     priced = prices != {"host-hour": 1.0}
     title = "cost of the training" if priced else "host-hours of the training"
-    names = [f"{row['strategy']}{' *' * row['chosen']}" for row in table.to_dict("records")]
+    names = [
+        f"{row['strategy']}{' *' * row['chosen']}" for row in table.to_dict("records")
+    ]
     used_looks = set(pieces["look"])
     cost_axis = Axis(title, low=0.0, high=AXIS_FACTOR * max_cost, max_ticks=5)
     return Chart(
@@ -72,7 +85,9 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
 
 def parts_of_cost(strategies: pd.DataFrame) -> pd.DataFrame:
     """Return the cost of each strategy divided into a column for each of `PIECES`."""
-    share_staged = (strategies["staging_s"] / (3600.0 * strategies["hours"])).clip(upper=1.0)
+    share_staged = (strategies["staging_s"] / (3600.0 * strategies["hours"])).clip(
+        upper=1.0
+    )
     time_cost = strategies["time_cost"]
     io_share = strategies["io_share"]
     exchange_share = strategies["exchange_share"]

@@ -26,8 +26,8 @@ class ClosedFormTraining:
 
 
 def closed_form_answer(request: PlanRequest) -> Iterator[str]:
-    """Yield the sentence of the cheapest strategy and those of others, with lower bounds of their
-    cost.
+    """Yield the sentence of the cheapest strategy and those of others, with lower
+    bounds of their cost.
     """
     estimates = {
         candidate.name: _estimate(request, candidate)
@@ -54,7 +54,9 @@ def closed_form_answer(request: PlanRequest) -> Iterator[str]:
         f" {epoch_bounds.bottleneck} bounds)."
     )
 
-    other_names = sorted((name for name in costs if name != best), key=lambda name: costs[name])
+    other_names = sorted(
+        (name for name in costs if name != best), key=lambda name: costs[name]
+    )
     for name in other_names[:MAX_OTHERS]:
         yield _compare_estimates(estimates[name], chosen_estimate)
     if len(other_names) > MAX_OTHERS:
@@ -66,7 +68,9 @@ def _estimate(request: PlanRequest, candidate: Candidate) -> ClosedFormTraining:
     assert candidate.scenario is not None  # noqa: S101 - it fits
     assert candidate.epochs is not None  # noqa: S101 - it reaches the target
     epoch_bounds = bounds(candidate.scenario)
-    seconds = staging_seconds(candidate.scenario) + candidate.epochs * epoch_bounds.epoch
+    seconds = (
+        staging_seconds(candidate.scenario) + candidate.epochs * epoch_bounds.epoch
+    )
     cost = request.machine_needs(candidate, 0).cost(request.prices, seconds)
     return ClosedFormTraining(candidate, epoch_bounds, seconds / HOUR, cost)
 
@@ -74,8 +78,14 @@ def _estimate(request: PlanRequest, candidate: Candidate) -> ClosedFormTraining:
 def _compare_estimates(
     other_estimate: ClosedFormTraining, chosen_estimate: ClosedFormTraining
 ) -> str:
-    """Return the sentence that compares the cost of another strategy with the chosen one."""
-    extra_cost = other_estimate.cost / chosen_estimate.cost - 1.0 if chosen_estimate.cost else 0.0
+    """Return the sentence that compares the cost of another strategy with the chosen
+    one.
+    """
+    extra_cost = (
+        other_estimate.cost / chosen_estimate.cost - 1.0
+        if chosen_estimate.cost
+        else 0.0
+    )
     if extra_cost >= 1.0:
         costs = f"{extra_cost + 1:.2g} times as much"
     elif abs(extra_cost) < NEGLIGIBLE:

@@ -35,20 +35,26 @@ CAPACITY_SIDE_STEP = math.log(1.001)
 CONTENDER_SHARE = 0.05
 """Share of the cheapest cost, beyond a tie, up to which a strategy is compared by runs."""
 STEPS, MAX_POINTS = 20, 7
-"""Factors that closed forms try on each side, and values that are simulated for one turn."""
+"""Factors that closed forms try on each side, and values that are simulated for one
+turn.
+"""
 EXACT_STEPS, EXACT_MAX_POINTS = 40, 12
 """`STEPS` and `MAX_POINTS` with ``--exact``."""
 NOT_SIMULATED = "not simulated"
 WIDE_SIDES = 4.0
-"""Side steps between the two sides, above which they are reported as a range: no turning point."""
+"""Side steps between the two sides, above which they are reported as a range: no
+turning point.
+"""
 
 
 @dataclass
 class FlipSearch:
-    """Search of the nearest turning point between an input as it is and ``end_factor`` times that.
+    """Search of the nearest turning point between an input as it is and ``end_factor``
+    times that.
 
-    Closed forms predict the turning point, and simulations there correct the closed forms. The
-    search ends when the choice is known just before and just beyond the turning point.
+    Closed forms predict the turning point, and simulations there correct the closed
+    forms. The search ends when the choice is known just before and just beyond the
+    turning point.
     """
 
     model: DecisionModel  # closed forms of the costs
@@ -70,26 +76,38 @@ class FlipSearch:
         self.moves_ssd_capacity = self.model.moved_input.key == CAPACITY_KEYS["ssd"]
         self.max_points = EXACT_MAX_POINTS if self.exact else MAX_POINTS
         self.claimed_factor = (
-            self.model.find_border(1.0, self.end_factor) if self.current_choice else None
+            self.model.find_border(1.0, self.end_factor)
+            if self.current_choice
+            else None
         )
 
     def distance(self) -> float:
-        """Return the distance to the turning point by closed forms: the absolute logarithm of its
-        factor.
+        """Return the distance to the turning point by closed forms: the absolute
+        logarithm of its factor.
         """
-        return math.inf if self.claimed_factor is None else abs(math.log(self.claimed_factor))
+        return (
+            math.inf
+            if self.claimed_factor is None
+            else abs(math.log(self.claimed_factor))
+        )
 
     def find_row(self) -> dict[str, Any] | None:
-        """Search the turning point and return its row; None where closed forms see none."""
+        """Search the turning point and return its row; None where closed forms see
+        none.
+        """
         claimed_factor = self.claimed_factor
         if claimed_factor is None:
             return None
-        claimed_row = {"after": self.model.choice_at(claimed_factor), "factor": claimed_factor}
+        claimed_row = {
+            "after": self.model.choice_at(claimed_factor),
+            "factor": claimed_factor,
+        }
         if not self._is_affordable(claimed_factor):
             return self._row(claimed_row, confirmed=False, why=NOT_SIMULATED)
 
         # the choice is unchanged up to near_distance, and another one from far_distance on
-        near_distance, far_distance = 0.0, math.inf
+        near_distance = 0.0
+        far_distance = math.inf
         next_choice = ""
         is_unchanged = True
         for step in range(self.max_points):
@@ -114,12 +132,16 @@ class FlipSearch:
                 claimed_row, confirmed=False, why=self._describe_refutation(claimed_row)
             )
         if far_distance - near_distance > WIDE_SIDES * self.side_step:
-            end_factors = sorted((self._factor(near_distance), self._factor(far_distance)))
+            end_factors = sorted(
+                (self._factor(near_distance), self._factor(far_distance))
+            )
             value_range = " and ".join(
                 self.model.moved_input.format_value(factor, 3) for factor in end_factors
             )
             claimed_row = {"after": next_choice, "factor": self._factor(far_distance)}
-            return self._row(claimed_row, confirmed=False, why=f"runs see it between {value_range}")
+            return self._row(
+                claimed_row, confirmed=False, why=f"runs see it between {value_range}"
+            )
         middle_factor = self._factor((near_distance + far_distance) / 2)
         return self._row(
             {
@@ -132,21 +154,28 @@ class FlipSearch:
         )
 
     def _factor(self, distance: float) -> float:
-        """Return the factor on the input at a distance, which is the logarithm of the factor."""
+        """Return the factor on the input at a distance, which is the logarithm of the
+        factor.
+        """
         return math.exp(self.direction * distance)
 
     def _next_distance(
-        self, near_distance: float, far_distance: float, is_unchanged: bool, *, halve: bool
+        self,
+        near_distance: float,
+        far_distance: float,
+        is_unchanged: bool,
+        *,
+        halve: bool,
     ) -> float | None:
         """Return the distance to simulate next, as a logarithm of the factor.
 
-        It is where closed forms see the border, but on the other side of the border than the
-        last distance.
+        It is where closed forms see the border, but on the other side of the border
+        than the last distance.
 
         Args:
             near_distance: the largest distance at which the choice is the current one.
-            far_distance: the smallest distance at which the choice is another one; infinite
-                while unknown.
+            far_distance: the smallest distance at which the choice is another one;
+                infinite while unknown.
             is_unchanged: true if the last simulated choice was the current one.
             halve: true to halve the interval between the two.
 
@@ -160,14 +189,19 @@ class FlipSearch:
             self._factor(near_distance), self._factor(max_distance)
         )
         if border_factor is None:
-            return None if math.isinf(far_distance) else (near_distance + far_distance) / 2
+            return (
+                None if math.isinf(far_distance) else (near_distance + far_distance) / 2
+            )
         distance = abs(math.log(border_factor))
         min_gap = 0.3 * self.side_step
         if near_distance > 0.0 and math.isinf(far_distance):
             # closed forms came too early before: much further, so that both sides are known soon
             distance += 3 * (distance - near_distance)
         signed_side_step = self.side_step if is_unchanged else -self.side_step
-        for candidate_distance in (distance + signed_side_step, distance - signed_side_step):
+        for candidate_distance in (
+            distance + signed_side_step,
+            distance - signed_side_step,
+        ):
             if near_distance + min_gap < candidate_distance < max_distance - min_gap:
                 return candidate_distance
         if math.isinf(far_distance):
@@ -177,16 +211,20 @@ class FlipSearch:
     def _contenders(self, factor: float) -> list[StrategyOffer]:
         """Return the strategies to simulate with the input multiplied by ``factor``.
 
-        They are the current choice, the choice of closed forms at ``factor``, and those that
-        may be the cheapest by closed forms, as many as fit in time.
+        They are the current choice, the choice of closed forms at ``factor``, and those
+        that may be the cheapest by closed forms, as many as fit in time.
         """
         costs = self.model.costs_at(factor)
         max_cost = (
-            min(costs.values(), default=0.0) * (1 + self.model.tie_share) * (1 + CONTENDER_SHARE)
+            min(costs.values(), default=0.0)
+            * (1 + self.model.tie_share)
+            * (1 + CONTENDER_SHARE)
         )
         required_names = {self.current_choice, self.model.choice_at(factor)}
         offers = [
-            offer for offer in self.model.fitting_offers(factor) if costs[offer.name] <= max_cost
+            offer
+            for offer in self.model.fitting_offers(factor)
+            if costs[offer.name] <= max_cost
         ]
         offers += [
             offer
@@ -195,7 +233,9 @@ class FlipSearch:
         ]
         if self.exact:
             return offers
-        seconds = {offer.name: self._estimate_seconds(offer, factor) for offer in offers}
+        seconds = {
+            offer.name: self._estimate_seconds(offer, factor) for offer in offers
+        }
         seconds_left = POINT_SECONDS - sum(
             seconds[name] for name in required_names if name in seconds
         )
@@ -214,7 +254,8 @@ class FlipSearch:
         return 0.0 if is_known or scenario is None else seconds_of_run(scenario)
 
     def _is_affordable(self, factor: float) -> bool:
-        """Return true if simulating the contenders at ``factor`` fits in the time that is left.
+        """Return true if simulating the contenders at ``factor`` fits in the time that
+        is left.
 
         It always fits with ``exact``.
         """
@@ -223,7 +264,9 @@ class FlipSearch:
         return self.exact or seconds <= min(POINT_SECONDS, self.seconds_left)
 
     def _scenario(self, offer: StrategyOffer, factor: float) -> Scenario | None:
-        """Return the scenario of a strategy as it is simulated; None where hosts have no room."""
+        """Return the scenario of a strategy as it is simulated; None where hosts have
+        no room.
+        """
         moved_settings = self.model.moved_input.settings(factor)
         try:
             scenario = self.model.base.with_values(
@@ -246,7 +289,8 @@ class FlipSearch:
         return self.model.choose_strategy(costs)
 
     def _training_seconds(self, offer: StrategyOffer, factor: float) -> float | None:
-        """Return the simulated s of a training with the input moved; None where hosts lack room.
+        """Return the simulated s of a training with the input moved; None where hosts
+        lack room.
 
         The capacity of an SSD changes no time, so one run is enough for all its sizes.
         """
@@ -266,11 +310,13 @@ class FlipSearch:
         return self.simulated[key]
 
     def _describe_refutation(self, claimed_row: Mapping[str, Any]) -> str:
-        """Return a sentence on how much more the strategy that closed forms claim costs where it
-        was simulated.
+        """Return a sentence on how much more the strategy that closed forms claim costs
+        where it was simulated.
         """
         name = claimed_row["after"]
-        simulated_factors = [factor for (offer, factor) in self.simulated if offer == name]
+        simulated_factors = [
+            factor for (offer, factor) in self.simulated if offer == name
+        ]
         if not simulated_factors:
             return "simulations do not confirm it"
         factor = max(simulated_factors, key=lambda factor: abs(math.log(factor)))
@@ -309,6 +355,8 @@ class FlipSearch:
             "after": turning_point["after"],
             "still": moved_input.value(unchanged_factor),
             "changed": moved_input.value(changed_factor),
-            "shown": moved_input.format_value(factor, 3 if self.side_step == SIDE_STEP else 4),
+            "shown": moved_input.format_value(
+                factor, 3 if self.side_step == SIDE_STEP else 4
+            ),
             "values": moved_input.settings(changed_factor),
         }

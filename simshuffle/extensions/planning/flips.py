@@ -41,12 +41,14 @@ FILE_SYSTEM_INPUTS = ("open rate", "PFS bandwidth")
 
 @dataclass(frozen=True)
 class FlipCell(NetworkCell):
-    """Cell that searches the turning points of one input: the nearest smaller and the nearest
-    larger value at which another strategy is chosen.
+    """Cell that searches the turning points of one input: the nearest smaller and the
+    nearest larger value at which another strategy is chosen.
     """
 
     document: Mapping[str, Any]  # scenario without sweep, as plain values
-    offers: Sequence[Mapping[str, Any]]  # strategies in plain values, as of `read_offer`
+    offers: Sequence[
+        Mapping[str, Any]
+    ]  # strategies in plain values, as of `read_offer`
     prices: Prices  # price of each of `PRICES`
     tie_share: float  # share by which two costs may differ and count as equal
     budget: float | None  # largest cost of the training
@@ -58,7 +60,9 @@ class FlipCell(NetworkCell):
     def key(self) -> Any:
         """Return what decides the outcome."""
         ignored_keys = {"name", "description"}
-        document = {key: self.document[key] for key in self.document if key not in ignored_keys}
+        document = {
+            key: self.document[key] for key in self.document if key not in ignored_keys
+        }
         offers = [dict(offer) for offer in self.offers]
         decision = [offers, dict(self.prices), self.tie_share, self.budget]
         return [document, decision, self.input_name, self.unit, self.exact]
@@ -72,8 +76,8 @@ class FlipCell(NetworkCell):
     def cost(self) -> float:
         """Return the seconds of one core: closed forms, and the runs of some values.
 
-        `MAX_POINTS` values are simulated for an input that all strategies depend on: there are
-        two turning points, or closed forms err.
+        `MAX_POINTS` values are simulated for an input that all strategies depend on:
+        there are two turning points, or closed forms err.
         """
         num_points = {CAPACITY: 0, **dict.fromkeys(FILE_SYSTEM_INPUTS, 2)}.get(
             self.input_name, MAX_POINTS
@@ -97,7 +101,9 @@ class FlipCell(NetworkCell):
         return sum(run_seconds[: (len(run_seconds) + 1) // 2])
 
     def run(self, tell: Tell) -> Outcome:
-        """Return the rows of table ``turns``, and the rows that simulations did not confirm."""
+        """Return the rows of table ``turns``, and the rows that simulations did not
+        confirm.
+        """
         base = from_dict(self.document, "")
         units = {keys_of_inputs(base)[self.input_name][0]: self.unit}
         moved_input = moved_inputs(base, units)[self.input_name]
@@ -110,12 +116,16 @@ class FlipCell(NetworkCell):
             moved_input,
             EXACT_STEPS if self.exact else STEPS,
         )
-        searches = [FlipSearch(model, end, self.exact) for end in (1 / MAX_FACTOR, MAX_FACTOR)]
+        searches = [
+            FlipSearch(model, end, self.exact) for end in (1 / MAX_FACTOR, MAX_FACTOR)
+        ]
         searches = [search for search in searches if search.claimed_factor is not None]
         seconds_left = math.inf if self.exact else INPUT_SECONDS
         rows: list[dict[str, Any]] = []
         # the nearest turning point, by closed forms, first: the other has what time is left
-        for search_index, search in enumerate(sorted(searches, key=FlipSearch.distance)):
+        for search_index, search in enumerate(
+            sorted(searches, key=FlipSearch.distance)
+        ):
             search.seconds_left = seconds_left
             search.tell = partial(_tell_part, tell, search_index, len(searches))
             row = search.find_row()
@@ -132,7 +142,7 @@ class FlipCell(NetworkCell):
 
 
 def _tell_part(tell: Tell, num_done: int, total: int, share: float) -> None:
-    """Report the progress of ``total`` searches, of which ``num_done`` are done and the next one
-    is at ``share``.
+    """Report the progress of ``total`` searches, of which ``num_done`` are done and the
+    next one is at ``share``.
     """
     tell((num_done + share) / total)

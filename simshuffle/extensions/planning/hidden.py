@@ -34,13 +34,15 @@ class HiddenExchangeCell(NetworkCell):
     """Cell that searches the largest exchange that adds at most a share to an epoch, to
     `SEARCH_PRECISION`.
 
-    `simshuffle.studies.mechanisms.search.SearchCell` searches to a single sample, and also
-    names the bottleneck that ends the search.
+    `simshuffle.studies.mechanisms.search.SearchCell` searches to a single sample, and
+    also names the bottleneck that ends the search.
     """
 
     # resolved scenario with the exchange, of `prepare_scenario`
     document: Mapping[str, Any]
-    tolerance: float  # share of the epoch without exchange up to which an exchange is hidden
+    tolerance: (
+        float  # share of the epoch without exchange up to which an exchange is hidden
+    )
     baseline_s: float  # s of the epoch without exchange
 
     label = "hidden exchange"
@@ -60,7 +62,9 @@ class HiddenExchangeCell(NetworkCell):
 
     @cached_property
     def _seconds_of_run(self) -> float:
-        """Estimate the core seconds of a run with the largest exchange that closed forms hide."""
+        """Estimate the core seconds of a run with the largest exchange that closed
+        forms hide.
+        """
         return seconds_of_run(
             with_variant(self._run.scenario, OWN, max(self._guessed_samples, 1), {})
         )
@@ -71,7 +75,10 @@ class HiddenExchangeCell(NetworkCell):
         scenario = self._run.scenario
         allowed_seconds = self.tolerance * self.baseline_s
         return hidden_samples(
-            bounds_without_exchange(scenario), scenario, allowed_seconds, most_samples(scenario)
+            bounds_without_exchange(scenario),
+            scenario,
+            allowed_seconds,
+            most_samples(scenario),
         )
 
     @cached_property
@@ -79,8 +86,8 @@ class HiddenExchangeCell(NetworkCell):
         return RunCell(self.document, "")
 
     def run(self, tell: Tell) -> Outcome:
-        """Search the largest hidden exchange, and return its columns of table `limits` and the
-        rows of `points`.
+        """Search the largest hidden exchange, and return its columns of table `limits`
+        and the rows of `points`.
         """
         scenario = self._run.scenario
         rows: list[dict[str, Any]] = []
@@ -91,7 +98,12 @@ class HiddenExchangeCell(NetworkCell):
             spent = float(run_inner_cell(epoch).values[WHOLE])
             share = (spent - self.baseline_s) / self.baseline_s
             fraction = fraction_of(scenario, samples)
-            row = {"exchange_fraction": fraction, "epoch_s": spent, "added": share, "removed": ""}
+            row = {
+                "exchange_fraction": fraction,
+                "epoch_s": spent,
+                "added": share,
+                "removed": "",
+            }
             rows.append(row)
             tell(len(rows) / (len(rows) + REMAINING_EPOCHS))
             return share
@@ -106,25 +118,35 @@ class HiddenExchangeCell(NetworkCell):
 
 
 def find_largest_hidden(
-    added_share_of: Callable[[int], float], tolerance: float, guess: int, max_samples: int
+    added_share_of: Callable[[int], float],
+    tolerance: float,
+    guess: int,
+    max_samples: int,
 ) -> int:
-    """Return the largest number of samples, to `SEARCH_PRECISION`, that adds at most ``tolerance``
-    to an epoch.
+    """Return the largest number of samples, to `SEARCH_PRECISION`, that adds at most
+    ``tolerance`` to an epoch.
 
-    What is added is about proportional to the samples. The search goes on where the line
-    through the last simulated number reaches the tolerance.
+    What is added is about proportional to the samples. The search goes on where the
+    line through the last simulated number reaches the tolerance.
 
     Args:
         added_share_of: the share of an epoch that an exchange of so many samples adds.
         tolerance: the largest share that counts as hidden.
         guess: the number of samples to try first.
-        max_samples: the largest number to return; 0 is returned if 1 sample adds too much.
+        max_samples: the largest number to return; 0 is returned if 1 sample adds too
+            much.
     """
-    low, high, added_by_samples = 0, max_samples + 1, {0: 0.0}
+    low = 0
+    high = max_samples + 1
+    added_by_samples = {0: 0.0}
     samples = max(1, min(guess, max_samples))
     while high - low > max(1, int((SEARCH_PRECISION - 1.0) * low)):
         added_by_samples[samples] = added_share_of(samples)
-        low, high = (samples, high) if added_by_samples[samples] <= tolerance else (low, samples)
+        low, high = (
+            (samples, high)
+            if added_by_samples[samples] <= tolerance
+            else (low, samples)
+        )
         added_per_sample = added_by_samples[samples] / samples
         predicted_samples = (
             int(tolerance / added_per_sample) if added_per_sample > 0 else 2 * samples
@@ -139,7 +161,9 @@ def find_largest_hidden(
             samples = (low + high) // 2
         else:
             overshot_samples = (
-                predicted_samples / OVERSHOOT if samples == high else predicted_samples * OVERSHOOT
+                predicted_samples / OVERSHOOT
+                if samples == high
+                else predicted_samples * OVERSHOOT
             )
             samples = min(max(int(overshot_samples), low + 1), high - 1)
     return low

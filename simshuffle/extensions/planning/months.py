@@ -1,5 +1,5 @@
-"""Period of checkpoints, useful share of the time, and spare hosts of a strategy, from drawn
-months of failures.
+"""Period of checkpoints, useful share of the time, and spare hosts of a strategy, from
+drawn months of failures.
 
 The months are those that ``simshuffle month`` draws.
 """
@@ -21,16 +21,22 @@ from simshuffle.study.cell import Outcome, PlainCell, Tell
 MAX_WAITING = 0.01
 """Largest share of the time that a job may wait for hosts."""
 DAYS, SEEDS = 30.0, 20
-"""Days of a month, and number of months that are drawn: the defaults of ``simshuffle month``."""
+"""Days of a month, and number of months that are drawn: the defaults of ``simshuffle
+month``.
+"""
 _WAITING_INDEX = CATEGORIES.index("waiting")
 
 
 @dataclass(frozen=True)
 class MonthsCell(PlainCell):
-    """Cell that draws the months of a strategy, on a scenario with failures and checkpoints."""
+    """Cell that draws the months of a strategy, on a scenario with failures and
+    checkpoints.
+    """
 
     document: Mapping[str, Any]  # scenario with the strategy
-    epoch: Mapping[str, Any]  # as of `simshuffle.extensions.planning.month.epoch.EpochCell`
+    epoch: Mapping[
+        str, Any
+    ]  # as of `simshuffle.extensions.planning.month.epoch.EpochCell`
     name: str  # name of the strategy
 
     @property
@@ -44,8 +50,8 @@ class MonthsCell(PlainCell):
         return f"months of {self.name}"
 
     def run(self, tell: Tell) -> Outcome:
-        """Search the spare hosts and the period, and return ``period_s``, ``goodput``, ``spares``,
-        ``waiting`` (share of the time) and ``hosts_free``.
+        """Search the spare hosts and the period, and return ``period_s``, ``goodput``,
+        ``spares``, ``waiting`` (share of the time) and ``hosts_free``.
 
         ``spares`` is None if the hosts that the machine has are not enough.
         """
@@ -67,17 +73,23 @@ class MonthsCell(PlainCell):
                 tell(min(0.9, len(waiting_by_spares) / 20))
             return waiting_by_spares[spares]
 
-        spares = find_fewest(lambda count: waiting_share_of(count) <= MAX_WAITING, free_hosts)
+        spares = find_fewest(
+            lambda count: waiting_share_of(count) <= MAX_WAITING, free_hosts
+        )
         used_spares = free_hosts if spares is None else spares
         waiting_share = waiting_share_of(used_spares)
         month.restarts = replace(month.restarts, spares=used_spares, policy="spare")
         stall_seconds = month.saves(1e3 * month.period).stall_s
         month.period = (
-            daly(stall_seconds, month.seconds_between_faults) if stall_seconds > 0 else month.period
+            daly(stall_seconds, month.seconds_between_faults)
+            if stall_seconds > 0
+            else month.period
         )
         courses = month.draw_courses(SEEDS, DAYS * DAY, lambda _: None)
         saves = month.saves(month.period)
-        rows = [month.seed_row(seed, course, saves) for seed, course in enumerate(courses)]
+        rows = [
+            month.seed_row(seed, course, saves) for seed, course in enumerate(courses)
+        ]
         return Outcome(
             {
                 "period_s": month.period,
@@ -90,15 +102,18 @@ class MonthsCell(PlainCell):
 
 
 def find_fewest(is_enough: Any, limit: int) -> int | None:
-    """Return the smallest whole number from 0 to ``limit`` that is enough; None if there is none.
+    """Return the smallest whole number from 0 to ``limit`` that is enough; None if
+    there is none.
 
     The search doubles, then bisects: every number above an enough one is enough, too.
     """
     if is_enough(0):
         return 0
-    low, high = 0, 1
+    low = 0
+    high = 1
     while high < limit and not is_enough(high):
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     high = min(high, limit)
     if high < 1 or not is_enough(high):
         return None

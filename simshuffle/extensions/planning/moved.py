@@ -1,5 +1,5 @@
-"""The inputs that a plan moves to see what its choice depends on, each in the unit that the user
-wrote.
+"""The inputs that a plan moves to see what its choice depends on, each in the unit that
+the user wrote.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ class MovedInput:
     def value(self, factor: float = 1.0) -> float:
         """Return the value multiplied by ``factor``, in SI units.
 
-        The value of the step time is the s of one batch, forward and backward, which is what is
-        timed. That of another input is the value of its first key.
+        The value of the step time is the s of one batch, forward and backward, which is
+        what is timed. That of another input is the value of its first key.
         """
         if self.name != STEP_TIME:
             return self.value_by_key[self.key] * factor
-        return compute_seconds(scale_inputs(self.base, dict.fromkeys(self.value_by_key, factor)))
+        return compute_seconds(
+            scale_inputs(self.base, dict.fromkeys(self.value_by_key, factor))
+        )
 
     def settings(self, factor: float) -> dict[str, str]:
         """Return the keys with values multiplied by ``factor``, as ``--set`` has them."""
@@ -59,7 +61,9 @@ class MovedInput:
 
 
 def keys_of_inputs(base: Scenario) -> dict[str, list[str]]:
-    """Return the keys of every input of a scenario that is moved, by the name of the input."""
+    """Return the keys of every input of a scenario that is moved, by the name of the
+    input.
+    """
     scenario_keys = keys_of(base)
     time_prefix = f"workload.model.accelerators.{base.cluster.host.accelerator}."
     keys = {
@@ -67,7 +71,8 @@ def keys_of_inputs(base: Scenario) -> dict[str, list[str]]:
         "open rate": [OPEN_RATE],
         "PFS bandwidth": [READ_BANDWIDTH],
         STEP_TIME: sorted(
-            (key for key in scenario_keys if key.startswith(time_prefix)), key=_forward_first
+            (key for key in scenario_keys if key.startswith(time_prefix)),
+            key=_forward_first,
         ),
         "NIC": [key for key in NIC_KEYS if key in scenario_keys],
     }
@@ -90,7 +95,9 @@ def moved_inputs(base: Scenario, units: Mapping[str, str]) -> dict[str, MovedInp
     for name, keys in keys_of_inputs(base).items():
         value_by_key = {key: _value_at_key(base, key) for key in keys}
         dimension = dimensions.get(name, Dimension.BANDWIDTH)
-        inputs[name] = MovedInput(name, base, value_by_key, dimension, units.get(keys[0], ""))
+        inputs[name] = MovedInput(
+            name, base, value_by_key, dimension, units.get(keys[0], "")
+        )
     return inputs
 
 

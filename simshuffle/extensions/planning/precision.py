@@ -1,4 +1,6 @@
-"""Precision of the simulations of a plan: the scenario's own, or as much as fits into a minute."""
+"""Precision of the simulations of a plan: the scenario's own, or as much as fits into a
+minute.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,27 @@ TOLERANCE = "time_tolerance"
 COARSE_TOLERANCE = 0.05
 """Time tolerance of runs that would take long: windows of a few iterations do."""
 LIGHT_SECONDS = 4.0
-"""s of one core, by estimate, up to which a run has the tolerance of its scenario all the same."""
+"""s of one core, by estimate, up to which a run has the tolerance of its scenario all
+the same.
+"""
 MAX_SECONDS = 40.0
-"""s of one core, by estimate, that the runs of all strategies may take within a minute; searches
-may take as many."""
+"""s of one core, by estimate, that the runs of all strategies may take within a minute;
+searches may take as many.
+"""
 INPUT_SECONDS = 8.0
-"""s of one core, by estimate, of all runs that the turning points of one input are compared with.
+"""s of one core, by estimate, of all runs that the turning points of one input are
+compared with.
 """
 POINT_SECONDS = 4.0
-"""s of one core, by estimate, of all runs of one value at which a turning point is simulated."""
+"""s of one core, by estimate, of all runs of one value at which a turning point is
+simulated.
+"""
 
 
 def coarse_settings(scenario: Scenario, exact: bool) -> dict[str, float]:
-    """Return the settings with which a run is simulated: none, or a coarse time tolerance."""
+    """Return the settings with which a run is simulated: none, or a coarse time
+    tolerance.
+    """
     is_heavy = (
         not exact
         and scenario.time_tolerance < COARSE_TOLERANCE
@@ -33,7 +43,9 @@ def coarse_settings(scenario: Scenario, exact: bool) -> dict[str, float]:
 
 
 def seconds_of_run(scenario: Scenario) -> float:
-    """Estimate the seconds of one core that a run takes; a coarse run takes its first window."""
+    """Estimate the seconds of one core that a run takes; a coarse run takes its first
+    window.
+    """
     seconds = effort(scenario).seconds
     if scenario.time_tolerance < COARSE_TOLERANCE:
         return seconds
@@ -43,14 +55,16 @@ def seconds_of_run(scenario: Scenario) -> float:
 def runs_in_time(scenarios: Mapping[str, Scenario]) -> dict[str, Scenario]:
     """Return the scenarios, by name, that fit into a minute.
 
-    A run that would take long has a coarse time tolerance. The runs that take longest are left
-    out until the others fit; one run is retained in any case.
+    A run that would take long has a coarse time tolerance. The runs that take longest
+    are left out until the others fit; one run is retained in any case.
     """
     scenarios_in_time = {}
     for name, scenario in scenarios.items():
         values = coarse_settings(scenario, exact=False)
         scenarios_in_time[name] = scenario.with_values(values) if values else scenario
-    costs = {name: seconds_of_run(scenario) for name, scenario in scenarios_in_time.items()}
+    costs = {
+        name: seconds_of_run(scenario) for name, scenario in scenarios_in_time.items()
+    }
     seconds_left = MAX_SECONDS
     retained_names: set[str] = set()
     for name in sorted(costs, key=lambda name: costs[name]):
@@ -59,5 +73,7 @@ def runs_in_time(scenarios: Mapping[str, Scenario]) -> dict[str, Scenario]:
         seconds_left -= costs[name]
         retained_names.add(name)
     return {
-        name: scenario for name, scenario in scenarios_in_time.items() if name in retained_names
+        name: scenario
+        for name, scenario in scenarios_in_time.items()
+        if name in retained_names
     }

@@ -9,10 +9,14 @@ PRICES = {
     "pfs-gbs": "of 10^9 bytes/s of a file system that samples are read from",
     "pfs-files": "of a file that it opens in a second",
 }
-"""What has a price, and what for. The currency is the user's; what is no host-hour is paid once for
-the training."""
+"""What has a price, and what for. The currency is the user's; what is no host-hour is
+paid once for the training.
+"""
 IO_SHARE = 0.05
-"""Share of an epoch that I/O may take of the smallest file system, where nothing says another."""
+"""Share of an epoch that I/O may take of the smallest file system, where nothing says
+another.
+"""
 JOINT_PRECISION = 1.03
-"""The smallest open rate and bandwidth at once are known to 3 % without ``--exact``: a run near
-them simulates every iteration of an epoch."""
+"""The smallest open rate and bandwidth at once are known to 3 % without ``--exact``: a
+run near them simulates every iteration of an epoch.
+"""

@@ -20,7 +20,9 @@ class LearnedSetting(TypedDict):
 
 
 class PlanQuestion(TypedDict):
-    """The request of a plan in plain values: command of its runs, strategies, prices and limits."""
+    """The request of a plan in plain values: command of its runs, strategies, prices
+    and limits.
+    """
 
     command: str
     whole: str
@@ -45,8 +47,8 @@ class Hidden(TypedDict):
 
 
 class FileSystem(TypedDict):
-    """The share of I/O with the smallest file system, and its files/s and bytes/s where the other
-    never binds.
+    """The share of I/O with the smallest file system, and its files/s and bytes/s where
+    the other never binds.
 
     ``alone`` is None where no file system is enough.
     """

@@ -1,7 +1,7 @@
 """The cells of a plan, stage by stage.
 
-First the strategies run, then the searches, and where hosts fail the turning points follow once
-the months are known.
+First the strategies run, then the searches, and where hosts fail the turning points
+follow once the months are known.
 """
 
 from __future__ import annotations
@@ -25,16 +25,25 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms.search import SearchCell
-from simshuffle.studies.mechanisms.variants import OWN, WarmCell, prepare_scenario, with_variant
+from simshuffle.studies.mechanisms.variants import (
+    OWN,
+    WarmCell,
+    prepare_scenario,
+    with_variant,
+)
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Outcomes
 from simshuffle.workload.exchange import PartialLocalShuffle
 
 NO_EXCHANGE, HIDDEN_EXCHANGE = "no exchange", "hidden exchange"
 MIN_GOODPUT = 1e-6
-"""Share of the time that is useful, at least: a training that never ends has a large cost."""
+"""Share of the time that is useful, at least: a training that never ends has a large
+cost.
+"""
 HIDDEN_TOLERANCE = 0.01
-"""Share of an epoch that the exchange may add and counts as hidden, as of ``study hiding``."""
+"""Share of an epoch that the exchange may add and counts as hidden, as of ``study
+hiding``.
+"""
 
 
 def run_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
@@ -64,22 +73,26 @@ def partial_scenario(request: PlanRequest) -> Scenario | None:
     return None
 
 
-def _scenario_with_sample(request: PlanRequest, candidate: Candidate) -> Scenario | None:
-    """Return the scenario of a partial shuffle that exchanges one sample; None where hosts lack
-    room.
+def _scenario_with_sample(
+    request: PlanRequest, candidate: Candidate
+) -> Scenario | None:
+    """Return the scenario of a partial shuffle that exchanges one sample; None where
+    hosts lack room.
     """
     try:
         exchange = candidate.strategy.model_dump(mode="json", exclude_none=True)
         exchange["exchange_fraction"] = 0.0
-        scenario = prepare_scenario(request.base.with_values({"workload.exchange": exchange}))
+        scenario = prepare_scenario(
+            request.base.with_values({"workload.exchange": exchange})
+        )
         return with_variant(scenario, OWN, 1, {})
     except InputError:
         return None
 
 
 def search_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the cells of the second stage: searches that need only the runs, and the months of
-    each strategy.
+    """Return the cells of the second stage: searches that need only the runs, and the
+    months of each strategy.
     """
     cells = _file_system_cells(request)
     if (partial := partial_scenario(request)) is not None:
@@ -92,14 +105,16 @@ def search_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
             cells[HIDDEN_EXCHANGE] = hidden_cell
     if request.has_failures:
         for candidate in request.simulated_candidates:
-            cells[f"months of {candidate.name}"] = _months_cell(request, candidate, outcomes)
+            cells[f"months of {candidate.name}"] = _months_cell(
+                request, candidate, outcomes
+            )
         return cells
     return cells | _flip_cells(request, outcomes)  # they wait for no months
 
 
 def _file_system_cells(request: PlanRequest) -> dict[str, Cell]:
-    """Return the searches of the smallest file system; without ``exact``, those that fit into a
-    minute.
+    """Return the searches of the smallest file system; without ``exact``, those that
+    fit into a minute.
     """
     cells: dict[str, Cell] = {}
     for candidate in request.feasible_candidates:
@@ -112,8 +127,12 @@ def _file_system_cells(request: PlanRequest) -> dict[str, Cell]:
     return cells
 
 
-def _months_cell(request: PlanRequest, candidate: Candidate, outcomes: Outcomes) -> MonthsCell:
-    """Return the cell that draws the months of a candidate with the epochs that were simulated."""
+def _months_cell(
+    request: PlanRequest, candidate: Candidate, outcomes: Outcomes
+) -> MonthsCell:
+    """Return the cell that draws the months of a candidate with the epochs that were
+    simulated.
+    """
     scenario = request.scenario.with_values({"workload.exchange": candidate.exchange})
     check_checkpoint(scenario)
     epochs = epoch_columns(candidate, outcomes)
@@ -156,8 +175,8 @@ def _flip_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
 def _describe_offers(request: PlanRequest, outcomes: Outcomes) -> list[dict[str, Any]]:
     """Return the strategies that reach the target, in plain values.
 
-    A strategy that was not simulated takes the months of the simulated strategy of median
-    goodput: its hosts fail, too.
+    A strategy that was not simulated takes the months of the simulated strategy of
+    median goodput: its hosts fail, too.
     """
     simulated_months = [
         month_values(candidate, outcomes)
@@ -178,8 +197,12 @@ def _describe_offers(request: PlanRequest, outcomes: Outcomes) -> list[dict[str,
             continue
         month = month_by_strategy[candidate.name]
         is_simulated = candidate.name in request.run_scenarios
-        seconds = failing_training_seconds(candidate, outcomes) if is_simulated else None
-        epoch_s = epoch_columns(candidate, outcomes)["epoch_s"][-1] if is_simulated else None
+        seconds = (
+            failing_training_seconds(candidate, outcomes) if is_simulated else None
+        )
+        epoch_s = (
+            epoch_columns(candidate, outcomes)["epoch_s"][-1] if is_simulated else None
+        )
         offers.append(
             {
                 "name": candidate.name,
@@ -197,17 +220,23 @@ def _describe_offers(request: PlanRequest, outcomes: Outcomes) -> list[dict[str,
     return offers
 
 
-def epoch_columns(candidate: Candidate, outcomes: Outcomes) -> Mapping[str, Sequence[Any]]:
+def epoch_columns(
+    candidate: Candidate, outcomes: Outcomes
+) -> Mapping[str, Sequence[Any]]:
     """Return the columns of the simulated epochs of a strategy."""
     epochs: Mapping[str, Sequence[Any]] = outcomes[candidate.name].values["epochs"]
     return epochs
 
 
 def failing_training_seconds(candidate: Candidate, outcomes: Outcomes) -> float:
-    """Return the duration of the training (s), with the time that failures and saves cost."""
+    """Return the duration of the training (s), with the time that failures and saves
+    cost.
+    """
     epochs = epoch_columns(candidate, outcomes)
     assert candidate.epochs is not None  # noqa: S101 - of those that reach the target
-    useful_seconds = training_seconds(sum(epochs["staging_s"]), epochs["epoch_s"], candidate.epochs)
+    useful_seconds = training_seconds(
+        sum(epochs["staging_s"]), epochs["epoch_s"], candidate.epochs
+    )
     goodput = float(month_values(candidate, outcomes).get("goodput", 1.0))
     return useful_seconds / max(goodput, MIN_GOODPUT)
 

@@ -10,12 +10,21 @@ from simshuffle.errors import Problem
 from simshuffle.extensions.planning import text
 from simshuffle.extensions.planning.asked import PlanRequest
 from simshuffle.extensions.planning.candidates import Candidate
-from simshuffle.extensions.planning.cells import EXCHANGE, IO, epoch_shares, file_system_settings
+from simshuffle.extensions.planning.cells import (
+    EXCHANGE,
+    IO,
+    epoch_shares,
+    file_system_settings,
+)
 from simshuffle.extensions.planning.commands import add_settings
 from simshuffle.extensions.planning.costs import HOUR, cheapest_strategy
 from simshuffle.extensions.planning.figures import plan_chart
 from simshuffle.extensions.planning.flips import SEARCH_TITLE
-from simshuffle.extensions.planning.precision import COARSE_TOLERANCE, MAX_SECONDS, TOLERANCE
+from simshuffle.extensions.planning.precision import (
+    COARSE_TOLERANCE,
+    MAX_SECONDS,
+    TOLERANCE,
+)
 from simshuffle.extensions.planning.says import PlanFacts
 from simshuffle.extensions.planning.stages import (
     HIDDEN_EXCHANGE,
@@ -38,7 +47,9 @@ from simshuffle.study.study import Outcomes, Result, Study, Tables
 
 
 def _collect(request: PlanRequest, outcomes: Outcomes) -> Tables:
-    rows = [_strategy_row(request, candidate, outcomes) for candidate in request.candidates]
+    rows = [
+        _strategy_row(request, candidate, outcomes) for candidate in request.candidates
+    ]
     max_cost = math.inf if request.budget is None else request.budget
     costs = {row["strategy"]: row["cost"] for row in rows if row["cost"] is not None}
     affordable_costs = {name: cost for name, cost in costs.items() if cost <= max_cost}
@@ -47,13 +58,17 @@ def _collect(request: PlanRequest, outcomes: Outcomes) -> Tables:
     for row in rows:
         row["chosen"] = row["strategy"] == chosen_name
     return {
-        "strategies": STRATEGIES.framed(rows).astype({"epochs": float, "spares": float}),
+        "strategies": STRATEGIES.framed(rows).astype(
+            {"epochs": float, "spares": float}
+        ),
         "probes": PROBES.framed([*_probe_rows(request, outcomes)]),
         "turns": TURNS.framed([*_turn_rows(request, outcomes)]),
     }
 
 
-def _strategy_row(request: PlanRequest, candidate: Candidate, outcomes: Outcomes) -> dict[str, Any]:
+def _strategy_row(
+    request: PlanRequest, candidate: Candidate, outcomes: Outcomes
+) -> dict[str, Any]:
     """Return the row of a strategy in table ``strategies``."""
     is_text = isinstance(candidate.exchange, str)
     row: dict[str, Any] = {
@@ -70,7 +85,10 @@ def _strategy_row(request: PlanRequest, candidate: Candidate, outcomes: Outcomes
         "month": "",
         "command": add_settings(
             request.command,
-            {"workload.exchange": candidate.exchange, **request.settings_of_run(candidate.name)},
+            {
+                "workload.exchange": candidate.exchange,
+                **request.settings_of_run(candidate.name),
+            },
         ),
     }
     if candidate.scenario is None:
@@ -78,11 +96,14 @@ def _strategy_row(request: PlanRequest, candidate: Candidate, outcomes: Outcomes
     if candidate.name not in request.run_scenarios:
         bounded_seconds = bounds(candidate.scenario).epoch
         reason = (
-            f"not simulated: an epoch takes {bounded_seconds:,.3g} s at least; --exact simulates it"
+            f"not simulated: an epoch takes {bounded_seconds:,.3g} s at"
+            " least; --exact simulates it"
         )
         return {**row, "why": reason}
     epochs = epoch_columns(candidate, outcomes)
-    share_by_label = epoch_shares(outcomes[candidate.name].values["breakdown"], epochs["epoch"][-1])
+    share_by_label = epoch_shares(
+        outcomes[candidate.name].values["breakdown"], epochs["epoch"][-1]
+    )
     row |= {
         "epoch_s": epochs["epoch_s"][-1],
         "io_share": share_by_label.get(IO, 0.0),
@@ -120,7 +141,10 @@ def _probe_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, 
         search = outcomes.get(f"file system of {candidate.name}")
         for point in search.values["points"] if search else ():
             rates = point["files_per_s"], point["bytes_per_s"]
-            settings = {"workload.exchange": candidate.exchange, **file_system_settings(*rates)}
+            settings = {
+                "workload.exchange": candidate.exchange,
+                **file_system_settings(*rates),
+            }
             if not request.exact and request.base.time_tolerance < COARSE_TOLERANCE:
                 settings[TOLERANCE] = COARSE_TOLERANCE
             yield {
@@ -143,13 +167,16 @@ def _probe_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, 
 def _hidden_exchange_row(
     request: PlanRequest, partial: Scenario, point: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the row of table ``probes`` for one simulated exchange of the search of the largest
-    hidden one.
+    """Return the row of table ``probes`` for one simulated exchange of the search of
+    the largest hidden one.
     """
     exchange = partial.workload.exchange.model_dump(mode="json", exclude_defaults=True)
     settings: dict[str, Any] = {
         "epochs": partial.epochs,
-        "workload.exchange": {**exchange, "exchange_fraction": point["exchange_fraction"]},
+        "workload.exchange": {
+            **exchange,
+            "exchange_fraction": point["exchange_fraction"],
+        },
     }
     return {
         "question": "hidden exchange",
@@ -162,32 +189,43 @@ def _hidden_exchange_row(
 
 
 def _flip_rows(outcomes: Outcomes, kind: str) -> list[Mapping[str, Any]]:
-    """Return the rows of a kind, ``turns`` or ``doubtful``, of the searches of all inputs."""
-    flips = [outcome for name, outcome in outcomes.items() if name.startswith(SEARCH_TITLE)]
+    """Return the rows of a kind, ``turns`` or ``doubtful``, of the searches of all
+    inputs.
+    """
+    flips = [
+        outcome for name, outcome in outcomes.items() if name.startswith(SEARCH_TITLE)
+    ]
     return [row for outcome in flips for row in outcome.values[kind]]
 
 
 def _turn_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table ``turns``: turning points, each with the command that plans it."""
+    """Yield the rows of table ``turns``: turning points, each with the command that
+    plans it.
+    """
     for row in _flip_rows(outcomes, "turns"):
         yield {**row, "command": add_settings(request.plan_words, row["values"])}
 
 
-def _collect_facts(request: PlanRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+def _collect_facts(
+    request: PlanRequest, outcomes: Outcomes, tables: Tables
+) -> dict[str, Any]:
     """Return the facts of `PlanFacts` that the texts need beside the tables."""
     base = request.base
     limit = None
     if HIDDEN_EXCHANGE in outcomes:
         search_limit = outcomes[HIDDEN_EXCHANGE].values["limit"]
         limit = {
-            name: search_limit[name] for name in ("samples", "exchange_fraction", "bottleneck")
+            name: search_limit[name]
+            for name in ("samples", "exchange_fraction", "bottleneck")
         }
     share_per_host = base.cluster.ranks_per_host(base.world_size) / base.world_size
     epoch_seconds = {
         candidate.name: epoch_columns(candidate, outcomes)["epoch_s"][-1]
         for candidate in request.simulated_candidates
     }
-    max_fraction = request.host_capacity / (share_per_host * base.workload.dataset.nbytes) - 1.0
+    max_fraction = (
+        request.host_capacity / (share_per_host * base.workload.dataset.nbytes) - 1.0
+    )
     return {
         "plan": {
             "scenario": base.name,
@@ -205,7 +243,10 @@ def _collect_facts(request: PlanRequest, outcomes: Outcomes, tables: Tables) -> 
                 if request.has_failures
             },
             "doubtful": [
-                {name: row[name] for name in ("input", "shown", "factor", "after", "why")}
+                {
+                    name: row[name]
+                    for name in ("input", "shown", "factor", "after", "why")
+                }
                 for row in _flip_rows(outcomes, "doubtful")
             ],
             "coarse": {
@@ -228,15 +269,20 @@ def _collect_facts(request: PlanRequest, outcomes: Outcomes, tables: Tables) -> 
 
 
 def _unsearched_phrases(request: PlanRequest, outcomes: Outcomes) -> list[str]:
-    """Return the searches and runs that would take longer than a minute, each as a phrase."""
+    """Return the searches and runs that would take longer than a minute, each as a
+    phrase.
+    """
     pfs_candidates = [
-        candidate for candidate in request.feasible_candidates if candidate.strategy.tier == "pfs"
+        candidate
+        for candidate in request.feasible_candidates
+        if candidate.strategy.tier == "pfs"
     ]
     unsearched = [
         f"{candidate.name}, of which an epoch takes {bounds(candidate.scenario).epoch:,.3g} s at"
         " least"
         for candidate in request.feasible_candidates
-        if candidate.scenario is not None and candidate.name not in request.run_scenarios
+        if candidate.scenario is not None
+        and candidate.name not in request.run_scenarios
     ]
     unsearched += [
         f"the smallest file system of {candidate.name}"
@@ -258,8 +304,8 @@ def _list_absent_keys(scenario: Scenario) -> list[str]:
 
 
 def _find_faults(result: Result) -> Iterator[Problem]:
-    """Yield the faults of a stored result: rows that are missing, or strategies without room and
-    reason.
+    """Yield the faults of a stored result: rows that are missing, or strategies without
+    room and reason.
     """
     table = result.tables["strategies"]
     num_strategies = len(result.meta["asked"]["strategies"])
@@ -269,11 +315,15 @@ def _find_faults(result: Result) -> Iterator[Problem]:
         f"{name}.csv": len(result.tables[name]) == rows
         for name, rows in result.meta["plan"]["rows"].items()
     }
-    return problems_of_misfits({"strategies.csv": is_complete and has_reasons, **has_all_rows})
+    return problems_of_misfits(
+        {"strategies.csv": is_complete and has_reasons, **has_all_rows}
+    )
 
 
 def _cost_of_later_stages(request: PlanRequest, stage: int) -> float:
-    """Estimate the core seconds of the searches; 0 for an exact plan, as they are unknown."""
+    """Estimate the core seconds of the searches; 0 for an exact plan, as they are
+    unknown.
+    """
     return 0.0 if request.exact or stage > 0 else MAX_SECONDS
 
 
@@ -285,7 +335,9 @@ STUDY: Study[PlanRequest] = Study(
     collect=_collect,
     stored=STORED,
     documents=("scenario.yaml",),
-    figures=lambda result: {"plan": plan_chart(result.tables["strategies"], result.meta)},
+    figures=lambda result: {
+        "plan": plan_chart(result.tables["strategies"], result.meta)
+    },
     one_figure=True,
     verdict=text.verdict,
     parts=text.list_parts,

@@ -14,8 +14,12 @@ STRATEGIES = Schema(
         "strategy": _STRATEGY,
         "exchange": text("as workload.exchange has it"),
         "exchange_fraction": share("Q; empty under global shuffle", empty=True),
-        "kept_nbytes": amount("bytes that a host keeps", head="a host\nkeeps", look="bytes"),
-        "capacity_nbytes": amount("bytes that it has room for", head="of", look="bytes"),
+        "kept_nbytes": amount(
+            "bytes that a host keeps", head="a host\nkeeps", look="bytes"
+        ),
+        "capacity_nbytes": amount(
+            "bytes that it has room for", head="of", look="bytes"
+        ),
         "fits": flag("whether there is room"),
         "why": text("why it was not simulated; empty if it was"),
         "epoch_s": amount("s of a warm epoch", empty=True, head="epoch s", look=".4g"),
@@ -26,17 +30,26 @@ STRATEGIES = Schema(
             look=".2gpercent",
         ),
         "exchange_share": share(
-            "the same of exchanging samples", empty=True, head="exchange", look=".2gpercent"
+            "the same of exchanging samples",
+            empty=True,
+            head="exchange",
+            look=".2gpercent",
         ),
-        "staging_s": amount("s of copying samples to the hosts before the first", empty=True),
-        "epochs": count("epochs of the training, to the target where there is one", empty=True),
+        "staging_s": amount(
+            "s of copying samples to the hosts before the first", empty=True
+        ),
+        "epochs": count(
+            "epochs of the training, to the target where there is one", empty=True
+        ),
         "period_s": amount(
             "s of training between two checkpoints, by Daly; empty without failures",
             empty=True,
             head="save\nevery s",
             look=".3g",
         ),
-        "goodput": share("share of the time that is useful then", empty=True, look=".3gpercent"),
+        "goodput": share(
+            "share of the time that is useful then", empty=True, look=".3gpercent"
+        ),
         "spares": count(
             "spare hosts with which waiting for hosts is at most 1 % of the time; empty if those of"
             " the machine are not enough",
@@ -47,7 +60,10 @@ STRATEGIES = Schema(
         "time_cost": amount("of the host-hours of the training", empty=True),
         "storage_cost": amount("of SSDs and file system, by their prices", empty=True),
         "cost": amount(
-            "of both; in host-hours where nothing has a price", empty=True, head="cost", look=".4g"
+            "of both; in host-hours where nothing has a price",
+            empty=True,
+            head="cost",
+            look=".4g",
         ),
         "command": text("what repeats the run; the last epoch is the warm one"),
         "month": text("what repeats its months; empty without failures"),
@@ -78,7 +94,9 @@ PROBES = Schema(
         "exchange_fraction": share("Q", empty=True),
         "epoch_s": amount("s of the warm epoch"),
         "io_share": share("share of it under I/O", empty=True),
-        "added": real("share of the epoch without exchange that it is longer", empty=True),
+        "added": real(
+            "share of the epoch without exchange that it is longer", empty=True
+        ),
     }
 )
 TURNS = Schema(
@@ -90,9 +108,15 @@ TURNS = Schema(
             "the value of the input, in SI units; of the step time s of a batch, forward and"
             " backward"
         ),
-        "value": amount("the value from which on another strategy is the cheapest, in SI units"),
-        "still": amount("the last value before it of which runs say that it changes nothing"),
-        "changed": amount("the first value beyond it of which runs say that it changes the choice"),
+        "value": amount(
+            "the value from which on another strategy is the cheapest, in SI units"
+        ),
+        "still": amount(
+            "the last value before it of which runs say that it changes nothing"
+        ),
+        "changed": amount(
+            "the first value beyond it of which runs say that it changes the choice"
+        ),
         "shown": text("the value in the unit in which it was written", head="from"),
         "before": text("the cheapest now"),
         "after": text("the cheapest then"),

@@ -35,10 +35,11 @@ ACCURACY_NOTE = (
 
 
 def verdict(result: Result) -> Iterator[str]:
-    """Yield the sentences of the verdict: what to do, why, what would change the choice, and what
-    the plan rests on.
+    """Yield the sentences of the verdict: what to do, why, what would change the
+    choice, and what the plan rests on.
     """
-    table, question = result.tables["strategies"], result.meta["asked"]
+    table = result.tables["strategies"]
+    question = result.meta["asked"]
     chosen_row = find_chosen_row(table)
     if chosen_row is None:
         yield from _explain_no_choice(table, question)
@@ -49,8 +50,12 @@ def verdict(result: Result) -> Iterator[str]:
             result.tables["turns"], result.meta["plan"].get("doubtful", [])
         )
     yield from filter(None, [result.meta["plan"].get("not_steady")])
-    prices = ", ".join(f"{name}={price:g}" for name, price in question["prices"].items())
-    accuracy_source = "the accuracy that was given" if question["learned"] else "no accuracy"
+    prices = ", ".join(
+        f"{name}={price:g}" for name, price in question["prices"].items()
+    )
+    accuracy_source = (
+        "the accuracy that was given" if question["learned"] else "no accuracy"
+    )
     yield (
         "Rests on simulated epochs, each with its command in the tables, on"
         f" {accuracy_source}, on the prices {prices}."
@@ -59,10 +64,17 @@ def verdict(result: Result) -> Iterator[str]:
 
 def _state_choice(row: Row, meta: Mapping[str, Any]) -> str:
     """Return the sentence on the chosen strategy, with its time, cost and epochs."""
-    question, findings = meta["asked"], meta["plan"]
-    to_target = "" if question["target"] is None else f" to an accuracy of {question['target']:.3g}"
+    question = meta["asked"]
+    findings = meta["plan"]
+    to_target = (
+        ""
+        if question["target"] is None
+        else f" to an accuracy of {question['target']:.3g}"
+    )
     within_budget = (
-        "" if question["budget"] is None else f", within the budget of {question['budget']:,.6g}"
+        ""
+        if question["budget"] is None
+        else f", within the budget of {question['budget']:,.6g}"
     )
     epochs_text = f"{row['epochs']:.0f} epochs of {row['epoch_s']:,.3g} s{to_target}"
     return (
@@ -77,7 +89,9 @@ def _last_digit(value: float, digits: int) -> float:
 
 
 def _round_up_to_digits(value: float, digits: int) -> float:
-    """Round ``value`` up to ``digits`` digits, so that a budget of the result is enough."""
+    """Round ``value`` up to ``digits`` digits, so that a budget of the result is
+    enough.
+    """
     if value <= 0:
         return value
     last_digit = _last_digit(value, digits)
@@ -98,13 +112,17 @@ def _format_cost(cost: float, question: Row) -> str:
 
 
 def _state_reasons(chosen_row: Row, table: pd.DataFrame) -> str:
-    """Return the sentence that compares the chosen strategy with the others, and names those that
-    cannot be chosen.
+    """Return the sentence that compares the chosen strategy with the others, and names
+    those that cannot be chosen.
     """
-    other_rows = table[~table["chosen"] & table["cost"].notna()].sort_values("cost", kind="stable")
+    other_rows = table[~table["chosen"] & table["cost"].notna()].sort_values(
+        "cost", kind="stable"
+    )
     phrases: list[str] = []
     for other_row in other_rows.iloc[[0, -1][: len(other_rows)]].to_dict("records"):
-        extra_cost = other_row["cost"] / chosen_row["cost"] - 1.0 if chosen_row["cost"] else 0.0
+        extra_cost = (
+            other_row["cost"] / chosen_row["cost"] - 1.0 if chosen_row["cost"] else 0.0
+        )
         if abs(extra_cost) < NEGLIGIBLE_COST and not phrases:
             mixing = _mixing_phrase(other_row, chosen_row)
             phrases.append(f"{other_row['strategy']} costs as much to 1 %{mixing}")
@@ -113,16 +131,28 @@ def _state_reasons(chosen_row: Row, table: pd.DataFrame) -> str:
             differences = _describe_differences(other_row, chosen_row)
             phrases.append(f"{other_row['strategy']} costs {cost}{differences}")
     phrases += _describe_exclusions(table)
-    return f"Because {'; '.join(phrases)}." if phrases else "Because nothing else was considered."
+    return (
+        f"Because {'; '.join(phrases)}."
+        if phrases
+        else "Because nothing else was considered."
+    )
 
 
 def _mixing_phrase(other_row: Row, chosen_row: Row) -> str:
     """Return why a strategy that is as cheap is not chosen; '' if it does not mix less."""
 
     def mixing_of(row: Row) -> float:
-        return 2.0 if pd.isna(row["exchange_fraction"]) else float(row["exchange_fraction"])
+        return (
+            2.0
+            if pd.isna(row["exchange_fraction"])
+            else float(row["exchange_fraction"])
+        )
 
-    return " and mixes samples less" if mixing_of(other_row) < mixing_of(chosen_row) else ""
+    return (
+        " and mixes samples less"
+        if mixing_of(other_row) < mixing_of(chosen_row)
+        else ""
+    )
 
 
 def _describe_extra_cost(extra_cost: float) -> str:
@@ -131,26 +161,34 @@ def _describe_extra_cost(extra_cost: float) -> str:
         return "as much to 1 %"
     if extra_cost < 0:
         return f"{-100 * extra_cost:.2g} % less, within the time tolerance"
-    return f"{extra_cost:.2g} times more" if extra_cost >= 1.0 else f"{100 * extra_cost:.2g} % more"
+    return (
+        f"{extra_cost:.2g} times more"
+        if extra_cost >= 1.0
+        else f"{100 * extra_cost:.2g} % more"
+    )
 
 
 def _describe_differences(other_row: Row, chosen_row: Row) -> str:
-    """Return in parentheses the reasons why another strategy costs more or less than the chosen
-    one.
+    """Return in parentheses the reasons why another strategy costs more or less than
+    the chosen one.
     """
     differences = []
     if other_row["epochs"] != chosen_row["epochs"]:
         differences.append(f"it needs {other_row['epochs']:.0f} epochs")
     for name, label in (("io_share", "I/O"), ("exchange_share", "the exchange")):
         if other_row[name] > chosen_row[name] + NOTABLE_SHARE:
-            differences.append(f"{label} takes {100 * other_row[name]:.2g} % of its epoch")
+            differences.append(
+                f"{label} takes {100 * other_row[name]:.2g} % of its epoch"
+            )
     if other_row["storage_cost"] > chosen_row["storage_cost"]:
         differences.append(f"its storage costs {other_row['storage_cost']:,.3g}")
     return f" ({', '.join(differences)})" if differences else ""
 
 
 def _describe_exclusions(table: pd.DataFrame) -> list[str]:
-    """Return phrases on the strategies without room, and on those that do not reach the target."""
+    """Return phrases on the strategies without room, and on those that do not reach the
+    target.
+    """
     phrases = []
     if len(rows_without_room := table[~table["fits"]]):
         smallest_row = rows_without_room.sort_values("kept_nbytes").iloc[0].to_dict()
@@ -159,13 +197,19 @@ def _describe_exclusions(table: pd.DataFrame) -> list[str]:
             for name in ("kept_nbytes", "capacity_nbytes")
         )
         names = _list_names(rows_without_room["strategy"].tolist())
-        smallest_name = "" if len(rows_without_room) == 1 else f" {smallest_row['strategy']}"
+        smallest_name = (
+            "" if len(rows_without_room) == 1 else f" {smallest_row['strategy']}"
+        )
         verb = "does" if len(rows_without_room) == 1 else "do"
         phrases.append(
             f"{names} {verb} not fit:{smallest_name} keeps {kept_text} a host, which has"
             f" {capacity_text}"
         )
-    if len(rows_below_target := table[table["fits"] & (table["why"] == "") & table["cost"].isna()]):
+    if len(
+        rows_below_target := table[
+            table["fits"] & (table["why"] == "") & table["cost"].isna()
+        ]
+    ):
         names = _list_names(rows_below_target["strategy"].tolist())
         phrases.append(
             f"{names} {'does' if len(rows_below_target) == 1 else 'do'} not reach the target"
@@ -177,15 +221,17 @@ def _list_names(names: list[str]) -> str:
     """List the first names in a sentence, and how many more there are."""
     displayed_names = names if len(names) <= MAX_NAMES + 1 else names[:MAX_NAMES]
     num_hidden = len(names) - len(displayed_names)
-    return ", ".join(displayed_names) + (f" and {num_hidden} more" if num_hidden else "")
+    return ", ".join(displayed_names) + (
+        f" and {num_hidden} more" if num_hidden else ""
+    )
 
 
 def _describe_turning_points(turns: pd.DataFrame, doubtful: Sequence[Row]) -> str:
     """Return the sentence on the nearest turning points, or on their absence."""
     if len(turns):
-        nearest = turns.assign(far=turns["factor"].map(_distance_of_factor)).sort_values(
-            "far", kind="stable"
-        )
+        nearest = turns.assign(
+            far=turns["factor"].map(_distance_of_factor)
+        ).sort_values("far", kind="stable")
         rows = nearest.to_dict("records")[:MAX_NAMES]
         turning_points = ", or ".join(map(_describe_turning_point, rows))
         return (
@@ -201,14 +247,16 @@ def _describe_turning_points(turns: pd.DataFrame, doubtful: Sequence[Row]) -> st
 
 
 def _describe_turning_point(row: Row) -> str:
-    """Return the phrase of a turning point: input, side, value and the strategy chosen there."""
+    """Return the phrase of a turning point: input, side, value and the strategy chosen
+    there.
+    """
     side = "above" if row["factor"] > 1 else "below"
     return f"{row['input']} {side} {row['shown']} ({row['after'] or NO_STRATEGY})"
 
 
 def _list_doubts(findings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the turning points that closed forms claim and no simulation confirms, and what was
-    not simulated.
+    """Yield the turning points that closed forms claim and no simulation confirms, and
+    what was not simulated.
     """
     doubtful = findings.get("doubtful", [])
     for row in doubtful:
@@ -254,10 +302,13 @@ def _explain_no_choice(table: pd.DataFrame, question: Row) -> Iterator[str]:
 
 def list_notes(result: Result) -> Iterator[str]:
     """Yield the notes of a plan, one sentence for each finding beside the costs."""
-    question, findings = result.meta["asked"], result.meta["plan"]
+    question = result.meta["asked"]
+    findings = result.meta["plan"]
     table = result.tables["strategies"]
     if (limit := findings["hidden"]) is not None:
-        bottleneck_text = f"; {limit['bottleneck']} ends it" if limit["bottleneck"] else ""
+        bottleneck_text = (
+            f"; {limit['bottleneck']} ends it" if limit["bottleneck"] else ""
+        )
         fraction = _round_down_to_digits(limit["exchange_fraction"], 3)
         yield (
             f"Largest Q that adds no more than 1 % to an epoch: {fraction:.3g}"
@@ -332,7 +383,9 @@ def list_parts(result: Result) -> Iterator[str | Table]:
         f"What to do with {meta['plan']['scenario']}: {meta['plan']['ranks']:,} ranks on"
         f" {meta['plan']['hosts']:,} hosts"
     )
-    table = result.tables["strategies"].sort_values("cost", kind="stable", na_position="last")
+    table = result.tables["strategies"].sort_values(
+        "cost", kind="stable", na_position="last"
+    )
     columns = [name for name in COLUMNS if table[name].notna().any()]
     yield STRATEGIES.listing(table, title, columns)
     yield from list_notes(result)

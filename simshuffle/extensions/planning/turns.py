@@ -1,10 +1,11 @@
 """The cheapest strategy with one input moved, by closed forms.
 
-Each input is moved alone. The closed forms of `simshuffle.job.plan.bounds` tell by how much an
-epoch gets longer or shorter than the simulated one. A factor on the mechanism that binds now
-stands for what they leave out, as in `simshuffle.job.uncertainty.interval`; where another
-mechanism binds, the factor has no effect. `simshuffle.extensions.planning.flips` compares the
-closed forms with simulations, and corrects them.
+Each input is moved alone. The closed forms of `simshuffle.job.plan.bounds` tell by how
+much an epoch gets longer or shorter than the simulated one. A factor on the mechanism
+that binds now stands for what they leave out, as in
+`simshuffle.job.uncertainty.interval`; where another mechanism binds, the factor has no
+effect. `simshuffle.extensions.planning.flips` compares the closed forms with
+simulations, and corrects them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class StrategyOffer:
     goodput: float  # share of the time that is useful
     hosts: int  # number of hosts, spare ones included
     reads_pfs: bool  # true if every epoch reads the parallel file system
-    mechanism_factors: Mapping[str, float]  # factor on the mechanism that binds now, by its name
+    mechanism_factors: Mapping[
+        str, float
+    ]  # factor on the mechanism that binds now, by its name
     is_simulated: bool  # true if ``seconds`` are simulated; else they are a closed form
 
     def cost(self, machine: Scenario, prices: Prices, seconds: float) -> float:
@@ -62,10 +65,12 @@ class StrategyOffer:
         return needs.cost(prices, seconds)
 
     def epoch_seconds(self, machine: Scenario) -> float:
-        """Return the closed form (s) of a warm epoch on a machine, multiplied by the factor on its
-        mechanism.
+        """Return the closed form (s) of a warm epoch on a machine, multiplied by the
+        factor on its mechanism.
         """
-        return perturbed_epoch(bounds(machine), self.mechanism_factors, loop_of(machine))
+        return perturbed_epoch(
+            bounds(machine), self.mechanism_factors, loop_of(machine)
+        )
 
 
 def read_offer(base: Scenario, plain_offer: Mapping[str, Any]) -> StrategyOffer:
@@ -73,9 +78,9 @@ def read_offer(base: Scenario, plain_offer: Mapping[str, Any]) -> StrategyOffer:
 
     Args:
         base: the scenario without a strategy.
-        plain_offer: ``name``, ``exchange``, ``kept_nbytes``, ``epochs``, ``mixing``, ``hosts``,
-            ``goodput`` and ``reads_pfs``; ``epoch_s`` of a warm epoch and ``seconds`` of the
-            training, None where it was not simulated.
+        plain_offer: ``name``, ``exchange``, ``kept_nbytes``, ``epochs``, ``mixing``,
+            ``hosts``, ``goodput`` and ``reads_pfs``; ``epoch_s`` of a warm epoch and
+            ``seconds`` of the training, None where it was not simulated.
     """
     tier = base.workload.staging.target
     enlarged_capacity = max(base.cluster.capacity(tier), 2 * plain_offer["kept_nbytes"])
@@ -86,11 +91,22 @@ def read_offer(base: Scenario, plain_offer: Mapping[str, Any]) -> StrategyOffer:
     mechanism_factors: dict[str, float] = {}
     seconds = plain_offer["seconds"]
     if seconds is None:
-        useful_seconds = staging_seconds(scenario) + plain_offer["epochs"] * bounds(scenario).epoch
+        useful_seconds = (
+            staging_seconds(scenario) + plain_offer["epochs"] * bounds(scenario).epoch
+        )
         seconds = useful_seconds / plain_offer["goodput"]
     else:
         mechanism_factors = _fit_mechanism_factor(scenario, plain_offer["epoch_s"])
-    names = ("name", "exchange", "kept_nbytes", "epochs", "mixing", "goodput", "hosts", "reads_pfs")
+    names = (
+        "name",
+        "exchange",
+        "kept_nbytes",
+        "epochs",
+        "mixing",
+        "goodput",
+        "hosts",
+        "reads_pfs",
+    )
     return StrategyOffer(
         **{name: plain_offer[name] for name in names},
         scenario=scenario,
@@ -102,13 +118,14 @@ def read_offer(base: Scenario, plain_offer: Mapping[str, Any]) -> StrategyOffer:
 
 
 def _fit_mechanism_factor(scenario: Scenario, simulated_s: float) -> dict[str, float]:
-    """Return the factor on the binding mechanism with which the closed form of an epoch lasts
-    ``simulated_s`` s.
+    """Return the factor on the binding mechanism with which the closed form of an epoch
+    lasts ``simulated_s`` s.
     """
     mechanism_name = mechanism(scenario)
     epoch_bounds = bounds(scenario)
     loop = loop_of(scenario)
-    low, high = 1 / MAX_FACTOR, MAX_FACTOR
+    low = 1 / MAX_FACTOR
+    high = MAX_FACTOR
     for _ in range(MAX_HALVINGS):
         middle = (low * high) ** 0.5
         if perturbed_epoch(epoch_bounds, {mechanism_name: middle}, loop) > simulated_s:
@@ -140,14 +157,20 @@ class DecisionModel:
         self._is_constant_by_strategy: dict[str, bool] = {}
 
     def choose_strategy(self, costs: Mapping[str, float]) -> str:
-        """Return the strategy that is chosen by ``costs``; '' if none is within the budget."""
+        """Return the strategy that is chosen by ``costs``; '' if none is within the
+        budget.
+        """
         max_cost = math.inf if self.budget is None else self.budget
-        affordable_costs = {name: cost for name, cost in costs.items() if cost <= max_cost}
+        affordable_costs = {
+            name: cost for name, cost in costs.items() if cost <= max_cost
+        }
         mixing = {offer.name: offer.mixing for offer in self.offers}
         return cheapest_strategy(affordable_costs, mixing, self.tie_share)
 
     def fitting_offers(self, factor: float) -> list[StrategyOffer]:
-        """Return the strategies that fit the hosts with the input multiplied by ``factor``."""
+        """Return the strategies that fit the hosts with the input multiplied by
+        ``factor``.
+        """
         capacity = self.base.cluster.capacity(self.base.workload.staging.target)
         capacity *= factor if self.moved_input.name == CAPACITY else 1.0
         return [offer for offer in self.offers if offer.kept_nbytes <= capacity]
@@ -156,26 +179,34 @@ class DecisionModel:
         """Return the scenario of a strategy with the input multiplied by ``factor``."""
         if self.moved_input.name == CAPACITY or factor == 1.0:
             return offer.scenario
-        return scale_inputs(offer.scenario, dict.fromkeys(self.moved_input.value_by_key, factor))
+        return scale_inputs(
+            offer.scenario, dict.fromkeys(self.moved_input.value_by_key, factor)
+        )
 
     def costs_at(self, factor: float) -> dict[str, float]:
-        """Return the cost of each strategy that fits with the input multiplied by ``factor``, by
-        name.
+        """Return the cost of each strategy that fits with the input multiplied by
+        ``factor``, by name.
         """
         costs = {}
         for offer in self.fitting_offers(factor):
-            seconds = self._closed_seconds(offer, factor) + self._correction(offer.name, factor)
-            costs[offer.name] = offer.cost(self.moved_scenario(offer, factor), self.prices, seconds)
+            seconds = self._closed_seconds(offer, factor) + self._correction(
+                offer.name, factor
+            )
+            costs[offer.name] = offer.cost(
+                self.moved_scenario(offer, factor), self.prices, seconds
+            )
         return costs
 
     def choice_at(self, factor: float) -> str:
-        """Return the strategy that is chosen with the input multiplied by ``factor``; '' if none
-        fits.
+        """Return the strategy that is chosen with the input multiplied by ``factor``;
+        '' if none fits.
         """
         return self.choose_strategy(self.costs_at(factor))
 
     def correct(self, offer: StrategyOffer, factor: float, seconds: float) -> None:
-        """Correct the closed form at ``factor`` by a simulated training of ``seconds`` s."""
+        """Correct the closed form at ``factor`` by a simulated training of ``seconds``
+        s.
+        """
         closed_seconds = self._closed_seconds(offer, factor)
         strategy_corrections = self.corrections.setdefault(
             offer.name, {0.0: 0.0} if offer.is_simulated else {}
@@ -198,7 +229,9 @@ class DecisionModel:
         # the same factors whatever the ends are, so that closed forms are computed once
         grid = MAX_FACTOR ** (direction * np.arange(1, self.steps) / self.steps)
         inner_factors = [
-            factor for factor in grid.tolist() if end_factors[0] < factor < end_factors[1]
+            factor
+            for factor in grid.tolist()
+            if end_factors[0] < factor < end_factors[1]
         ]
         for factor in [*inner_factors, far_factor]:
             if self.choice_at(factor) != current_choice:
@@ -206,11 +239,15 @@ class DecisionModel:
             previous_factor = factor
         return None
 
-    def _bisect_border(self, near_factor: float, far_factor: float, current_choice: str) -> float:
-        """Bisect the factors between an unchanged choice and another one; return the nearest
-        changed factor.
+    def _bisect_border(
+        self, near_factor: float, far_factor: float, current_choice: str
+    ) -> float:
+        """Bisect the factors between an unchanged choice and another one; return the
+        nearest changed factor.
         """
-        for _ in range(BORDER_HALVINGS if self.moved_input.name != CAPACITY else MAX_HALVINGS):
+        for _ in range(
+            BORDER_HALVINGS if self.moved_input.name != CAPACITY else MAX_HALVINGS
+        ):
             middle_factor = (near_factor * far_factor) ** 0.5
             if self.choice_at(middle_factor) == current_choice:
                 near_factor = middle_factor
@@ -219,10 +256,14 @@ class DecisionModel:
         return far_factor
 
     def _closed_seconds(self, offer: StrategyOffer, factor: float) -> float:
-        """Return the closed form of a training (s) at ``factor``, without its correction."""
+        """Return the closed form of a training (s) at ``factor``, without its
+        correction.
+        """
         if factor == 1.0 or self._is_constant(offer):
             return offer.seconds
-        extra_seconds = self._epoch_seconds(offer, factor) - self._epoch_seconds(offer, 1.0)
+        extra_seconds = self._epoch_seconds(offer, factor) - self._epoch_seconds(
+            offer, 1.0
+        )
         return offer.seconds + offer.epochs * extra_seconds / offer.goodput
 
     def _is_constant(self, offer: StrategyOffer) -> bool:
@@ -246,8 +287,8 @@ class DecisionModel:
         return self._epoch_seconds_by_factor[key]
 
     def _correction(self, name: str, factor: float) -> float:
-        """Return the correction (s) of a training at ``factor``, interpolated between simulated
-        factors.
+        """Return the correction (s) of a training at ``factor``, interpolated between
+        simulated factors.
         """
         points = sorted(self.corrections.get(name, {}).items())
         if not points:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.extensions.planning.prices import HOST_HOUR, IO_SHARE, PRICES
-from simshuffle.job.scenario.options import ScenarioName, Set, any_of, pairs, result_folders
+from simshuffle.job.scenario.options import (
+    ScenarioName,
+    Set,
+    any_of,
+    pairs,
+    result_folders,
+)
 from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import Option, RefinedOptions, between_commas, words
 from simshuffle.study.verb import Verb
@@ -28,8 +34,9 @@ def _parse_prices(texts: Sequence[str]) -> dict[str, Any]:
 class PlanOptions(RefinedOptions):
     """Say what to do: strategy, file system and cost of a training.
 
-    Which strategies fit the storage, what each costs, the largest Q that stays hidden, the smallest
-    file system, and what the choice hangs on."""
+    Which strategies fit the storage, what each costs, the largest Q that stays hidden,
+    the smallest file system, and what the choice hangs on.
+    """
 
     scenario: ScenarioName
     target_accuracy: Annotated[
@@ -52,7 +59,11 @@ class PlanOptions(RefinedOptions):
     ] = None
     epochs: Annotated[
         int | None,
-        Option("N", f"Of the training, where no accuracy says it. Default: {EPOCHS}.", low=1),
+        Option(
+            "N",
+            f"Of the training, where no accuracy says it. Default: {EPOCHS}.",
+            low=1,
+        ),
     ] = None
     prices: Annotated[
         Mapping[str, Any],

@@ -1,4 +1,6 @@
-"""The units in which a user wrote values, so that thresholds of a value are given in its unit."""
+"""The units in which a user wrote values, so that thresholds of a value are given in
+its unit.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,18 @@ from typing import Any
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.library import find_file, read_yaml
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable, written_unit
+from simshuffle.spec.units import (
+    Dimension,
+    UnitError,
+    parse_quantity,
+    readable,
+    written_unit,
+)
 
 MIN_READABLE, MAX_READABLE = 1e-3, 1e5
-"""Numbers between which a value is easily read; beyond, it is shown with another prefix."""
+"""Numbers between which a value is easily read; beyond, it is shown with another
+prefix.
+"""
 
 
 def written_units(
@@ -20,8 +30,8 @@ def written_units(
 ) -> dict[str, str]:
     """Return the unit, such as 'Gbit/s', in which each dotted key is written.
 
-    The settings count first, then the scenario file and the cluster file that it names. A key
-    whose text is not there, as where a catalog has it, is left out.
+    The settings count first, then the scenario file and the cluster file that it names.
+    A key whose text is not there, as where a catalog has it, is left out.
 
     Args:
         scenario: a scenario, or the name or path of its file.
@@ -31,7 +41,9 @@ def written_units(
     texts = {key: _text_at_key(settings, key) for key in keys}
     if not isinstance(scenario, Scenario):
         document = _read_document(scenario)
-        texts = {key: text or _text_at_key(document, key) for key, text in texts.items()}
+        texts = {
+            key: text or _text_at_key(document, key) for key, text in texts.items()
+        }
     units = {key: written_unit(text) for key, text in texts.items() if text}
     return {key: unit for key, unit in units.items() if unit}
 
@@ -39,7 +51,8 @@ def written_units(
 def format_in_unit(value: float, unit: str, dimension: Dimension, digits: int) -> str:
     """Format ``value`` (SI) in a unit that a user wrote, rounded to ``digits`` digits.
 
-    Without a unit, or where the number would have many digits, the value has a prefix of its own.
+    Without a unit, or where the number would have many digits, the value has a prefix
+    of its own.
     """
     try:
         number = value / parse_quantity(f"1 {unit}", dimension)
@@ -51,22 +64,26 @@ def format_in_unit(value: float, unit: str, dimension: Dimension, digits: int) -
 
 
 def _read_document(scenario: str | Path) -> Mapping[str, Any]:
-    """Return the mapping of a scenario file, with that of the cluster file that it names; {} if it
-    cannot be read.
+    """Return the mapping of a scenario file, with that of the cluster file that it
+    names; {} if it cannot be read.
     """
     try:
         path = find_file(str(scenario), "scenarios")
         document = dict(read_yaml(path)[0])
         cluster = document.get("cluster")
         if isinstance(cluster, str):
-            document["cluster"] = read_yaml(find_file(cluster, "topologies", path.parent))[0]
+            document["cluster"] = read_yaml(
+                find_file(cluster, "topologies", path.parent)
+            )[0]
     except (InputError, IndexError, TypeError, ValueError):
         return {}
     return document
 
 
 def _text_at_key(document: Mapping[str, Any], key: str) -> str:
-    """Return the text of a dotted key, written dotted or nested; '' where there is none."""
+    """Return the text of a dotted key, written dotted or nested; '' where there is
+    none.
+    """
     if isinstance(text := document.get(key), str):
         return text
     for name, inner in document.items():

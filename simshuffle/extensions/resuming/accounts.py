@@ -1,6 +1,7 @@
 """Count the samples of a run that was killed and went on.
 
-The counts are of the broken epoch, of the epochs after it, and of a run that is killed once more.
+The counts are of the broken epoch, of the epochs after it, and of a run that is killed
+once more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ import numpy as np
 
 from simshuffle.extensions.resuming.outcomes import AuditOutcome
 from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
-from simshuffle.studies.loader.resume_tables import GOES_ON, HANGS, REFUSES, classify_outcome
+from simshuffle.studies.loader.resume_tables import (
+    GOES_ON,
+    HANGS,
+    REFUSES,
+    classify_outcome,
+)
 from simshuffle.workload.resuming.account import (
     Account,
     Continues,
@@ -30,13 +36,17 @@ class LaterEpochs:
     """Samples that the epochs after a broken one lack, or have too often."""
 
     lost_later: int  # samples that they would have had, and have not; all epochs
-    twice_later: int  # rows whose sample their epoch had before, beyond those there would be
+    twice_later: (
+        int  # rows whose sample their epoch had before, beyond those there would be
+    )
     continues: Continues
 
 
 @dataclass(frozen=True)
 class SecondCrash:
-    """The outcome of a run that is killed once more, at the worst of the places that were tried."""
+    """The outcome of a run that is killed once more, at the worst of the places that
+    were tried.
+    """
 
     second: str  # EPOCH:STEP of the places, steps since the run went on; '' for none
     second_outcome: str
@@ -56,57 +66,80 @@ def outcome_after(outcome: AuditOutcome) -> str:
     return classify_outcome(outcome.before_rows[-1], outcome.after_rows[0])
 
 
-def count_broken(outcome: AuditOutcome, size: int, *, repeatable: bool) -> Account | None:
-    """Return the account of the broken epoch of ``size`` samples; None of a loader that does not
-    go on.
+def count_broken(
+    outcome: AuditOutcome, size: int, *, repeatable: bool
+) -> Account | None:
+    """Return the account of the broken epoch of ``size`` samples; None of a loader that
+    does not go on.
 
-    A loader that never repeats itself is counted against all samples that its uninterrupted epoch
-    has at least.
+    A loader that never repeats itself is counted against all samples that its
+    uninterrupted epoch has at least.
     """
     if outcome.error:
         return None
-    uninterrupted, trained = outcome.reference[0], outcome.before_rows[-1]
-    resumed, other_epochs = (
-        outcome.after_rows[0],
-        [*outcome.before_rows[:-1], *outcome.after_rows[1:]],
-    )
+    uninterrupted = outcome.reference[0]
+    trained = outcome.before_rows[-1]
+    resumed = outcome.after_rows[0]
+    other_epochs = [*outcome.before_rows[:-1], *outcome.after_rows[1:]]
     if repeatable:
-        return account_for_epoch(size, uninterrupted, outcome.trained_steps, resumed, other_epochs)
+        return account_for_epoch(
+            size, uninterrupted, outcome.trained_steps, resumed, other_epochs
+        )
     missing_samples = np.setdiff1d(np.arange(size), trained.sample)
     complete_epoch = join_batches(
         trained,
-        Batches(0 * missing_samples, 0 * missing_samples + outcome.trained_steps, missing_samples),
+        Batches(
+            0 * missing_samples,
+            0 * missing_samples + outcome.trained_steps,
+            missing_samples,
+        ),
     )
-    counted = account_for_epoch(size, complete_epoch, outcome.trained_steps, resumed, other_epochs)
+    counted = account_for_epoch(
+        size, complete_epoch, outcome.trained_steps, resumed, other_epochs
+    )
     always_missing = size - len(np.unique(uninterrupted.sample))
     planned = _count_twice(uninterrupted)
     lost = max(counted.lost - always_missing, 0)
     return replace(counted, lost=lost, twice_whole=planned, continues="other")
 
 
-def count_later(outcome: AuditOutcome, other_orders: Sequence[Batches] = ()) -> LaterEpochs:
+def count_later(
+    outcome: AuditOutcome, other_orders: Sequence[Batches] = ()
+) -> LaterEpochs:
     """Return what the epochs after the broken one lack or have too often.
 
     Args:
         outcome: of the run.
-        other_orders: epochs with the ranks before the crash; their order counts as right, too.
+        other_orders: epochs with the ranks before the crash; their order counts as
+            right, too.
     """
-    lost, twice, worst = 0, 0, 0
+    lost = 0
+    twice = 0
+    worst = 0
     later_epochs = zip(outcome.after_rows[1:], outcome.reference[1:], strict=False)
     for index, (rows, expected) in enumerate(later_epochs):
         lost += max(len(np.unique(expected.sample)) - len(np.unique(rows.sample)), 0)
         twice += max(_count_repeats(rows) - _count_repeats(expected), 0)
         orders = [expected, *other_orders[index : index + 1]]
-        worst = max(worst, min(WORST.index(compare_continuation(order, rows)) for order in orders))
+        worst = max(
+            worst,
+            min(WORST.index(compare_continuation(order, rows)) for order in orders),
+        )
     return LaterEpochs(lost, twice, WORST[worst])
 
 
-def count_second(outcome_of_run: AuditOutcome, size: int, *, repeatable: bool) -> SecondCrash:
-    """Return what comes of a run that is killed once more, at the worst of the places tried."""
+def count_second(
+    outcome_of_run: AuditOutcome, size: int, *, repeatable: bool
+) -> SecondCrash:
+    """Return what comes of a run that is killed once more, at the worst of the places
+    tried.
+    """
     crashes = []
     for second in outcome_of_run.second:
         place = f"{second.point.epoch}:{second.point.step}"
-        outcome, lost, twice = outcome_after(second), 0, 0
+        outcome = outcome_after(second)
+        lost = 0
+        twice = 0
         broken = count_broken(second, size, repeatable=repeatable)
         if broken is not None:
             later = count_later(second)
@@ -141,7 +174,9 @@ def _count_repeats(rows: Batches) -> int:
 
 
 def describe_later(later: LaterEpochs) -> str:
-    """Return what became of the epochs after the broken one, where that is not right; else ''."""
+    """Return what became of the epochs after the broken one, where that is not right;
+    else ''.
+    """
     faults = [f"{later.lost_later:,} samples are lost"] * bool(later.lost_later)
     faults += [f"{later.twice_later:,} come more than once"] * bool(later.twice_later)
     if faults:
@@ -158,14 +193,17 @@ def describe_second(second: SecondCrash) -> str:
     epoch, _, step = second.place.partition(":")
     plural = "s" * (step != "1")
     where = (
-        f"Killed again in epoch {epoch}, {step} step{plural} after it went on or that epoch began,"
+        f"Killed again in epoch {epoch}, {step} step{plural} after it"
+        " went on or that epoch began,"
     )
     if second.second_outcome == HANGS:
         return f"{where} it hangs."
     if second.second_outcome == REFUSES:
         return f"{where} it refuses to go on: {second.error.rstrip('.')}."
     faults = [f"{second.second_lost:,} samples are lost"] * bool(second.second_lost)
-    faults += [f"{second.second_twice:,} come more than once"] * bool(second.second_twice)
+    faults += [f"{second.second_twice:,} come more than once"] * bool(
+        second.second_twice
+    )
     return f"{where} {' and '.join(faults) or 'it begins again'}."
 
 

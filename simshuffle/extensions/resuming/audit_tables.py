@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from simshuffle.studies.loader.resume_tables import BEGINS_AGAIN, GOES_ON, HANGS, REFUSES, RESUMES
+from simshuffle.studies.loader.resume_tables import (
+    BEGINS_AGAIN,
+    GOES_ON,
+    HANGS,
+    REFUSES,
+    RESUMES,
+)
 from simshuffle.study.schema import Schema, amount, count, text
 
 LATER_COLUMNS = {
@@ -26,7 +32,9 @@ LATER_COLUMNS = {
         empty=True,
         head="lost\n2nd",
     ),
-    "second_twice": count("the same, that come more than once", empty=True, head="twice\n2nd"),
+    "second_twice": count(
+        "the same, that come more than once", empty=True, head="twice\n2nd"
+    ),
 }
 """Columns on the epochs after the broken one, and on a second crash."""
 AUDITED = Schema({**RESUMES.columns, **LATER_COLUMNS}, key=RESUMES.key)
@@ -70,13 +78,19 @@ COSTS = Schema(
             look=_SECONDS,
         ),
         "made_first_s": amount(
-            "the same, with the first batch", empty=True, head="s to 1st\nbatch", look=_SECONDS
+            "the same, with the first batch",
+            empty=True,
+            head="s to 1st\nbatch",
+            look=_SECONDS,
         ),
         "resumed_s": amount(
             "s of resume(run, states)", empty=True, head="s to\nresume", look=_SECONDS
         ),
         "resumed_first_s": amount(
-            "the same, with the first batch", empty=True, head="s to 1st\nbatch", look=_SECONDS
+            "the same, with the first batch",
+            empty=True,
+            head="s to 1st\nbatch",
+            look=_SECONDS,
         ),
     },
     key=("change",),
@@ -95,6 +109,16 @@ SHOWN_COLUMNS = [
     "continues",
 ]
 LATER_COUNTS = ["lost_later", "twice_later", "second_lost", "second_twice"]
-POINT_COLUMNS = ["change", "epoch", "step", "outcome", "rest", "lost", "repeated", "twice", "never"]
+POINT_COLUMNS = [
+    "change",
+    "epoch",
+    "step",
+    "outcome",
+    "rest",
+    "lost",
+    "repeated",
+    "twice",
+    "never",
+]
 OUTCOMES_BY_BADNESS = [GOES_ON, BEGINS_AGAIN, REFUSES, HANGS]
 """Outcomes, the worst one last."""

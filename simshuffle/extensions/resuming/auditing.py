@@ -1,4 +1,6 @@
-"""Audit a loader: run it uninterrupted, kill it at chosen steps, resume it, record its samples."""
+"""Audit a loader: run it uninterrupted, kill it at chosen steps, resume it, record its
+samples.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.law import NOTHING, Batches, join_batches
 
 PATIENCE = 5.0
-"""Seconds that other ranks may go on after one has failed (chosen: errors come together)."""
+"""Seconds that other ranks may go on after one has failed (chosen: errors come
+together).
+"""
 MAX_FURTHER = 2
-"""Batches that ranks may go on after their state was saved, before they are killed (chosen)."""
+"""Batches that ranks may go on after their state was saved, before they are killed
+(chosen).
+"""
 
 
 def audit(
@@ -44,24 +50,40 @@ def audit(
     repetition = runs.run_without_crash(request.before, "--from")
     points = choose_points(request, uninterrupted[request.before])
     other_readers = [
-        readers for readers in dict.fromkeys(request.after) if readers not in uninterrupted
+        readers
+        for readers in dict.fromkeys(request.after)
+        if readers not in uninterrupted
     ]
-    restarts = sum(1 + (point.epoch + 1 < request.epochs) for point in points) + len(points)
+    restarts = sum(1 + (point.epoch + 1 < request.epochs) for point in points) + len(
+        points
+    )
     runs.total = 2 + len(other_readers) + len(points) + restarts * len(request.after)
-    uninterrupted |= {readers: runs.run_without_crash(readers, "--to") for readers in other_readers}
-    outcomes = [outcome for point in points for outcome in runs.broken_off(point, uninterrupted)]
+    uninterrupted |= {
+        readers: runs.run_without_crash(readers, "--to") for readers in other_readers
+    }
+    outcomes = [
+        outcome for point in points for outcome in runs.broken_off(point, uninterrupted)
+    ]
     epoch_pairs = zip(uninterrupted[request.before], repetition, strict=True)
     repeatable = all(have_equal_rows(*pair) for pair in epoch_pairs) and all(
         have_equal_rows(
             outcome.before_rows[-1],
-            uninterrupted[request.before][outcome.point.epoch].first_steps(outcome.point.step),
+            uninterrupted[request.before][outcome.point.epoch].first_steps(
+                outcome.point.step
+            ),
         )
         for outcome in outcomes
         if outcome.after_rows
     )
     command = script.command
     return Audit(
-        request, command.name, command.words, script.versions, uninterrupted, repeatable, outcomes
+        request,
+        command.name,
+        command.words,
+        script.versions,
+        uninterrupted,
+        repeatable,
+        outcomes,
     )
 
 
@@ -82,7 +104,9 @@ def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[Kill
             refuse("--at", rule, f"{step} of epoch {epoch}", remedy, COMMAND_LINE)
         points.append(KillPoint(epoch, step, 0))
     middle_places = [
-        (epoch, step) for epoch, num_steps in enumerate(steps) for step in range(1, num_steps)
+        (epoch, step)
+        for epoch, num_steps in enumerate(steps)
+        for step in range(1, num_steps)
     ]
     if request.tries and not middle_places:
         rule = "an epoch must have 2 steps or more, of every rank, to break off in the middle"
@@ -108,10 +132,16 @@ class _Runs:
     """The runs of the ranks of a script, counted for progress."""
 
     def __init__(
-        self, script: Script, request: AuditRequest, tell: Callable[[float], None] | None
+        self,
+        script: Script,
+        request: AuditRequest,
+        tell: Callable[[float], None] | None,
     ) -> None:
         self.total = 0  # how many there will be; 0 while that is not known
-        self._script, self._request, self._tell, self._num_done = script, request, tell, 0
+        self._script = script
+        self._request = request
+        self._tell = tell
+        self._num_done = 0
 
     def _run(
         self,
@@ -142,20 +172,28 @@ class _Runs:
 
     def run_without_crash(self, readers: Readers, option: str) -> list[Batches]:
         """Return the uninterrupted epochs. Raises an InputError if there are none."""
-        request, script = self._request, self._script.command.script
-        folder, came_to = self._run(readers, KillPoint(0, 0, 0), first=0, last=request.epochs - 1)
+        request = self._request
+        script = self._script.command.script
+        folder, came_to = self._run(
+            readers, KillPoint(0, 0, 0), first=0, last=request.epochs - 1
+        )
         shown_option = f"{option} {readers.nodes}x{readers.ranks}"
         if error := first_failure(came_to, ENDED):
             kind, _, value = error.partition(": ")
             if kind == "BatchError":
-                rule, remedy = "batches must be numbers of samples", "Let make(run) give those."
+                rule = "batches must be numbers of samples"
+                remedy = "Let make(run) give those."
                 refuse(script, rule, value, remedy, COMMAND_LINE)
-            rule = f"must run {request.epochs} epochs with {shown_option} without a crash"
+            rule = (
+                f"must run {request.epochs} epochs with {shown_option} without a crash"
+            )
             remedy = "Repair it (-v shows where), or change the ranks, --samples or --shards."
             if error == HANGS:
                 remedy = f"It has {request.seconds:g} s; give it more with --seconds, or repair it."
             refuse(script, rule, error, remedy, COMMAND_LINE)
-        epochs = [read_batches(folder, readers, epoch) for epoch in range(request.epochs)]
+        epochs = [
+            read_batches(folder, readers, epoch) for epoch in range(request.epochs)
+        ]
         rmtree(folder)
         for epoch in epochs:
             check_sample_numbers(epoch, request.size, script)
@@ -164,21 +202,30 @@ class _Runs:
     def broken_off(
         self, point: KillPoint, uninterrupted: Mapping[Readers, Sequence[Batches]]
     ) -> list[AuditOutcome]:
-        """Kill the loader at a point, and return its outcome for each set of readers that resumes.
+        """Kill the loader at a point, and return its outcome for each set of readers
+        that resumes.
 
         ``uninterrupted`` has the batches of uninterrupted epochs, by readers.
         """
-        request, readers_before = self._request, self._request.before
+        request = self._request
+        readers_before = self._request.before
         killed: dict[str, Any] = {"kill_at": point.step, "further": point.further}
-        folder, came_to = self._run(readers_before, point, first=0, last=point.epoch, **killed)
+        folder, came_to = self._run(
+            readers_before, point, first=0, last=point.epoch, **killed
+        )
         error = first_failure(came_to, KILLED)
-        rows = [read_batches(folder, readers_before, epoch) for epoch in range(point.epoch + 1)]
+        rows = [
+            read_batches(folder, readers_before, epoch)
+            for epoch in range(point.epoch + 1)
+        ]
         sizes = [path.stat().st_size for path in folder.glob("*.state")]
         expected_steps = (max(sizes, default=0), read_times(folder))
         if error:
             rmtree(folder)
             return [
-                AuditOutcome(point, kill_options, rows, (), error, *expected_steps, NO_TIMES)
+                AuditOutcome(
+                    point, kill_options, rows, (), error, *expected_steps, NO_TIMES
+                )
                 for kill_options in request.after
             ]
         outcomes = []
@@ -221,7 +268,8 @@ class _Runs:
         step: int,
         save_at: Sequence[tuple[int, int]] = (),
     ) -> tuple[AuditOutcome, Path]:
-        """Resume a crashed run; return its outcome, and the folder of what the ranks wrote.
+        """Resume a crashed run; return its outcome, and the folder of what the ranks
+        wrote.
 
         Args:
             started: the outcome so far.
@@ -229,7 +277,8 @@ class _Runs:
             step: iterations of the epoch that are done, as a trainer counts.
             save_at: epochs and steps at which the ranks save their states again.
         """
-        epoch, readers = started.point.epoch, started.after
+        epoch = started.point.epoch
+        readers = started.after
         folder, came_to = self._run(
             readers,
             replace(started.point, step=step),
@@ -242,7 +291,9 @@ class _Runs:
         )
         error = first_failure(came_to, ENDED)
         epochs = [] if error else range(epoch, self._request.epochs)
-        epochs_after = [read_batches(folder, readers, later_epoch) for later_epoch in epochs]
+        epochs_after = [
+            read_batches(folder, readers, later_epoch) for later_epoch in epochs
+        ]
         for rows in epochs_after:
             check_sample_numbers(rows, self._request.size, self._script.command.script)
         return replace(
@@ -252,15 +303,21 @@ class _Runs:
     def _kill_again(
         self, outcome: AuditOutcome, resumed_folder: Path, kill_place: tuple[int, int]
     ) -> AuditOutcome | None:
-        """Return what comes of a run that went on, killed once more at ``kill_place`` (epoch, steps
-        since it went on); None where not all of its ranks came there."""
+        """Return what comes of a run that went on, killed once more at ``kill_place``
+        (epoch, steps since it went on); None where not all of its ranks came there.
+        """
         epoch, step = kill_place
-        states, readers = resumed_folder / f"{epoch}-{step}", outcome.after
+        states = resumed_folder / f"{epoch}-{step}"
+        readers = outcome.after
         if len(list(states.glob("*.state"))) < readers.world_size:
             return None
-        past_epochs, broken = outcome.before_rows[:-1], outcome.before_rows[-1]
+        past_epochs = outcome.before_rows[:-1]
+        broken = outcome.before_rows[-1]
         if epoch == outcome.point.epoch:
-            before_rows = [*past_epochs, broken.append(outcome.after_rows[0].first_steps(step))]
+            before_rows = [
+                *past_epochs,
+                broken.append(outcome.after_rows[0].first_steps(step)),
+            ]
             reference = [broken.append(outcome.after_rows[0]), *outcome.reference[1:]]
             trained_steps = outcome.trained_steps + step
         else:
@@ -291,19 +348,23 @@ def second_places(
     readers_after: Readers,
     uninterrupted: Mapping[Readers, Sequence[Batches]],
 ) -> list[tuple[int, int]]:
-    """Return where a resumed run is killed once more, as (epoch, steps since it went on).
+    """Return where a resumed run is killed once more, as (epoch, steps since it went
+    on).
 
-    The places are in the middle of the rest of the broken epoch, and of the next epoch. No number
-    of steps is that of the first crash: a loader that counts from the wrong step must not be right
-    by chance.
+    The places are in the middle of the rest of the broken epoch, and of the next epoch.
+    No number of steps is that of the first crash: a loader that counts from the wrong
+    step must not be right by chance.
     """
     steps_before = fewest_steps(
         uninterrupted[readers_before][point.epoch], readers_before.world_size
     )
     steps_after = [
-        fewest_steps(epoch, readers_after.world_size) for epoch in uninterrupted[readers_after]
+        fewest_steps(epoch, readers_after.world_size)
+        for epoch in uninterrupted[readers_after]
     ]
-    remaining_steps = steps_after[point.epoch] * (steps_before - point.step) // max(steps_before, 1)
+    remaining_steps = (
+        steps_after[point.epoch] * (steps_before - point.step) // max(steps_before, 1)
+    )
     lengths = [(point.epoch, remaining_steps)]
     lengths += [*enumerate(steps_after)][point.epoch + 1 : point.epoch + 2]
     places = []
@@ -317,11 +378,15 @@ def second_places(
 
 
 def has_all(outcome: AuditOutcome) -> bool:
-    """Tell whether the epochs from the broken one on have all samples that they would have."""
+    """Tell whether the epochs from the broken one on have all samples that they would
+    have.
+    """
     broken = join_batches(outcome.before_rows[-1], outcome.after_rows[0])
     return all(
         np.array_equal(np.sort(rows.sample), np.sort(expected.sample))
-        for rows, expected in zip([broken, *outcome.after_rows[1:]], outcome.reference, strict=True)
+        for rows, expected in zip(
+            [broken, *outcome.after_rows[1:]], outcome.reference, strict=True
+        )
     )
 
 
@@ -362,7 +427,11 @@ def check_sample_numbers(epoch: Batches, size: int, script: str) -> None:
 
 def read_times(out: Path) -> AuditTimes:
     """Read the seconds of the slowest rank of a run."""
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob("*.times")]
+    records = [
+        json.loads(path.read_text(encoding="utf-8")) for path in out.glob("*.times")
+    ]
     if not records:
         return NO_TIMES
-    return AuditTimes(*(max(record[name] for record in records) for name in ("made", "first")))
+    return AuditTimes(
+        *(max(record[name] for record in records) for name in ("made", "first"))
+    )

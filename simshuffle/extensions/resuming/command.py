@@ -37,7 +37,8 @@ def read_ranks(flag: str, text: str) -> tuple[int, int]:
     """Parse NODESxRANKS."""
     match = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text)
     if match is None or not int(match[1]) * int(match[2]):
-        rule, remedy = "must be NODESxRANKS, both from 1 on", f"For example {flag} 2x4."
+        rule = "must be NODESxRANKS, both from 1 on"
+        remedy = f"For example {flag} 2x4."
         refuse(flag, rule, repr(text), remedy, COMMAND_LINE)
     return int(match[1]), int(match[2])
 
@@ -62,7 +63,8 @@ def read_points(texts: list[str]) -> list[tuple[int, int]]:
     for text in between_commas(texts):
         match = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9})", text)
         if match is None or not int(match[2]):
-            rule, remedy = "must be a step from 1 on, or EPOCH:STEP", "For example 12, or 1:12."
+            rule = "must be a step from 1 on, or EPOCH:STEP"
+            remedy = "For example 12, or 1:12."
             refuse("--at", rule, repr(text), remedy, COMMAND_LINE)
         points.append((int(match[1] or 0), int(match[2])))
     return points
@@ -123,7 +125,10 @@ At = Annotated[
 
 
 Tries = Annotated[
-    int | None, Option("N", "Steps that are drawn at random. Default: 5, or none with --at.", low=0)
+    int | None,
+    Option(
+        "N", "Steps that are drawn at random. Default: 5, or none with --at.", low=0
+    ),
 ]
 
 
@@ -142,7 +147,9 @@ def audit(
     workers: Workers = None,
     batch_size: Batch = None,
     samples: Annotated[int, Option("N", "Of the set.", low=1)] = SAMPLES,
-    shards: Annotated[int | None, Option("S", "Files of the set. Default: 8.", low=1)] = None,
+    shards: Annotated[
+        int | None, Option("S", "Files of the set. Default: 8.", low=1)
+    ] = None,
     samples_per_shard: Annotated[
         int | None, Option("N", "Samples of a file, in place of --shards.", low=1)
     ] = None,
@@ -150,16 +157,23 @@ def audit(
     at: At = None,
     try_: Tries = None,
     seed: Annotated[int, Option("N", "Of the loader, and of the steps.", low=0)] = 0,
-    seconds: Annotated[float, Option("S", "What has not ended after S s hangs.", low=0.1)] = 60.0,
-    out: Annotated[Path | None, Option("FOLDER", "Result folder; the default is none.")] = None,
-    force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False,
+    seconds: Annotated[
+        float, Option("S", "What has not ended after S s hangs.", low=0.1)
+    ] = 60.0,
+    out: Annotated[
+        Path | None, Option("FOLDER", "Result folder; the default is none.")
+    ] = None,
+    force: Annotated[
+        bool, Option("", "Replace the result that is in the result folder.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Say what a loader loses and repeats when it is killed.
 
-    Forks real ranks of a script of yours, kills them in the middle of an epoch, goes on with
-    others, and counts. What the script prints is shown with -v alone. Exit status: 0, or 1 where
-    samples are lost, come again, or the loader refuses or hangs."""
+    Forks real ranks of a script of yours, kills them in the middle of an epoch, goes on
+    with others, and counts. What the script prints is shown with -v alone. Exit status:
+    0, or 1 where samples are lost, come again, or the loader refuses or hangs.
+    """
     from simshuffle.extensions.resuming.audit_tables import FILES
     from simshuffle.extensions.resuming.outcomes import AuditRequest
     from simshuffle.extensions.resuming.script import Command
@@ -172,7 +186,8 @@ def audit(
     if out is not None:
         check_place(out, replace=force, known_names=FILES)
     ranks_before = from_ or (1, 2)
-    workers, batch_size = workers or (2, 2), batch_size or (4, 4)
+    workers = workers or (2, 2)
+    batch_size = batch_size or (4, 4)
     request = AuditRequest(
         before=Readers(*ranks_before, workers[0], batch_size[0]),
         after=tuple(
@@ -220,7 +235,9 @@ def _command_in(words: Sequence[str]) -> list[str]:
     first = options[0] if options else ""
     is_option = first.startswith("-")
     if "--" not in words and not is_option:
-        refuse("COMMAND", "must stand behind --", repr(first), f"{EXAMPLE}.", COMMAND_LINE)
+        refuse(
+            "COMMAND", "must stand behind --", repr(first), f"{EXAMPLE}.", COMMAND_LINE
+        )
     if options:
         rule = "is no option of audit" if is_option else "cannot stand before --"
         refuse(first, rule, "", "See simshuffle study audit -h.", COMMAND_LINE)
@@ -228,27 +245,41 @@ def _command_in(words: Sequence[str]) -> list[str]:
 
 
 def default_changes(ranks: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the default changes of ranks: none, and a rank less on each node, or a node less."""
+    """Return the default changes of ranks: none, and a rank less on each node, or a
+    node less.
+    """
     nodes, ranks_of_node = ranks
-    fewer = (nodes, ranks_of_node - 1) if ranks_of_node > 1 else (nodes - 1, ranks_of_node)
+    fewer = (
+        (nodes, ranks_of_node - 1) if ranks_of_node > 1 else (nodes - 1, ranks_of_node)
+    )
     return [ranks, fewer] if min(fewer) else [ranks]
 
 
 def cut_into_shards(
     samples: int, shards: int | None, samples_per_shard: int | None
 ) -> tuple[int, ...]:
-    """Return the samples of each shard: as equal as possible, or a rest in the last shard."""
+    """Return the samples of each shard: as equal as possible, or a rest in the last
+    shard.
+    """
     if shards is not None and samples_per_shard is not None:
-        rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
+        rule = "cannot be combined with --samples-per-shard"
+        remedy = "Leave one out."
         refuse("--shards", rule, str(shards), remedy, COMMAND_LINE)
     if shards is not None and shards > samples:
         remedy = "Name fewer shards, or raise --samples."
         refuse(
-            "--shards", f"must be at most --samples {samples}", str(shards), remedy, COMMAND_LINE
+            "--shards",
+            f"must be at most --samples {samples}",
+            str(shards),
+            remedy,
+            COMMAND_LINE,
         )
     num_shards = min(shards or SHARDS, samples)
     if samples_per_shard is None:
-        return tuple(samples // num_shards + (k < samples % num_shards) for k in range(num_shards))
+        return tuple(
+            samples // num_shards + (k < samples % num_shards)
+            for k in range(num_shards)
+        )
     return (samples_per_shard,) * (samples // samples_per_shard) + (
         (samples % samples_per_shard,) if samples % samples_per_shard else ()
     )
@@ -262,5 +293,6 @@ def check_points(request: AuditRequest) -> None:
             remedy = "Name an earlier one, or raise --epochs."
             refuse("--at", rule, f"{epoch}:{step}", remedy, COMMAND_LINE)
     if not request.at and not request.tries:
-        rule, remedy = "must be 1 or more where no --at is given", "Name a step, or --try 5."
+        rule = "must be 1 or more where no --at is given"
+        remedy = "Name a step, or --try 5."
         refuse("--try", rule, str(request.tries), remedy, COMMAND_LINE)

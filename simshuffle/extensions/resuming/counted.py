@@ -79,7 +79,12 @@ class AuditReport:
             counts |= {} if counted is None else asdict(counted)
             outcome_columns = {"outcome": outcome_after(outcome), "says": outcome.error}
             outcome_columns |= self._later_columns(outcome) | self._unknown_columns()
-            rows.append({"change": self._change(outcome.after)} | point | counts | outcome_columns)
+            rows.append(
+                {"change": self._change(outcome.after)}
+                | point
+                | counts
+                | outcome_columns
+            )
         return POINTS.framed(rows)
 
     @cached_property
@@ -95,7 +100,9 @@ class AuditReport:
         rows = []
         for readers in self._changes():
             outcomes = self._outcomes_of(readers)
-            state_sizes = [outcome.state_nbytes for outcome in outcomes if outcome.state_nbytes]
+            state_sizes = [
+                outcome.state_nbytes for outcome in outcomes if outcome.state_nbytes
+            ]
             times = (
                 *(
                     seconds
@@ -103,7 +110,9 @@ class AuditReport:
                     for seconds in _median_times(outcomes, kind)
                 ),
             )
-            rows.append((self._change(readers), max(state_sizes, default=math.nan), *times))
+            rows.append(
+                (self._change(readers), max(state_sizes, default=math.nan), *times)
+            )
         return COSTS.framed(rows)
 
     @property
@@ -115,8 +124,15 @@ class AuditReport:
         return sum(not self._is_right(tried) for tried in self.audit.outcomes)
 
     def _is_right(self, outcome: AuditOutcome) -> bool:
-        counted, later, second = self._account(outcome), self._later(outcome), self._second(outcome)
-        if counted is None or later.lost_later or later.twice_later or not is_right(second):
+        counted = self._account(outcome)
+        later = self._later(outcome)
+        second = self._second(outcome)
+        if (
+            counted is None
+            or later.lost_later
+            or later.twice_later
+            or not is_right(second)
+        ):
             return False
         return is_exact({"outcome": outcome_after(outcome), **asdict(counted)})
 
@@ -130,12 +146,14 @@ class AuditReport:
         return [outcome for outcome in self.audit.outcomes if outcome.after == readers]
 
     def _account(self, outcome: AuditOutcome) -> Account | None:
-        """Return the account of the broken epoch, and whether it and later epochs go on as they
-        would have.
+        """Return the account of the broken epoch, and whether it and later epochs go on
+        as they would have.
 
         None of a loader that does not go on.
         """
-        counted = count_broken(outcome, self.audit.request.size, repeatable=self.audit.repeatable)
+        counted = count_broken(
+            outcome, self.audit.request.size, repeatable=self.audit.repeatable
+        )
         if counted is None:
             return None
         worst = max(counted.continues, self._later(outcome).continues, key=WORST.index)
@@ -146,11 +164,13 @@ class AuditReport:
         return count_later(outcome, uninterrupted[outcome.point.epoch + 1 :])
 
     def _second(self, outcome: AuditOutcome) -> SecondCrash:
-        return count_second(outcome, self.audit.request.size, repeatable=self.audit.repeatable)
+        return count_second(
+            outcome, self.audit.request.size, repeatable=self.audit.repeatable
+        )
 
     def _later_columns(self, outcome: AuditOutcome) -> dict[str, Any]:
-        """Return `LATER_COLUMNS` of a restart; empty where it does not go on, or nothing comes
-        after it.
+        """Return `LATER_COLUMNS` of a restart; empty where it does not go on, or
+        nothing comes after it.
         """
         row: dict[str, Any] = dict.fromkeys(LATER_COLUMNS, math.nan)
         row |= {"second": "", "second_outcome": ""}
@@ -159,7 +179,9 @@ class AuditReport:
             row |= {"lost_later": later.lost_later, "twice_later": later.twice_later}
         if outcome.second:
             second = asdict(self._second(outcome))
-            row |= {name: value for name, value in second.items() if name in LATER_COLUMNS}
+            row |= {
+                name: value for name, value in second.items() if name in LATER_COLUMNS
+            }
         return row
 
     def _unknown_columns(self) -> dict[str, str]:
@@ -167,17 +189,35 @@ class AuditReport:
         return {} if self.audit.repeatable else {"continues": ""}
 
     def _meetings(self, outcome: AuditOutcome) -> RepeatedPairs | None:
-        """Return how samples meet in batches after the crash; None where no epoch follows."""
-        epochs = self.audit.uninterrupted[self.audit.request.before][outcome.point.epoch :]
+        """Return how samples meet in batches after the crash; None where no epoch
+        follows.
+        """
+        epochs = self.audit.uninterrupted[self.audit.request.before][
+            outcome.point.epoch :
+        ]
         if outcome.error or len(epochs) < 2:
             return None
-        return count_meetings(outcome.before_rows[-1], *outcome.after_rows[:2], *epochs[:2])
+        return count_meetings(
+            outcome.before_rows[-1], *outcome.after_rows[:2], *epochs[:2]
+        )
 
     def _badness(self, outcome: AuditOutcome) -> tuple[int, int]:
-        counted, later, second = self._account(outcome), self._later(outcome), self._second(outcome)
-        bad_rows = 0 if counted is None else counted.lost + counted.repeated + counted.twice
-        bad_rows += later.lost_later + later.twice_later + second.second_lost + second.second_twice
-        outcomes = [outcome_after(outcome), *[second.second_outcome] * bool(outcome.second)]
+        counted = self._account(outcome)
+        later = self._later(outcome)
+        second = self._second(outcome)
+        bad_rows = (
+            0 if counted is None else counted.lost + counted.repeated + counted.twice
+        )
+        bad_rows += (
+            later.lost_later
+            + later.twice_later
+            + second.second_lost
+            + second.second_twice
+        )
+        outcomes = [
+            outcome_after(outcome),
+            *[second.second_outcome] * bool(outcome.second),
+        ]
         return max(OUTCOMES_BY_BADNESS.index(name) for name in outcomes), bad_rows
 
     def _worst(self, outcomes: Sequence[AuditOutcome]) -> dict[str, Any]:
@@ -196,35 +236,56 @@ class AuditReport:
             repeated_pairs=self._meetings(worst),
             reason=worst.error,
         )
-        later_sentences = [describe_later(self._later(worst)), describe_second(self._second(worst))]
+        later_sentences = [
+            describe_later(self._later(worst)),
+            describe_second(self._second(worst)),
+        ]
         broken = row["says"]
         if any(later_sentences):
-            broken = broken.replace("Nothing is lost", "In the broken epoch nothing is lost", 1)
+            broken = broken.replace(
+                "Nothing is lost", "In the broken epoch nothing is lost", 1
+            )
         parts = [broken, *later_sentences, self._describe_place(worst, outcomes)]
         sentences = " ".join(part for part in parts if part)
         firsts = _median_times(outcomes, "resumed")[1]
-        last_columns = {"first_batch_s": firsts, "says": sentences} | self._later_columns(worst)
+        last_columns = {
+            "first_batch_s": firsts,
+            "says": sentences,
+        } | self._later_columns(worst)
         return row | last_columns | self._unknown_columns()
 
-    def _describe_place(self, worst: AuditOutcome, outcomes: Sequence[AuditOutcome]) -> str:
-        if len(outcomes) > 1 and len({self._badness(outcome) for outcome in outcomes}) == 1:
+    def _describe_place(
+        self, worst: AuditOutcome, outcomes: Sequence[AuditOutcome]
+    ) -> str:
+        if (
+            len(outcomes) > 1
+            and len({self._badness(outcome) for outcome in outcomes}) == 1
+        ):
             return f"(At all {len(outcomes)} points.)"
         among = f", the worst of {len(outcomes)} points" if len(outcomes) > 1 else ""
         return f"(Step {worst.point.step} of epoch {worst.point.epoch}{among}.)"
 
     def verdict(self) -> str:
-        """Return the sentence on what is lost and repeated, and on how many points it rests."""
-        request, points = (
-            self.audit.request,
-            len({outcome.point for outcome in self.audit.outcomes}),
-        )
+        """Return the sentence on what is lost and repeated, and on how many points it
+        rests.
+        """
+        request = self.audit.request
+        points = len({outcome.point for outcome in self.audit.outcomes})
         basis = f"{points} point{'s' * (points > 1)}, {request.size:,} samples, seed {request.seed}"
-        library_versions = [f"{name} {version}" for name, version in self.audit.versions.items()]
+        library_versions = [
+            f"{name} {version}" for name, version in self.audit.versions.items()
+        ]
         full_basis = ", ".join([basis, *library_versions])
-        wrong, num_restarts = self.num_wrong, len(self.points)
-        faults = f"loses, repeats or refuses at {wrong} of {num_restarts} restarts" * bool(wrong)
+        wrong = self.num_wrong
+        num_restarts = len(self.points)
+        faults = (
+            f"loses, repeats or refuses at {wrong} of {num_restarts} restarts"
+            * bool(wrong)
+        )
         num_second = sum(bool(outcome.second) for outcome in self.audit.outcomes)
-        untried = "; a second crash of a run was not tried" * (not wrong and not num_second)
+        untried = "; a second crash of a run was not tried" * (
+            not wrong and not num_second
+        )
         nothing = f"loses, repeats and refuses nothing{untried}"
         return f"{self.audit.name} {faults or nothing} ({full_basis})."
 
@@ -235,13 +296,19 @@ class AuditReport:
             " is what an epoch, with its rest, misses of all samples, beyond what an uninterrupted"
             " one misses; whether it goes on as it would have cannot be said."
         )
-        errors = "An error may be one of the script: -v shows it in full, with its lines."
-        failed = any(outcome.error not in {"", NO_BATCH} for outcome in self.audit.outcomes)
+        errors = (
+            "An error may be one of the script: -v shows it in full, with its lines."
+        )
+        failed = any(
+            outcome.error not in {"", NO_BATCH} for outcome in self.audit.outcomes
+        )
         single = (
-            f"No epoch after a broken one was run: --epochs {self.audit.request.epochs + 1} does."
+            "No epoch after a broken one was run: --epochs"
+            f" {self.audit.request.epochs + 1} does."
         )
         lacks_later_epochs = (
-            not any(len(outcome.after_rows) > 1 for outcome in self.audit.outcomes) and not failed
+            not any(len(outcome.after_rows) > 1 for outcome in self.audit.outcomes)
+            and not failed
         )
         num_second = sum(bool(outcome.second) for outcome in self.audit.outcomes)
         restarts = len(self.audit.outcomes)
@@ -270,17 +337,26 @@ class AuditReport:
         """Return the verdict and all tables as plain values."""
         records = {
             name: [
-                {key: _plain_value(value, SCHEMAS[name].columns[key]) for key, value in row.items()}
+                {
+                    key: _plain_value(value, SCHEMAS[name].columns[key])
+                    for key, value in row.items()
+                }
                 for row in _records(table)
             ]
             for name, table in self.tables().items()
         }
         about = {"verdict": self.verdict(), "repeatable": self.audit.repeatable}
-        return about | {"wrong": self.num_wrong, "versions": {**self.audit.versions}} | records
+        return (
+            about
+            | {"wrong": self.num_wrong, "versions": {**self.audit.versions}}
+            | records
+        )
 
     def save(self, folder: Path, *, force: bool) -> Path:
-        """Write the result folder, whole or not at all; returns it. ``force`` replaces a result
-        that is there. Raises an InputError as of `simshuffle.report.folders.check_place`."""
+        """Write the result folder, whole or not at all; returns it. ``force`` replaces
+        a result that is there. Raises an InputError as of
+        `simshuffle.report.folders.check_place`.
+        """
         return write_folder(folder, self._fill, replace=force, known_names=FILES)
 
     def _fill(self, folder: Path) -> None:
@@ -296,24 +372,33 @@ class AuditReport:
             "asked": asdict(self.audit.request),
             "versions": package_versions | {**self.audit.versions},
         }
-        column_meanings = {f"{name}.csv": schema.meanings for name, schema in SCHEMAS.items()}
+        column_meanings = {
+            f"{name}.csv": schema.meanings for name, schema in SCHEMAS.items()
+        }
         for name, values in (("meta.json", meta), ("columns.json", column_meanings)):
             text = json.dumps(values, indent=1, allow_nan=False)
             (folder / name).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+    return [
+        {str(name): value for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
 
 
 def _median_times(outcomes: Sequence[AuditOutcome], kind: str) -> tuple[float, float]:
-    """Return the median s to make or resume, and to the first batch, over the outcomes that have
-    them.
+    """Return the median s to make or resume, and to the first batch, over the outcomes
+    that have them.
     """
     times = [getattr(outcome, kind) for outcome in outcomes]
-    made_seconds = [run_times.made_s for run_times in times if run_times.made_s is not None]
+    made_seconds = [
+        run_times.made_s for run_times in times if run_times.made_s is not None
+    ]
     first_batch_seconds = [
-        run_times.first_batch_s for run_times in times if run_times.first_batch_s is not None
+        run_times.first_batch_s
+        for run_times in times
+        if run_times.first_batch_s is not None
     ]
     return (
         statistics.median(made_seconds) if made_seconds else math.nan,

@@ -1,4 +1,6 @@
-"""Records of an audit: its request, its kill points, and the rows that its ranks trained on."""
+"""Records of an audit: its request, its kill points, and the rows that its ranks
+trained on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from simshuffle.workload.resuming.law import Batches
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """The request of an audit: ranks, samples, epochs, and the points at which loaders die."""
+    """The request of an audit: ranks, samples, epochs, and the points at which loaders
+    die.
+    """
 
     before: Readers  # ranks and workers until the crash
     after: tuple[Readers, ...]  # ranks and workers after it; one change of ranks each
@@ -51,8 +55,12 @@ class AuditOutcome:
 
     point: KillPoint
     after: Readers
-    before_rows: Sequence[Batches]  # what was trained on, of each epoch up to that of the point
-    after_rows: Sequence[Batches]  # the rest of that epoch, and the epochs after it; () if none
+    before_rows: Sequence[
+        Batches
+    ]  # what was trained on, of each epoch up to that of the point
+    after_rows: Sequence[
+        Batches
+    ]  # the rest of that epoch, and the epochs after it; () if none
     error: str  # '' for none, 'hangs', or what a rank said
     state_nbytes: int  # of the rank with most; 0 if there is none
     started: AuditTimes  # before the crash
@@ -71,6 +79,8 @@ class Audit:
     name: str  # of the loader
     words: Sequence[str]  # of the command
     versions: Mapping[str, str]  # of the libraries that it has loaded
-    uninterrupted: Mapping[Readers, Sequence[Batches]]  # the uninterrupted epochs of each shape
+    uninterrupted: Mapping[
+        Readers, Sequence[Batches]
+    ]  # the uninterrupted epochs of each shape
     repeatable: bool  # whether the same seed gave the same epochs
     outcomes: Sequence[AuditOutcome]

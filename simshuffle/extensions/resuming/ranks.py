@@ -1,7 +1,9 @@
-"""Runs a script with `make`, `state` and `resume` in the interpreter that it needs, and does with
-them what it is told: a line of JSON a job, answered by a line. Of the standard library alone.
+"""Runs a script with `make`, `state` and `resume` in the interpreter that it needs, and
+does with them what it is told: a line of JSON a job, answered by a line. Of the
+standard library alone.
 
-The script is loaded once; each rank of a job is a process that is forked from this one. A job is
+The script is loaded once; each rank of a job is a process that is forked from this one.
+A job is
 
 - ``run``: what `make` and `resume` get as attributes of their argument, beside rank and world_size:
   ranks of a node, nodes, workers, batch_size, seed, samples of each shard, folder, epoch and step
@@ -16,9 +18,10 @@ The script is loaded once; each rank of a job is a process that is forked from t
 - ``seconds``: after which ranks that have not ended are killed; ``patience``: the same, after one
   of them has failed, for which the others may wait in vain; as long by default.
 
-Ranks write `r.times`, too: s that `make` or `resume` took, and until the first batch was there.
-The answer has what each rank came to: 'ended', 'killed' (by itself, as told), 'hangs', or its
-error. Where standard input ends, whatever the reason, all ranks are killed.
+Ranks write `r.times`, too: s that `make` or `resume` took, and until the first batch
+was there. The answer has what each rank came to: 'ended', 'killed' (by itself, as
+told), 'hangs', or its error. Where standard input ends, whatever the reason, all ranks
+are killed.
 """
 
 from __future__ import annotations
@@ -41,8 +44,25 @@ from typing import Any, TextIO
 ENDED, KILLED, HANGS = "ended", "killed", "hangs"
 FUNCTIONS = ("make", "state", "resume")
 LIBRARIES = (
-    *("torch", "torchdata", "webdataset", "litdata", "streaming", "datasets", "accelerate"),
-    *("lightning", "transformers", "ray", "torchft", "grain", "energon", "tensorflow", "dali"),
+    *(
+        "torch",
+        "torchdata",
+        "webdataset",
+        "litdata",
+        "streaming",
+        "datasets",
+        "accelerate",
+    ),
+    *(
+        "lightning",
+        "transformers",
+        "ray",
+        "torchft",
+        "grain",
+        "energon",
+        "tensorflow",
+        "dali",
+    ),
 )
 """Whose versions are told if the script has loaded them."""
 MAX_ERROR_CHARACTERS = 400
@@ -76,9 +96,12 @@ def main() -> None:
         script = load_script(Path(sys.argv[0]).resolve())
         missing = [name for name in FUNCTIONS if not callable(script.get(name))]
         found_versions = {
-            name: getattr(sys.modules.get(name), "__version__", "") for name in LIBRARIES
+            name: getattr(sys.modules.get(name), "__version__", "")
+            for name in LIBRARIES
         }
-        versions = {name: str(version) for name, version in found_versions.items() if version}
+        versions = {
+            name: str(version) for name, version in found_versions.items() if version
+        }
         readiness = {"ready": not missing, "missing": missing, "versions": versions}
     except BaseException as error:  # noqa: BLE001 - a script may raise anything, and it is told
         traceback.print_exc()
@@ -91,13 +114,19 @@ def main() -> None:
 
 
 def load_script(path: Path) -> dict[str, Any]:
-    """Load the script as a module, so that what it pickles can be found again; return its names."""
+    """Load the script as a module, so that what it pickles can be found again; return
+    its names.
+    """
     own_folder = Path(__file__).resolve().parent
     sys.path[:] = [
         str(path.parent),
         *(folder for folder in sys.path if Path(folder).resolve() != own_folder),
     ]
-    name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else "audited"
+    name = (
+        path.stem
+        if path.stem.isidentifier() and path.stem not in sys.modules
+        else "audited"
+    )
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(path)
@@ -112,8 +141,12 @@ def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
     answers.flush()
 
 
-def run_job(job: dict[str, Any], script: dict[str, Any], jobs: TextIO) -> dict[str, Any]:
-    """Fork the ranks of a job, wait for them until ``jobs`` ends, and return the answer."""
+def run_job(
+    job: dict[str, Any], script: dict[str, Any], jobs: TextIO
+) -> dict[str, Any]:
+    """Fork the ranks of a job, wait for them until ``jobs`` ends, and return the
+    answer.
+    """
     world_size = job["run"]["nodes"] * job["run"]["ranks"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -126,7 +159,8 @@ def run_job(job: dict[str, Any], script: dict[str, Any], jobs: TextIO) -> dict[s
         with contextlib.suppress(OSError):  # it has done so itself, and may have gone
             os.setpgid(child, child)
         running[child] = rank
-    ends, deadline = [HANGS] * world_size, time.monotonic() + job["seconds"]
+    ends = [HANGS] * world_size
+    deadline = time.monotonic() + job["seconds"]
     while running and time.monotonic() < deadline:
         child, status = os.waitpid(-1, os.WNOHANG)
         if child == 0:
@@ -166,7 +200,8 @@ def describe_status(status: int) -> str:
 
 def run_rank(job: dict[str, Any], script: Any, rank: int, port: int) -> None:
     """Run a rank of a job; does not return."""
-    code, out = 1, Path(job["out"])
+    code = 1
+    out = Path(job["out"])
     try:
         os.setpgid(0, 0)
         set_torchrun_variables(job, rank, port)
@@ -183,7 +218,8 @@ def run_rank(job: dict[str, Any], script: Any, rank: int, port: int) -> None:
 
 def set_torchrun_variables(job: dict[str, Any], rank: int, port: int) -> None:
     """Set the environment variables that torchrun sets."""
-    ranks, nodes = job["run"]["ranks"], job["run"]["nodes"]
+    ranks = job["run"]["ranks"]
+    nodes = job["run"]["nodes"]
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(nodes * ranks),
@@ -200,17 +236,23 @@ def set_torchrun_variables(job: dict[str, Any], rank: int, port: int) -> None:
 
 def train_rank(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
     """Go through the epochs of a job, and write the samples on which this rank trains."""
-    run_values, begin = job["run"], time.monotonic()
+    run_values = job["run"]
+    begin = time.monotonic()
     run = RankArguments(
         **run_values, rank=rank, world_size=run_values["nodes"] * run_values["ranks"]
     )
     if job["states"]:
-        files = [Path(job["states"]) / f"{saved_rank}.state" for saved_rank in range(job["saved"])]
+        files = [
+            Path(job["states"]) / f"{saved_rank}.state"
+            for saved_rank in range(job["saved"])
+        ]
         states = [pickle.loads(file.read_bytes()) for file in files]  # noqa: S301 - its own
         loader = script["resume"](run, states)
     else:
         loader = script["make"](run)
-    made_at, state_at, out = time.monotonic(), job["kill_at"], Path(job["out"])
+    made_at = time.monotonic()
+    state_at = job["kill_at"]
+    out = Path(job["out"])
     times = {"made": made_at - begin}
     for epoch in range(job["first"], job["last"] + 1):
         if hasattr(loader, "set_epoch"):
@@ -228,7 +270,9 @@ def train_rank(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> Non
             if [epoch, step] in job["save_at"]:
                 state_folder = out / f"{epoch}-{step}"
                 state_folder.mkdir(exist_ok=True)
-                (state_folder / f"{rank}.state").write_bytes(pickle_state(script, loader))
+                (state_folder / f"{rank}.state").write_bytes(
+                    pickle_state(script, loader)
+                )
             if dies and step == state_at + job["further"]:
                 os.killpg(0, signal.SIGKILL)  # with the workers that it has started
     if state_at >= 0:
@@ -237,8 +281,8 @@ def train_rank(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> Non
 
 
 def pickle_state(script: Any, loader: Any) -> bytes:
-    """Return the pickled state of a loader. Raises a StateError if it has none, or cannot be
-    pickled.
+    """Return the pickled state of a loader. Raises a StateError if it has none, or
+    cannot be pickled.
     """
     try:
         return pickle.dumps(script["state"](loader))
@@ -247,8 +291,8 @@ def pickle_state(script: Any, loader: Any) -> bytes:
 
 
 def sample_numbers(batch: Any) -> list[int]:
-    """Return the sample numbers of a batch, whatever its type. Raises a BatchError for other
-    values.
+    """Return the sample numbers of a batch, whatever its type. Raises a BatchError for
+    other values.
     """
     samples = batch.tolist() if hasattr(batch, "tolist") else batch
     try:

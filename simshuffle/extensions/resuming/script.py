@@ -23,7 +23,9 @@ EXAMPLE = "Write simshuffle study audit [OPTIONS] -- python my_loader.py"
 GRACE = 30.0
 """Seconds that an answer may be late (chosen: a busy machine forks and kills in less)."""
 LOAD = 300.0
-"""Seconds in which a script must be loaded (chosen: torch from a cold network disk takes one)."""
+"""Seconds in which a script must be loaded (chosen: torch from a cold network disk
+takes one).
+"""
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,29 @@ class Command:
         shown_words = " ".join(words)[:100]
         if script_index == 0:
             remedy = f"Write `python {words[0]}`, with the Python of the loader's environment."
-            refuse("COMMAND", "must begin with an interpreter", shown_words, remedy, COMMAND_LINE)
+            refuse(
+                "COMMAND",
+                "must begin with an interpreter",
+                shown_words,
+                remedy,
+                COMMAND_LINE,
+            )
         if shutil.which(words[0]) is None:
-            rule, remedy = "must begin with a program that is there", "See what `command -v` says."
+            rule = "must begin with a program that is there"
+            remedy = "See what `command -v` says."
             refuse("COMMAND", rule, repr(words[0]), remedy, COMMAND_LINE)
         if script_index is None:
-            rule, remedy = "must be python [OPTIONS] SCRIPT.py [ARGUMENTS]", f"{EXAMPLE}."
+            rule = "must be python [OPTIONS] SCRIPT.py [ARGUMENTS]"
+            remedy = f"{EXAMPLE}."
             refuse("COMMAND", rule, shown_words, remedy, COMMAND_LINE)
         if not Path(words[script_index]).is_file():
-            rule, remedy = "must be a file that is there", "Write the path of the script."
+            rule = "must be a file that is there"
+            remedy = "Write the path of the script."
             refuse("COMMAND", rule, repr(words[script_index]), remedy, COMMAND_LINE)
         return cls(
-            tuple(words[:script_index]), words[script_index], tuple(words[script_index + 1 :])
+            tuple(words[:script_index]),
+            words[script_index],
+            tuple(words[script_index + 1 :]),
         )
 
     @property
@@ -75,12 +88,17 @@ class Command:
 
 
 class Script:
-    """A script that is loaded in its interpreter; ``with`` ends it, and all that it started."""
+    """A script that is loaded in its interpreter; ``with`` ends it, and all that it
+    started.
+    """
 
     def __init__(self, command: Command, folder: Path, load: float = LOAD) -> None:
-        """Load it; ``folder``, which is there, gets what its ranks write. Raises an InputError if
-        the script cannot be loaded, or lacks a function."""
-        self.command, self._folder, self._num_jobs = command, folder, 0
+        """Load it; ``folder``, which is there, gets what its ranks write. Raises an
+        InputError if the script cannot be loaded, or lacks a function.
+        """
+        self.command = command
+        self._folder = folder
+        self._num_jobs = 0
         (folder / "of_loader").mkdir()
         self._log = folder / "log"
         words = [*command.python, ranks.__file__, command.script, *command.arguments]
@@ -95,7 +113,8 @@ class Script:
                     start_new_session=True,
                 )
         except OSError as error:
-            rule, remedy = f"must be a program: {error.strerror}", EXAMPLE
+            rule = f"must be a program: {error.strerror}"
+            remedy = EXAMPLE
             refuse("COMMAND", rule, repr(command.python[0]), remedy, COMMAND_LINE)
         try:
             self.versions = self._await_versions(load)
@@ -105,21 +124,42 @@ class Script:
 
     def _await_versions(self, load: float) -> dict[str, str]:
         """Wait until the script is loaded, and return the versions of its libraries."""
-        answer, script = self._answer(load), self.command.script
+        answer = self._answer(load)
+        script = self.command.script
         if answer is None:
-            rule, remedy = f"must be loaded within {load:g} s", "Do in make() what takes long."
+            rule = f"must be loaded within {load:g} s"
+            remedy = "Do in make() what takes long."
             refuse(script, rule, "", remedy, COMMAND_LINE)
         if not answer:
             remedy = "Begin with a Python of version 3.8 or newer."
-            rule, python = "must be an interpreter that runs Python", self.command.python
-            refuse("COMMAND", rule, f"{' '.join(python)}{self._last_words()}", remedy, COMMAND_LINE)
+            rule = "must be an interpreter that runs Python"
+            python = self.command.python
+            refuse(
+                "COMMAND",
+                rule,
+                f"{' '.join(python)}{self._last_words()}",
+                remedy,
+                COMMAND_LINE,
+            )
         if answer["missing"]:
             rule = "must have functions make(run), state(loader), resume(run, states)"
             remedy = f"Define {', '.join(answer['missing'])}."
-            refuse(script, rule, f"without {', '.join(answer['missing'])}", remedy, COMMAND_LINE)
+            refuse(
+                script,
+                rule,
+                f"without {', '.join(answer['missing'])}",
+                remedy,
+                COMMAND_LINE,
+            )
         if not answer["ready"]:
             remedy = f"See that `{' '.join(self.command.words)}` runs."
-            refuse(script, "must load without an error", answer["error"], remedy, COMMAND_LINE)
+            refuse(
+                script,
+                "must load without an error",
+                answer["error"],
+                remedy,
+                COMMAND_LINE,
+            )
         versions: dict[str, str] = answer["versions"]
         return versions
 
@@ -132,8 +172,8 @@ class Script:
         return f", which says {lines[-1][:200]!r}" if lines else ""
 
     def _answer(self, seconds: float) -> dict[str, Any] | None:
-        """Return the script's next line; None where none comes in so many seconds; {} if it has
-        ended.
+        """Return the script's next line; None where none comes in so many seconds; {}
+        if it has ended.
         """
         stream = self._process.stdout
         if stream is None or not select.select([stream], [], [], seconds)[0]:
@@ -147,7 +187,8 @@ class Script:
     def job(
         self, run: Mapping[str, Any], seconds: float, **job_options: Any
     ) -> tuple[Path, list[str]]:
-        """Run a job as `simshuffle.extensions.resuming.ranks` has it, within ``seconds``.
+        """Run a job as `simshuffle.extensions.resuming.ranks` has it, within
+        ``seconds``.
 
         Returns:
             the folder of what the ranks wrote, and how each rank ended.
@@ -159,24 +200,33 @@ class Script:
         out = self._folder / str(self._num_jobs)
         out.mkdir()
         run_values = {**run, "folder": str(self._folder / "of_loader")}
-        job = {"states": "", "saved": 0, "further": 0, "kill_at": -1, "save_at": [], **job_options}
+        job = {
+            "states": "",
+            "saved": 0,
+            "further": 0,
+            "kill_at": -1,
+            "save_at": [],
+            **job_options,
+        }
         job["run"] = run_values
         line = json.dumps({**job, "out": str(out), "seconds": seconds})
-        stream, answer = self._process.stdin, None
+        stream = self._process.stdin
+        answer = None
         with suppress(BrokenPipeError):
             if stream is not None:
                 stream.write(f"{line}\n".encode())
                 stream.flush()
                 answer = self._answer(seconds + GRACE)
         if not answer:
-            rule, remedy = "ended while its ranks ran", "See that nothing kills its process."
+            rule = "ended while its ranks ran"
+            remedy = "See that nothing kills its process."
             refuse(self.command.script, rule, self._last_words(), remedy, COMMAND_LINE)
         ends: list[str] = answer["ranks"]
         return out, ends
 
     def close(self, grace: float = 5.0) -> None:
-        """End the script: it kills its ranks when its input ends; after ``grace`` s it is killed
-        itself.
+        """End the script: it kills its ranks when its input ends; after ``grace`` s it
+        is killed itself.
         """
         process = self._process
         if process.stdin is not None:
@@ -209,5 +259,7 @@ def rows_of(out: Path, count: int, epoch: int) -> list[list[list[int]]]:
     for rank in range(count):
         path = out / f"{rank}.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        batches_of_rank.append([line[2] for line in map(json.loads, lines) if line[0] == epoch])
+        batches_of_rank.append(
+            [line[2] for line in map(json.loads, lines) if line[0] == epoch]
+        )
     return batches_of_rank

@@ -44,7 +44,8 @@ class Overlapping(Sourced):
     """Gradients are summed beside the backward pass.
 
     Attributes:
-        slowdown: share of its speed that the backward pass loses while gradients travel.
+        slowdown: share of its speed that the backward pass loses while gradients
+            travel.
         hooks: what else it adds to the backward pass of every iteration.
     """
 
@@ -55,13 +56,15 @@ class Overlapping(Sourced):
 
 
 class Ddp(Overlapping):
-    """PyTorch's DistributedDataParallel: layers in static, reversed order fill buckets; each is
-    posted when its last layer is done on all ranks and the bucket before it is summed.
+    """PyTorch's DistributedDataParallel: layers in static, reversed order fill buckets;
+    each is posted when its last layer is done on all ranks and the bucket before it is
+    summed.
 
     Attributes:
         bucket: bytes of gradients that are summed together.
         first_bucket: the same of the first bucket.
-        hooks: what copying gradients into buckets adds to the backward pass of every iteration.
+        hooks: what copying gradients into buckets adds to the backward pass of every
+            iteration.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -80,12 +83,13 @@ class Ddp(Overlapping):
     hooks: Seconds = 3e-3
 
     def parts(self, layers: Floats) -> Floats:
-        """Divide the gradients into buckets; a bucket takes layers until it holds its size or
-        more.
+        """Divide the gradients into buckets; a bucket takes layers until it holds its
+        size or more.
 
         Args:
             layers: (layers, 2) bytes of each layer, and the share of the backward pass
-                after which its gradients are ready, in the order in which they are ready.
+                after which its gradients are ready, in the order in which they are
+                ready.
 
         Returns:
             (buckets, 2) bytes of each bucket, and the share of the backward pass after
@@ -105,7 +109,8 @@ class Ddp(Overlapping):
         return np.array(buckets)
 
     def messages(self, layers: Floats, backward: float, world_size: int) -> Floats:
-        """The messages that are summed one after the other: here the buckets of `parts`.
+        """The messages that are summed one after the other: here the buckets of
+        `parts`.
 
         Args:
             layers: see `parts`.
@@ -113,18 +118,19 @@ class Ddp(Overlapping):
             world_size: number of ranks.
 
         Returns:
-            (messages, 2) bytes, and the share of the backward pass after which the ranks
-            post it.
+            (messages, 2) bytes, and the share of the backward pass after which the
+            ranks post it.
         """
         return self.parts(layers)
 
 
 class Horovod(Overlapping):
-    """Horovod's coordinator: every ``cycle`` ranks agree on what is ready everywhere; then it is
-    summed in messages of ``fusion`` bytes at most, one after the other.
+    """Horovod's coordinator: every ``cycle`` ranks agree on what is ready everywhere;
+    then it is summed in messages of ``fusion`` bytes at most, one after the other.
 
     Attributes:
-        fusion: most bytes of gradients that are summed together; a larger layer goes alone.
+        fusion: most bytes of gradients that are summed together; a larger layer goes
+            alone.
         cycle: how often ranks agree on what is ready everywhere.
         negotiation: what that costs.
         negotiation_per_rank: what it costs more for each rank.
@@ -229,8 +235,8 @@ class AllreduceFlows:
 
     @property
     def delays(self) -> Floats:
-        """(flows,) s before each flow begins; flows that wait for no other have the latency
-        before them.
+        """(flows,) s before each flow begins; flows that wait for no other have the
+        latency before them.
         """
         has_predecessor = np.zeros(len(self), bool)
         has_predecessor[self.edge_to] = True
@@ -248,8 +254,8 @@ class AllreduceFlows:
 
     @property
     def seconds_uncontended(self) -> float:
-        """Seconds that the allreduce takes if only caps limit it: latency, then the longest
-        chain of delays and transfers.
+        """Seconds that the allreduce takes if only caps limit it: latency, then the
+        longest chain of delays and transfers.
         """
         return self.seconds(self.cap)
 
@@ -276,15 +282,16 @@ LATENCIES = ("intra_host_latency", "inter_host_latency")
 
 
 class SlowHosts(Sourced):
-    """Hosts do not all reach the bus bandwidth between hosts; an allreduce goes at the pace of the
-    slowest.
+    """Hosts do not all reach the bus bandwidth between hosts; an allreduce goes at the
+    pace of the slowest.
 
-    What each reaches is a share of it, log-normal with mean 1; more than all of it none reaches.
+    What each reaches is a share of it, log-normal with mean 1; more than all of it none
+    reaches.
 
     Attributes:
         spread: standard deviation of that share.
-        quantile: of the shares that the slowest host may have, which is taken: 0.5 is the median;
-            of ten such machines one is as slow as 0.1 says, or slower.
+        quantile: of the shares that the slowest host may have, which is taken: 0.5 is
+            the median; of ten such machines one is as slow as 0.1 says, or slower.
     """
 
     default_sources: ClassVar[dict[str, str]] = {"quantile": "default: the median"}
@@ -297,8 +304,8 @@ class SlowHosts(Sourced):
         reaches.
 
         The smallest of H independent numbers is above x with probability (1 - F(x))^H
-        (David & Nagaraja, Order Statistics, 2003, section 2.1), so its quantile q is F's
-        quantile 1 - (1 - q)^(1/H).
+        (David & Nagaraja, Order Statistics, 2003, section 2.1), so its quantile q is
+        F's quantile 1 - (1 - q)^(1/H).
         """
         host_quantile = -math.expm1(math.log1p(-self.quantile) / hosts)
         variance = math.log1p(self.spread**2)
@@ -313,17 +320,20 @@ class AllreduceAlgorithm(Sourced):
     """An algorithm, and when it runs.
 
     Attributes:
-        order: in which it goes through the hosts: 'sorted' by rack and leaf switch, 'as_given' in
-            that of the ranks, or 'shuffled', drawn from the seed.
-        overlap: which part of the gradients is summed while the backward pass still runs, by whose
-            rule.
-        slow_hosts: how unequal hosts are; if left out, all reach the bus bandwidth between hosts.
+        order: in which it goes through the hosts: 'sorted' by rack and leaf switch,
+            'as_given' in that of the ranks, or 'shuffled', drawn from the seed.
+        overlap: which part of the gradients is summed while the backward pass still
+            runs, by whose rule.
+        slow_hosts: how unequal hosts are; if left out, all reach the bus bandwidth
+            between hosts.
     """
 
     one_for_each_hca: ClassVar[str]
     """The field that says over how many HCAs of a host the bytes are spread."""
     latencies_of: ClassVar[str] = ""
-    """Prefix of the names of its latencies where a record holds those of several algorithms."""
+    """Prefix of the names of its latencies where a record holds those of several
+    algorithms.
+    """
 
     order: HostOrder = "sorted"
     overlap: Overlap = NoOverlap(kind="none")
@@ -331,15 +341,17 @@ class AllreduceAlgorithm(Sourced):
 
     @classmethod
     def meaning_of_key(cls, key: str) -> str:
-        """Name the meaning of a key, as `Spec.meaning_of_key`: one name for the number of HCAs, and
-        the algorithm's prefix before latencies.
+        """Name the meaning of a key, as `Spec.meaning_of_key`: one name for the number
+        of HCAs, and the algorithm's prefix before latencies.
         """
         if key == cls.one_for_each_hca:
             return "one_for_each_hca"
         return f"{cls.latencies_of}{key}" if key in LATENCIES else key
 
     def over_hcas(self, hcas: int) -> Self:
-        """Return the algorithm over ``hcas`` HCAs of a host, if it does not say over how many."""
+        """Return the algorithm over ``hcas`` HCAs of a host, if it does not say over
+        how many.
+        """
         key = self.one_for_each_hca
         return self if getattr(self, key) else self.model_copy(update={key: hcas})
 
@@ -354,19 +366,22 @@ class AllreduceAlgorithm(Sourced):
 
     @abstractmethod
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Return the flows of an allreduce over two ranks or more; arguments as of `flows`."""
+        """Return the flows of an allreduce over two ranks or more; arguments as of
+        `flows`.
+        """
 
 
 class Paced(AllreduceAlgorithm):
-    """An algorithm with one latency and one bandwidth inside hosts, and one each between them.
+    """An algorithm with one latency and one bandwidth inside hosts, and one each
+    between them.
 
     Attributes:
         intra_host_latency: of one step inside a host.
         inter_host_latency: of one step between hosts.
-        intra_host_bus_bandwidth: what a rank sends over all HCAs together at most, inside a host;
-            may be a curve over the bytes of the allreduce.
-        inter_host_bus_bandwidth: the same between hosts. Of 'ring' and 'tree' it counts for all
-            steps as soon as there are two hosts.
+        intra_host_bus_bandwidth: what a rank sends over all HCAs together at most,
+            inside a host; may be a curve over the bytes of the allreduce.
+        inter_host_bus_bandwidth: the same between hosts. Of 'ring' and 'tree' it counts
+            for all steps as soon as there are two hosts.
     """
 
     latencies_of: ClassVar[str] = "ring_"
@@ -378,18 +393,20 @@ class Paced(AllreduceAlgorithm):
     inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """Return the flows as `AllreduceAlgorithm.flows`, with those between hosts at the pace
-        of the slowest host.
+        """Return the flows as `AllreduceAlgorithm.flows`, with those between hosts at
+        the pace of the slowest host.
         """
         flows = super().flows(host_of, nbytes)
         if flows is None or self.slow_hosts is None:
             return flows
         is_between_hosts = host_of[flows.src] != host_of[flows.dst]
         share = self.slow_host_share(self.slow_hosts, len(np.unique(host_of)))
-        return replace(flows, cap=np.where(is_between_hosts, share * flows.cap, flows.cap))
+        return replace(
+            flows, cap=np.where(is_between_hosts, share * flows.cap, flows.cap)
+        )
 
     def slow_host_share(self, slow: SlowHosts, hosts: int) -> float:
-        """Share of the bus bandwidth between ``hosts`` hosts that the allreduce keeps with
-        slow hosts ``slow``.
+        """Share of the bus bandwidth between ``hosts`` hosts that the allreduce keeps
+        with slow hosts ``slow``.
         """
         return slow.share(hosts)

@@ -28,14 +28,21 @@ from simshuffle.fabric.allreduce.steps import (
     rail_of,
 )
 from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
-from simshuffle.spec.record import Bandwidth, Count, OneEach, PositiveNBytes, whole_as_float
+from simshuffle.spec.record import (
+    Bandwidth,
+    Count,
+    OneEach,
+    PositiveNBytes,
+    whole_as_float,
+)
 
 
 class Stepwise(Dependent):
     """Each step by itself: no pipeline. The GPUs of a host share ``rails`` HCAs.
 
     Attributes:
-        rails: HCAs that the GPUs of a host share; at most, and by default, ``cluster.host.hcas``.
+        rails: HCAs that the GPUs of a host share; at most, and by default,
+            ``cluster.host.hcas``.
     """
 
     one_for_each_hca: ClassVar[str] = "rails"
@@ -53,12 +60,13 @@ class Stepwise(Dependent):
 
 
 class HalvingDoubling(Stepwise):
-    """Reduce-scatter by recursive halving, all-gather by recursive doubling (Rabenseifner, ICCS
-    2004; Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005).
+    """Reduce-scatter by recursive halving, all-gather by recursive doubling
+    (Rabenseifner, ICCS 2004; Thakur, Rabenseifner & Gropp, Int. J. High Perform.
+    Comput. Appl. 19, 2005).
 
-    Ranks exchange half of the buffer with their neighbour, then a quarter with the one at distance
-    2, and so on, and the same back; so the most bytes stay inside hosts. Of 2^k + r ranks the first
-    2r fold in pairs before and unfold after.
+    Ranks exchange half of the buffer with their neighbour, then a quarter with the one
+    at distance 2, and so on, and the same back; so the most bytes stay inside hosts. Of
+    2^k + r ranks the first 2r fold in pairs before and unfold after.
     """
 
     kind: Literal["halving_doubling"]
@@ -91,8 +99,9 @@ def halving_doubling_steps(count: int) -> Steps:
 
 
 class RecursiveDoubling(Stepwise):
-    """Ranks exchange the whole buffer with the one at distance 1, then 2, 4 and so on (Thakur,
-    Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005): few steps, many bytes.
+    """Ranks exchange the whole buffer with the one at distance 1, then 2, 4 and so on
+    (Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005): few
+    steps, many bytes.
 
     Of 2^k + r ranks the first 2r fold in pairs before and unfold after.
     """
@@ -111,27 +120,30 @@ def recursive_doubling_steps(count: int) -> Steps:
     ranks, _, _ = fold_to_power_of_two(count)
     index = np.arange(len(ranks))
     steps: list[StepOfSends] = [
-        (ranks, ranks[index ^ (1 << bit)], 0, 1, True) for bit in range(len(ranks).bit_length() - 1)
+        (ranks, ranks[index ^ (1 << bit)], 0, 1, True)
+        for bit in range(len(ranks).bit_length() - 1)
     ]
     return add_folding_steps(count, 1, steps)
 
 
 class Sparse(Paced):
-    """Sparse allreduce: a rank sends the share ``density`` of its gradients that is largest, each
-    with its index, and adds what it receives, by recursive doubling (SparCML: Renggli et al., SC
-    2019; over the hosts of a cluster: Nguyen, Wahib & Takano, IPCCC 2019).
+    """Sparse allreduce: a rank sends the share ``density`` of its gradients that is
+    largest, each with its index, and adds what it receives, by recursive doubling
+    (SparCML: Renggli et al., SC 2019; over the hosts of a cluster: Nguyen, Wahib &
+    Takano, IPCCC 2019).
 
-    Positions are independent, so the gradients of c ranks fill 1 - (1 - density)^c of all: at every
-    doubling almost twice as many, until indices cost more than they save. What is larger than the
-    dense buffer is sent as that. Finding the largest takes the bytes over ``selection_bandwidth``
-    before anything is sent. What a rank does not send it adds to its next gradients; what that does
-    to accuracy is not modelled.
+    Positions are independent, so the gradients of c ranks fill 1 - (1 - density)^c of
+    all: at every doubling almost twice as many, until indices cost more than they save.
+    What is larger than the dense buffer is sent as that. Finding the largest takes the
+    bytes over ``selection_bandwidth`` before anything is sent. What a rank does not
+    send it adds to its next gradients; what that does to accuracy is not modelled.
 
     Attributes:
         rails: HCAs of a host that the bytes are spread over; at most, and by default,
             ``cluster.host.hcas``.
         density: share of the gradients that a rank sends: above 0, at most 1.
-        selection_bandwidth: bytes of gradients a second from which the largest are found.
+        selection_bandwidth: bytes of gradients a second from which the largest are
+            found.
         value_size: of a gradient.
         index_size: of its place.
     """
@@ -164,15 +176,15 @@ class Sparse(Paced):
         return self
 
     def share(self, contributions: Ints) -> Floats:
-        """(n,) bytes of the sum of ``contributions`` (n,) ranks' gradients, as a share of the
-        dense buffer.
+        """(n,) bytes of the sum of ``contributions`` (n,) ranks' gradients, as a share
+        of the dense buffer.
         """
         filled = 1 - (1 - self.density) ** contributions.astype(np.float64)
         return np.minimum(filled * (1 + self.index_size / self.value_size), 1.0)
 
     def steps(self, host_of: Ints32) -> Steps:
-        """Return the sends of ranks on hosts ``host_of`` (M,), step by step, as if the buffer
-        were dense.
+        """Return the sends of ranks on hosts ``host_of`` (M,), step by step, as if the
+        buffer were dense.
         """
         return recursive_doubling_steps(len(host_of))
 
@@ -182,7 +194,9 @@ class Sparse(Paced):
         """
         steps = self.steps(host_of)
         dense = Sends.from_steps(steps, rail_of(host_of, self.rails))
-        sends = replace(dense, share=self.share(count_contributions(steps, len(host_of))))
+        sends = replace(
+            dense, share=self.share(count_contributions(steps, len(host_of)))
+        )
         flows = dependent_flows(sends, host_of, nbytes, self)
         return replace(flows, latency=nbytes / self.selection_bandwidth)
 
@@ -227,16 +241,20 @@ class ColumnGrid:
         self.hosts = len(size)
         self.columns = columns or int(size.max())
         self._rank = np.full((self.hosts, int(size.max())), -1, np.int32)
-        self._rank[np.argsort(host_order)[host_index], place_in_host(host_of)] = np.arange(
-            len(host_of)
+        self._rank[np.argsort(host_order)[host_index], place_in_host(host_of)] = (
+            np.arange(len(host_of))
         )
-        self._place_of_column = np.arange(self.columns) * self.size[:, None] // self.columns
-        self.leader: Ints32 = np.take_along_axis(self._rank, self._place_of_column, axis=1)
+        self._place_of_column = (
+            np.arange(self.columns) * self.size[:, None] // self.columns
+        )
+        self.leader: Ints32 = np.take_along_axis(
+            self._rank, self._place_of_column, axis=1
+        )
         """(hosts, columns) the rank in each column."""
 
     def chains(self, first: int) -> tuple[Ints, ...]:
-        """The hops of the chains inside hosts, whose first sends are ``first`` places after
-        their column's.
+        """The hops of the chains inside hosts, whose first sends are ``first`` places
+        after their column's.
 
         Returns:
             (hops,) each: host, column, index of the hop, rank that sends, rank that
@@ -254,8 +272,8 @@ class ColumnGrid:
         return host, column, hop, src, dst
 
     def sends(self, among: Sends, rail: Ints32, rails: int = 1) -> Sends:
-        """Return all sends: the chains inside hosts as pipelines, and between them the sends
-        of each column.
+        """Return all sends: the chains inside hosts as pipelines, and between them the
+        sends of each column.
 
         Args:
             among: sends among the hosts of one column, by index of the host.
@@ -272,25 +290,36 @@ class ColumnGrid:
             stages.append((step, src, dst, 1 / self.columns, rail_of_send, hops, head))
         share = among.share / self.columns
         for leader, rail_of_send in zip(self.leader.T, rail.T, strict=True):
-            src, dst, head = (leader[host] for host in (among.src, among.dst, among.origin))
+            src, dst, head = (
+                leader[host] for host in (among.src, among.dst, among.origin)
+            )
             stages.append(
-                (among.step + 1, src, dst, share, rail_of_send[among.src], among.hops, head)
+                (
+                    among.step + 1,
+                    src,
+                    dst,
+                    share,
+                    rail_of_send[among.src],
+                    among.hops,
+                    head,
+                )
             )
         return Sends.join(stages)
 
 
 class Hierarchical(Dependent):
-    """Reduce to the leaders of each host, allreduce among the leaders of all hosts, broadcast in
-    the host (Ueno & Yokota, CCGrid 2019; leaders of hosts as in Nguyen, Wahib & Takano,
-    "Topology-aware sparse allreduce for large-scale deep learning").
+    """Reduce to the leaders of each host, allreduce among the leaders of all hosts,
+    broadcast in the host (Ueno & Yokota, CCGrid 2019; leaders of hosts as in Nguyen,
+    Wahib & Takano, "Topology-aware sparse allreduce for large-scale deep learning").
 
-    ``leaders`` ranks of a host each lead an equal share of the bytes, on an HCA of their own; in a
-    host of fewer ranks one leads several: see `ColumnGrid`. Leaders go around a ring, or by
-    recursive halving and doubling. Inside hosts and around the ring bytes move as in a pipeline.
+    ``leaders`` ranks of a host each lead an equal share of the bytes, on an HCA of
+    their own; in a host of fewer ranks one leads several: see `ColumnGrid`. Leaders go
+    around a ring, or by recursive halving and doubling. Inside hosts and around the
+    ring bytes move as in a pipeline.
 
     Attributes:
-        leaders: leaders of a host, each with an HCA of its own; at most, and by default,
-            ``cluster.host.hcas``.
+        leaders: leaders of a host, each with an HCA of its own; at most, and by
+            default, ``cluster.host.hcas``.
         among_hosts: how the leaders of all hosts sum.
     """
 
@@ -302,7 +331,9 @@ class Hierarchical(Dependent):
     def sends(self, host_of: Ints32) -> Sends:
         """Return the sends inside hosts and among their leaders; see `Dependent.sends`."""
         grid = ColumnGrid(host_of, self.leaders)
-        rail = np.broadcast_to(np.arange(self.leaders, dtype=np.int32), grid.leader.shape)
+        rail = np.broadcast_to(
+            np.arange(self.leaders, dtype=np.int32), grid.leader.shape
+        )
         if self.among_hosts == "ring":
             return grid.sends(ring_sends(grid.hosts), rail)
         steps = halving_doubling_steps(grid.hosts)
@@ -310,16 +341,18 @@ class Hierarchical(Dependent):
 
 
 class Torus(Dependent):
-    """2D torus: reduce-scatter around the ring of a row, rings of the GPUs at equal places of all
-    rows, each with its share, and all-gather in the row (Mikami et al., arXiv:1811.05233). A row is
-    ``hosts_per_row`` hosts; theirs had 8 hosts of 4 GPUs.
+    """2D torus: reduce-scatter around the ring of a row, rings of the GPUs at equal
+    places of all rows, each with its share, and all-gather in the row (Mikami et al.,
+    arXiv:1811.05233). A row is ``hosts_per_row`` hosts; theirs had 8 hosts of 4 GPUs.
 
-    In a row of fewer ranks than the fullest, ranks stand in the rings of several places: see
-    `ColumnGrid`. The GPUs of a host share ``rails`` HCAs; of a row's ring that leaves a host, each
-    carries an equal number of the places' shares. Rings are pipelines, one after the other.
+    In a row of fewer ranks than the fullest, ranks stand in the rings of several
+    places: see `ColumnGrid`. The GPUs of a host share ``rails`` HCAs; of a row's ring
+    that leaves a host, each carries an equal number of the places' shares. Rings are
+    pipelines, one after the other.
 
     Attributes:
-        rails: HCAs that the GPUs of a host share; at most, and by default, ``cluster.host.hcas``.
+        rails: HCAs that the GPUs of a host share; at most, and by default,
+            ``cluster.host.hcas``.
         hosts_per_row: hosts of a row.
     """
 
@@ -331,7 +364,9 @@ class Torus(Dependent):
     def grid(self, host_of: Ints32) -> ColumnGrid:
         """Return the grid of ranks, with rows in the place of hosts."""
         _, first, host = np.unique(host_of, return_index=True, return_inverse=True)
-        host_order = np.argsort(np.argsort(first))  # hosts in the order of their first ranks
+        host_order = np.argsort(
+            np.argsort(first)
+        )  # hosts in the order of their first ranks
         return ColumnGrid((host_order[host] // self.hosts_per_row).astype(np.int32))
 
     def sends(self, host_of: Ints32) -> Sends:
@@ -342,26 +377,28 @@ class Torus(Dependent):
 
 
 class Sharp(Paced):
-    """Switches sum what comes up from below, pass the sum on to the switch above them, and the
-    topmost sends the result down (SHArP: Graham et al., COMHPC 2016; for large buffers, as bytes
-    arrive: Graham et al., ISC 2020). So a host sends and receives each byte once, and not twice.
+    """Switches sum what comes up from below, pass the sum on to the switch above them,
+    and the topmost sends the result down (SHArP: Graham et al., COMHPC 2016; for large
+    buffers, as bytes arrive: Graham et al., ISC 2020). So a host sends and receives
+    each byte once, and not twice.
 
-    Inside a host the ranks are a chain to the one at each HCA, which has an equal share, and back;
-    all bytes move as in a pipeline, at once. A level of switches costs ``inter_host_latency`` up
-    and once more down; as many are needed as trees with ``radix`` hosts or switches below each
-    have. A host sends at most at the bus bandwidth; what nccl-tests call so is up to twice that.
+    Inside a host the ranks are a chain to the one at each HCA, which has an equal
+    share, and back; all bytes move as in a pipeline, at once. A level of switches costs
+    ``inter_host_latency`` up and once more down; as many are needed as trees with
+    ``radix`` hosts or switches below each have. A host sends at most at the bus
+    bandwidth; what nccl-tests call so is up to twice that.
 
-    **Flows.** On the links of switches that form a tree, flows from each host to the next in sorted
-    order, and from the last to the first, load every link as the reduction does. For the hosts
-    below a link follow one another: one flow leaves them, and one enters, unless they are all. The
-    reduction sends one sum up that link and one result down. Where switches have several ways up,
-    both take one of them.
+    **Flows.** On the links of switches that form a tree, flows from each host to the
+    next in sorted order, and from the last to the first, load every link as the
+    reduction does. For the hosts below a link follow one another: one flow leaves them,
+    and one enters, unless they are all. The reduction sends one sum up that link and
+    one result down. Where switches have several ways up, both take one of them.
 
     Attributes:
         rails: HCAs of a host that the bytes are spread over; at most, and by default,
             ``cluster.host.hcas``.
-        radix: hosts or switches below a switch; 'inter_host_latency' is that of a level of
-            switches.
+        radix: hosts or switches below a switch; 'inter_host_latency' is that of a level
+            of switches.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -384,8 +421,8 @@ class Sharp(Paced):
         return levels
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Return the flows that load every link as the reduction in the switches does; see the
-        class.
+        """Return the flows that load every link as the reduction in the switches does;
+        see the class.
         """
         grid = ColumnGrid(host_of, self.rails)
         host = np.arange(grid.hosts if grid.hosts > 1 else 0)

@@ -23,11 +23,12 @@ from simshuffle.spec.record import Fraction, OneEach, Seconds, Spec, whole_as_fl
 
 
 class Ring(Paced):
-    """Reduce-scatter and all-gather around a ring (Patarasuk & Yuan, JPDC 2009): 2 (M-1) steps of
-    n/M bytes.
+    """Reduce-scatter and all-gather around a ring (Patarasuk & Yuan, JPDC 2009): 2
+    (M-1) steps of n/M bytes.
 
-    ``rings`` rings share the bytes, each on an HCA of its own. A step costs ``inter_host_latency``
-    where the ring leaves the host and ``intra_host_latency`` elsewhere.
+    ``rings`` rings share the bytes, each on an HCA of its own. A step costs
+    ``inter_host_latency`` where the ring leaves the host and ``intra_host_latency``
+    elsewhere.
 
     Attributes:
         rings: that share the bytes, each on an HCA of its own; at most, and by default,
@@ -41,9 +42,9 @@ class Ring(Paced):
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """Return the flows of all rings: every rank sends 2 (M-1)/M n bytes.
 
-        The latency is that of 2 (M-1) steps, of which 2 (H-1) on H hosts cross the network
-        and the rest stay inside hosts, as NCCL's tuning model counts them (v2.7); with one
-        GPU a host it is 2 (M-1) alpha.
+        The latency is that of 2 (M-1) steps, of which 2 (H-1) on H hosts cross the
+        network and the rest stay inside hosts, as NCCL's tuning model counts them
+        (v2.7); with one GPU a host it is 2 (M-1) alpha.
         """
         world_size = len(host_of)
         rings = self.rings
@@ -51,7 +52,11 @@ class Ring(Paced):
         dst = np.tile(np.roll(np.arange(world_size, dtype=np.int32), -1), rings)
         hosts = len(np.unique(host_of))
         flow_nbytes = 2 * (world_size - 1) / world_size * nbytes / rings
-        bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
+        bus = (
+            self.inter_host_bus_bandwidth
+            if hosts > 1
+            else self.intra_host_bus_bandwidth
+        )
         inter_steps = 2 * (hosts - 1)
         intra_steps = 2 * (world_size - 1) - inter_steps
         return AllreduceFlows(
@@ -60,13 +65,14 @@ class Ring(Paced):
             nbytes=np.full(len(src), flow_nbytes),
             rail=np.repeat(np.arange(rings, dtype=np.int32), world_size),
             cap=np.full(len(src), bus(nbytes) / rings),
-            latency=inter_steps * self.inter_host_latency + intra_steps * self.intra_host_latency,
+            latency=inter_steps * self.inter_host_latency
+            + intra_steps * self.intra_host_latency,
         )
 
 
 def ring_sends(count: int) -> Sends:
-    """Return the sends around a ring of ``count`` ranks as one pipeline, on rail 0; none
-    for one rank.
+    """Return the sends around a ring of ``count`` ranks as one pipeline, on rail 0;
+    none for one rank.
     """
     rank = np.arange(count if count > 1 else 0, dtype=np.int32)
     zeros = np.zeros_like(rank)
@@ -82,21 +88,22 @@ def ring_sends(count: int) -> Sends:
 
 
 class Tree(Paced):
-    """Reduce and broadcast over two binary trees at once (Sanders, Speck & Traeff, Parallel
-    Computing 35, 2009), as NCCL since 2.4.
+    """Reduce and broadcast over two binary trees at once (Sanders, Speck & Traeff,
+    Parallel Computing 35, 2009), as NCCL since 2.4.
 
-    The trees connect hosts. Each carries half of the bytes, up to its root and down again, and the
-    hosts that have children in one are leaves of the other; so every host sends and receives at
-    most twice the bytes. Inside a host the ranks form a chain, whose first stands in the trees
-    (NCCL v2.7, src/graph/connect.cc). ``channels``, as NCCL calls them, share the bytes; each has
-    its own two trees and its own HCA. All bytes move as in a pipeline, at once.
+    The trees connect hosts. Each carries half of the bytes, up to its root and down
+    again, and the hosts that have children in one are leaves of the other; so every
+    host sends and receives at most twice the bytes. Inside a host the ranks form a
+    chain, whose first stands in the trees (NCCL v2.7, src/graph/connect.cc).
+    ``channels``, as NCCL calls them, share the bytes; each has its own two trees and
+    its own HCA. All bytes move as in a pipeline, at once.
 
-    A level of the trees costs ``inter_host_latency`` up and once more down, a hop of the chain
-    ``intra_host_latency``.
+    A level of the trees costs ``inter_host_latency`` up and once more down, a hop of
+    the chain ``intra_host_latency``.
 
     Attributes:
-        channels: pairs of trees that share the bytes, each on an HCA; at most, and by default,
-            ``cluster.host.hcas``.
+        channels: pairs of trees that share the bytes, each on an HCA; at most, and by
+            default, ``cluster.host.hcas``.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
@@ -105,8 +112,8 @@ class Tree(Paced):
     channels: OneEach
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Return the flows of all trees and chains: all ranks together send 2 (M-1) n bytes,
-        as on a ring.
+        """Return the flows of all trees and chains: all ranks together send 2 (M-1) n
+        bytes, as on a ring.
 
         The latency is 2 ((M/H - 1) intra + log2(H) inter) on H hosts, both whole by
         rounding down, as NCCL's tuning model counts it (v2.7, src/graph/tuning.cc); the
@@ -115,7 +122,11 @@ class Tree(Paced):
         world_size = len(host_of)
         child, parent, share, rail = self._edges(host_of)
         hosts = len(np.unique(host_of))
-        bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
+        bus = (
+            self.inter_host_bus_bandwidth
+            if hosts > 1
+            else self.intra_host_bus_bandwidth
+        )
         flow_nbytes = np.tile(share * nbytes, 2)
         chain_latency = (world_size // hosts - 1) * self.intra_host_latency
         levels = hosts.bit_length() - 1
@@ -125,7 +136,8 @@ class Tree(Paced):
             nbytes=flow_nbytes,
             rail=np.tile(rail, 2),
             # all end together, when bus bandwidth says
-            cap=flow_nbytes / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
+            cap=flow_nbytes
+            / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
             latency=2 * (chain_latency + levels * self.inter_host_latency),
         )
 
@@ -133,16 +145,17 @@ class Tree(Paced):
         """Share of the bus bandwidth that the trees keep with slow hosts; see
         `Paced.slow_host_share`.
 
-        Over two hosts each sends half of every byte up and half down, and so half of what
-        rings and more hosts send: a slow host costs them less (NCCL's bus bandwidth over
-        two hosts may exceed the network's: github.com/NVIDIA/nccl-tests, issue 196).
+        Over two hosts each sends half of every byte up and half down, and so half of
+        what rings and more hosts send: a slow host costs them less (NCCL's bus
+        bandwidth over two hosts may exceed the network's: github.com/NVIDIA/nccl-tests,
+        issue 196).
         """
         share = slow.share(hosts)
         return min(1.0, 2 * share) if hosts == 2 else share
 
     def _edges(self, host_of: Ints32) -> tuple[Ints32, Ints32, Floats, Ints32]:
-        """Return (edges,) child, parent, share of the bytes, and rail of every edge of all
-        trees.
+        """Return (edges,) child, parent, share of the bytes, and rail of every edge of
+        all trees.
 
         An edge inside a host stands for that of all trees, as these take one NVLink one
         after the other.
@@ -155,12 +168,18 @@ class Tree(Paced):
         channels = np.arange(self.channels, dtype=np.int32)
         num_in_hosts = np.count_nonzero(is_in_host)
         return (
-            np.concatenate([order[1:][is_in_host], np.tile(heads[child_host], self.channels)]),
             np.concatenate(
-                [order[:-1][is_in_host], np.tile(heads[parent[tree, child_host]], self.channels)]
+                [order[1:][is_in_host], np.tile(heads[child_host], self.channels)]
+            ),
+            np.concatenate(
+                [
+                    order[:-1][is_in_host],
+                    np.tile(heads[parent[tree, child_host]], self.channels),
+                ]
             ),
             np.r_[
-                np.ones(num_in_hosts), np.full(len(child_host) * self.channels, 0.5 / self.channels)
+                np.ones(num_in_hosts),
+                np.full(len(child_host) * self.channels, 0.5 / self.channels),
             ],
             np.concatenate(
                 [np.zeros(num_in_hosts, np.int32), np.repeat(channels, len(child_host))]
@@ -169,14 +188,16 @@ class Tree(Paced):
 
 
 def double_tree(count: int) -> Ints64:
-    """The parents in two binary trees over ``count`` hosts, (2, count); -1 for the root of each.
+    """The parents in two binary trees over ``count`` hosts, (2, count); -1 for the root
+    of each.
 
-    In the first, host 0 is the root, and a host whose number is an odd multiple of 2^k stands k
-    levels above the leaves: its parent is the neighbouring odd multiple of 2^(k+1), or the one
-    below if there is none above. So odd hosts are leaves. The second is the first mirrored if
-    ``count`` is even, or else shifted by one host, so that its leaves are the even ones: no host
-    but, if ``count`` is odd, host 0 has children in both. These are the trees of NCCL
-    (src/graph/trees.cc), after Sanders, Speck & Traeff (2009).
+    In the first, host 0 is the root, and a host whose number is an odd multiple of 2^k
+    stands k levels above the leaves: its parent is the neighbouring odd multiple of
+    2^(k+1), or the one below if there is none above. So odd hosts are leaves. The
+    second is the first mirrored if ``count`` is even, or else shifted by one host, so
+    that its leaves are the even ones: no host but, if ``count`` is odd, host 0 has
+    children in both. These are the trees of NCCL (src/graph/trees.cc), after Sanders,
+    Speck & Traeff (2009).
     """
     host = np.arange(1, count)
     step = host & -host
@@ -190,11 +211,15 @@ def double_tree(count: int) -> Ints64:
 
 
 TREE_BANDWIDTH = 0.9
-"""Bus bandwidth of trees over that of rings (NCCL v2.7.8, src/graph/tuning.cc; 0.92 in v2.11)."""
+"""Bus bandwidth of trees over that of rings (NCCL v2.7.8, src/graph/tuning.cc; 0.92 in
+v2.11).
+"""
 PLATEAU = 1.9
-"""Latency of a ring over several hosts, Simple protocol, from `PLATEAU_NBYTES` for each rank on,
-over that of a smaller buffer (the same file in v2.7.5, 01afd20, "Plateau effect of ring"; later
-versions have 1.4 from compute capability 8.0 on, and other bytes to begin from)."""
+"""Latency of a ring over several hosts, Simple protocol, from `PLATEAU_NBYTES` for each
+rank on, over that of a smaller buffer (the same file in v2.7.5, 01afd20, "Plateau
+effect of ring"; later versions have 1.4 from compute capability 8.0 on, and other bytes
+to begin from).
+"""
 PLATEAU_NBYTES = 65536 / 16
 
 
@@ -219,19 +244,21 @@ class Latencies(Spec):
 
 
 class Protocol(Latencies):
-    """Another way to send than Simple: shorter latencies, and a share of the bandwidth that rings
-    and trees have otherwise.
+    """Another way to send than Simple: shorter latencies, and a share of the bandwidth
+    that rings and trees have otherwise.
 
     Attributes:
         ring_bandwidth: share that rings have of their bandwidth with Simple, above 0.
         tree_bandwidth: share that trees have of theirs, above 0.
-        intra_host_factor: by which its latencies inside hosts are multiplied if there are several
-            hosts.
+        intra_host_factor: by which its latencies inside hosts are multiplied if there
+            are several hosts.
     """
 
     ring_bandwidth: Annotated[Fraction, Field(gt=0)]
     tree_bandwidth: Annotated[Fraction, Field(gt=0)]
-    intra_host_factor: Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)] = 1.0
+    intra_host_factor: Annotated[
+        float, BeforeValidator(whole_as_float), Field(gt=0)
+    ] = 1.0
 
 
 NCCL_2_7 = {
@@ -257,9 +284,10 @@ NCCL_2_7 = {
         "tree_bandwidth": 0.915,
     },
 }
-"""LL and LL128 over NVLink and network (NCCL v2.7.5, 01afd20, src/graph/tuning.cc). Left out: of
-LL128 its bound of 16.7 GB/s a channel, 7/9 of the bandwidth for trees inside a host, and 0.7 for
-rings on hosts with one GPU."""
+"""LL and LL128 over NVLink and network (NCCL v2.7.5, 01afd20, src/graph/tuning.cc).
+Left out: of LL128 its bound of 16.7 GB/s a channel, 7/9 of the bandwidth for trees
+inside a host, and 0.7 for rings on hosts with one GPU.
+"""
 SETS = {"nccl_2.7": NCCL_2_7}
 """Protocols by the name of the set."""
 
@@ -292,28 +320,30 @@ class Choice:
 
 
 class Nccl(AllreduceAlgorithm, Latencies):
-    """The fastest of ring and trees, over each protocol, for the bytes and the hosts at hand, by
-    NCCL's tuning model (v2.7.8, src/graph/tuning.cc):
+    """The fastest of ring and trees, over each protocol, for the bytes and the hosts at
+    hand, by NCCL's tuning model (v2.7.8, src/graph/tuning.cc):
 
-    the latency of each plus the bytes over its bandwidth, without contention. Its own latencies are
-    those of the Simple protocol; ``protocols`` are used beside it. The bus bandwidths are those of
-    the ring with Simple; trees reach `TREE_BANDWIDTH` of them, and other protocols a share. Large
-    buffers on rings over several hosts have ``plateau`` times the latency; 1 suits latencies and
-    bandwidths that were measured with such buffers. NCCL's other corrections
-    are left out: slower trees below 128 MB, and trees of at most 80 GB/s (v2.7 only).
+    the latency of each plus the bytes over its bandwidth, without contention. Its own
+    latencies are those of the Simple protocol; ``protocols`` are used beside it. The
+    bus bandwidths are those of the ring with Simple; trees reach `TREE_BANDWIDTH` of
+    them, and other protocols a share. Large buffers on rings over several hosts have
+    ``plateau`` times the latency; 1 suits latencies and bandwidths that were measured
+    with such buffers. NCCL's other corrections are left out: slower trees below 128 MB,
+    and trees of at most 80 GB/s (v2.7 only).
 
     Attributes:
-        channels: rings, or pairs of trees, that share the bytes, each on an HCA; at most, and by
-            default, ``cluster.host.hcas``.
-        intra_host_bus_bandwidth: what a rank sends over all HCAs together at most on rings inside a
-            host; trees get 0.9 of it. May be a curve over the bytes of the allreduce.
+        channels: rings, or pairs of trees, that share the bytes, each on an HCA; at
+            most, and by default, ``cluster.host.hcas``.
+        intra_host_bus_bandwidth: what a rank sends over all HCAs together at most on
+            rings inside a host; trees get 0.9 of it. May be a curve over the bytes of
+            the allreduce.
         inter_host_bus_bandwidth: the same for several hosts.
-        plateau: what large buffers on rings over several hosts multiply the latency by; 1 for
-            latencies that were measured with such buffers.
-        protocols: others than Simple by name, which are taken where they are faster; 'nccl_2.7' is
-            LL and LL128 with NCCL's constants. If left out, Simple alone.
-        algorithms: that may be taken, 'ring' and 'tree', as NCCL_ALGO names them; NCCL before 2.4
-            has rings alone. If left out, both.
+        plateau: what large buffers on rings over several hosts multiply the latency by;
+            1 for latencies that were measured with such buffers.
+        protocols: others than Simple by name, which are taken where they are faster;
+            'nccl_2.7' is LL and LL128 with NCCL's constants. If left out, Simple alone.
+        algorithms: that may be taken, 'ring' and 'tree', as NCCL_ALGO names them; NCCL
+            before 2.4 has rings alone. If left out, both.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
@@ -323,17 +353,25 @@ class Nccl(AllreduceAlgorithm, Latencies):
     inter_host_bus_bandwidth: BandwidthBySize
     plateau: Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)] = PLATEAU
     protocols: (
-        Annotated[dict[str, Protocol], BeforeValidator(_expand_set_name), Field(min_length=1)]
+        Annotated[
+            dict[str, Protocol], BeforeValidator(_expand_set_name), Field(min_length=1)
+        ]
         | None
     ) = None
-    algorithms: Annotated[list[Literal["ring", "tree"]], Field(min_length=1)] | None = None
+    algorithms: Annotated[list[Literal["ring", "tree"]], Field(min_length=1)] | None = (
+        None
+    )
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """Return the flows of the choice that takes the least time without contention."""
         has_several_hosts = bool((host_of != host_of[0]).any())
-        choices = self.choices(has_several_hosts, nbytes >= len(host_of) * PLATEAU_NBYTES)
+        choices = self.choices(
+            has_several_hosts, nbytes >= len(host_of) * PLATEAU_NBYTES
+        )
         candidates = [
-            flows for choice in choices if (flows := choice.flows(host_of, nbytes)) is not None
+            flows
+            for choice in choices
+            if (flows := choice.flows(host_of, nbytes)) is not None
         ]
         return min(candidates, key=lambda flows: flows.seconds_uncontended)
 
@@ -347,7 +385,9 @@ class Nccl(AllreduceAlgorithm, Latencies):
         plateau = self.plateau if has_several_hosts and is_large else 1.0
         algorithms = self.algorithms or ("ring", "tree")
         latencies = {key: getattr(self, key) for key in Latencies.model_fields}
-        simple = Protocol.model_construct(**latencies, ring_bandwidth=1.0, tree_bandwidth=1.0)
+        simple = Protocol.model_construct(
+            **latencies, ring_bandwidth=1.0, tree_bandwidth=1.0
+        )
         bandwidths: dict[str, Any] = {
             "intra_host_bus_bandwidth": self.intra_host_bus_bandwidth,
             "inter_host_bus_bandwidth": self.inter_host_bus_bandwidth,
@@ -370,7 +410,10 @@ class Nccl(AllreduceAlgorithm, Latencies):
             latency_factor = plateau if protocol is simple else 1.0
             if "ring" in algorithms:
                 yield Choice(
-                    ring, protocol.ring_bandwidth, protocol.ring_base_latency, latency_factor
+                    ring,
+                    protocol.ring_bandwidth,
+                    protocol.ring_base_latency,
+                    latency_factor,
                 )
             if "tree" in algorithms:
                 bandwidth = TREE_BANDWIDTH * protocol.tree_bandwidth

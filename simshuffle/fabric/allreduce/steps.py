@@ -16,13 +16,15 @@ from simshuffle.fabric.allreduce.base import AllreduceFlows, Paced
 from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
 
 StepOfSends = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike, bool]
-"""Ranks that send, ranks that receive, first part and end of the parts, whether they are added."""
+"""Ranks that send, ranks that receive, first part and end of the parts, whether they
+are added.
+"""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The sends of an allreduce, step by step. The sends of a step go at once, and carry
-    what was there before it.
+    """The sends of an allreduce, step by step. The sends of a step go at once, and
+    carry what was there before it.
     """
 
     parts: int  # equal parts of the buffer; as many as are needed to cut it where the sends do
@@ -45,13 +47,17 @@ class Steps:
 
         Args:
             parts: equal parts of the buffer.
-            stages: for each the columns of its sends in the order of the attributes; numbers stand
-                for all sends of the stage.
+            stages: for each the columns of its sends in the order of the attributes;
+                numbers stand for all sends of the stage.
         """
         # a column for each send; rows: step, src, dst, first, end, adds
-        rows = [np.stack(np.broadcast_arrays(*stage)).astype(np.int32) for stage in stages]
+        rows = [
+            np.stack(np.broadcast_arrays(*stage)).astype(np.int32) for stage in stages
+        ]
         columns = np.concatenate([np.zeros((6, 0), np.int32), *rows], axis=1)
-        step, src, dst, first, end, adds = columns[:, np.argsort(columns[0], kind="stable")]
+        step, src, dst, first, end, adds = columns[
+            :, np.argsort(columns[0], kind="stable")
+        ]
         return cls(parts, step, src, dst, first, end, adds.astype(bool))
 
     @property
@@ -76,7 +82,9 @@ def fold_to_power_of_two(count: int) -> tuple[Ints32, Ints32, Ints32]:
     """
     num_folding = count - (1 << count.bit_length() - 1)
     folding = np.arange(0, 2 * num_folding, 2, dtype=np.int32)
-    taking_part = np.concatenate([folding + 1, np.arange(2 * num_folding, count)]).astype(np.int32)
+    taking_part = np.concatenate(
+        [folding + 1, np.arange(2 * num_folding, count)]
+    ).astype(np.int32)
     return taking_part, folding, folding + 1
 
 
@@ -102,15 +110,17 @@ def place_in_host(host_of: Ints32) -> Ints32:
 
 
 def rail_of(host_of: Ints32, rails: int) -> Ints32:
-    """(M,) rail of every rank: its place in its host times ``rails`` over the ranks of the host."""
+    """(M,) rail of every rank: its place in its host times ``rails`` over the ranks of
+    the host.
+    """
     _, inverse, count = np.unique(host_of, return_inverse=True, return_counts=True)
     return (place_in_host(host_of) * rails // count[inverse]).astype(np.int32)
 
 
 @dataclass(frozen=True)
 class Sends:
-    """The sends of an allreduce as `dependent_flows` carries them: a send is one message
-    of a step, or all messages of a pipeline.
+    """The sends of an allreduce as `dependent_flows` carries them: a send is one
+    message of a step, or all messages of a pipeline.
     """
 
     step: Ints32  # (sends,) step or pipeline, in their order
@@ -129,21 +139,36 @@ class Sends:
         """Join the sends of all ``stages``, in order.
 
         Args:
-            stages: for each the columns of its sends in the order of the attributes; numbers stand
-                for all sends of the stage.
+            stages: for each the columns of its sends in the order of the attributes;
+                numbers stand for all sends of the stage.
         """
-        rows: list[list[NDArray[Any]]] = [list(np.broadcast_arrays(*stage)) for stage in stages]
-        step, src, dst, share, rail, hops, origin = map(np.concatenate, zip(*rows, strict=True))
+        rows: list[list[NDArray[Any]]] = [
+            list(np.broadcast_arrays(*stage)) for stage in stages
+        ]
+        step, src, dst, share, rail, hops, origin = map(
+            np.concatenate, zip(*rows, strict=True)
+        )
         integer_columns = (step, src, dst, rail, hops, origin)
-        step, src, dst, rail, hops, origin = (column.astype(np.int32) for column in integer_columns)
+        step, src, dst, rail, hops, origin = (
+            column.astype(np.int32) for column in integer_columns
+        )
         return cls(step, src, dst, share.astype(np.float64), rail, hops, origin)
 
     @classmethod
     def from_steps(cls, steps: Steps, rail: Ints32) -> Sends:
-        """Return the sends of ``steps``, each step by itself, on the rail of the rank that sends;
-        ``rail`` is (M,)."""
+        """Return the sends of ``steps``, each step by itself, on the rail of the rank
+        that sends; ``rail`` is (M,).
+        """
         hops = np.ones(len(steps), np.int32)
-        return cls(steps.step, steps.src, steps.dst, steps.share, rail[steps.src], hops, steps.src)
+        return cls(
+            steps.step,
+            steps.src,
+            steps.dst,
+            steps.share,
+            rail[steps.src],
+            hops,
+            steps.src,
+        )
 
 
 def dependent_flows(
@@ -151,16 +176,19 @@ def dependent_flows(
 ) -> AllreduceFlows:
     """The flows of ``sends`` of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,).
 
-    A step of two ranks begins when all that both of them send and receive in their last ones has
-    ended, and a latency later the bytes flow. A rank sends at most at the bus bandwidth, over all
-    sends of a step together. Those of a step inside a host end together, with its busiest rank, and
-    stay apart, so that each crosses its GPU's NVLink. Those between the same two hosts on the same
-    rail are one flow, which begins when the last of them could.
+    A step of two ranks begins when all that both of them send and receive in their last
+    ones has ended, and a latency later the bytes flow. A rank sends at most at the bus
+    bandwidth, over all sends of a step together. Those of a step inside a host end
+    together, with its busiest rank, and stay apart, so that each crosses its GPU's
+    NVLink. Those between the same two hosts on the same rail are one flow, which begins
+    when the last of them could.
     """
     num_ranks = len(host_of)
     is_between_hosts = host_of[sends.src] != host_of[sends.dst]
     _, host = np.unique(host_of, return_inverse=True)
-    end_columns = [np.where(is_between_hosts, host[end], end) for end in (sends.src, sends.dst)]
+    end_columns = [
+        np.where(is_between_hosts, host[end], end) for end in (sends.src, sends.dst)
+    ]
     rail = np.where(is_between_hosts, sends.rail, 0)
     flow_key = _join_columns(
         [sends.step, is_between_hosts, *end_columns, rail],
@@ -177,7 +205,9 @@ def dependent_flows(
         _join_columns([sends.step, host[sends.src]], [num_ranks]), return_inverse=True
     )
     busiest_in_host = np.zeros(len(busiest))
-    np.maximum.at(busiest_in_host, step_in_host[~is_between_hosts], busiest[~is_between_hosts])
+    np.maximum.at(
+        busiest_in_host, step_in_host[~is_between_hosts], busiest[~is_between_hosts]
+    )
     busiest[~is_between_hosts] = busiest_in_host[step_in_host[~is_between_hosts]]
     bus_bandwidths = (
         algorithm.intra_host_bus_bandwidth(nbytes),
@@ -202,15 +232,15 @@ def dependent_flows(
 
 
 def _sum_by_group(group: NDArray[np.intp], values: Floats) -> Floats:
-    """(groups,) sum of ``values`` (n,) of each group, where ``group`` (n,) is the group of
-    each value.
+    """(groups,) sum of ``values`` (n,) of each group, where ``group`` (n,) is the group
+    of each value.
     """
     return np.bincount(group, values).astype(np.float64)
 
 
 def _join_columns(columns: list[NDArray[Any]], ranges: list[int]) -> Ints64:
-    """(n,) one number for each row of ``columns``, (n,) each: equal for equal rows only.
-    All columns but the first are below their ``ranges``.
+    """(n,) one number for each row of ``columns``, (n,) each: equal for equal rows
+    only. All columns but the first are below their ``ranges``.
     """
     joined = columns[0].astype(np.int64)
     for column, range_of_column in zip(columns[1:], ranges, strict=True):
@@ -233,13 +263,18 @@ def _find_edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
     ranks = np.concatenate([sends.src, sends.dst]).astype(np.int64)
     moment = ranks * num_steps + np.tile(sends.step, 2)
     moment_order = np.argsort(moment, kind="stable")
-    moments, start, count = np.unique(moment[moment_order], return_index=True, return_counts=True)
+    moments, start, count = np.unique(
+        moment[moment_order], return_index=True, return_counts=True
+    )
     # a step begins when both its ends are there
     stepwise_sends = np.flatnonzero(sends.origin == sends.src)
     waiting_send = np.concatenate([np.arange(len(flow)), stepwise_sends])
     rank = np.concatenate([sends.origin, sends.dst[stepwise_sends]])
     last_moment = (
-        np.searchsorted(moments, rank.astype(np.int64) * num_steps + sends.step[waiting_send]) - 1
+        np.searchsorted(
+            moments, rank.astype(np.int64) * num_steps + sends.step[waiting_send]
+        )
+        - 1
     )
     has_last = (last_moment >= 0) & (moments[last_moment] // num_steps == rank)
     last_moment = last_moment[has_last]
@@ -263,8 +298,8 @@ class Dependent(Paced):
 
     @abstractmethod
     def sends(self, host_of: Ints32) -> Sends:
-        """Return the sends of ranks on hosts ``host_of`` (M,), as `dependent_flows` carries
-        them.
+        """Return the sends of ranks on hosts ``host_of`` (M,), as `dependent_flows`
+        carries them.
         """
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:

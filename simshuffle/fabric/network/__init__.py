@@ -1,5 +1,7 @@
-"""Network models: one interface, ``finish_times(links, flows) -> FlowOutcome``, in three
-fidelities, chosen by name and never switched. Importing them loads no compiled code."""
+"""Network models: one interface, ``finish_times(links, flows) -> FlowOutcome``, in
+three fidelities, chosen by name and never switched. Importing them loads no compiled
+code.
+"""
 
 from __future__ import annotations
 

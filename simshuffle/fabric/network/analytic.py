@@ -19,14 +19,16 @@ def finish_times(links: Links, flows: Flows) -> FlowOutcome:
 
 
 def isolated_seconds(links: Links, flows: Flows) -> Floats:
-    """(flows,) s that each flow takes without any other flow: sum of latencies + nbytes /
-    smallest capacity.
+    """(flows,) s that each flow takes without any other flow: sum of latencies + nbytes
+    / smallest capacity.
     """
     return np.asarray(flows.latencies(links) + _drain_seconds(links, flows))
 
 
 def isolated_makespan(links: Links, flows: Flows) -> float:
-    """Seconds until the last flow has ended if no flow slows another: the critical path."""
+    """Seconds until the last flow has ended if no flow slows another: the critical
+    path.
+    """
     return float(latest_ends(flows, isolated_seconds(links, flows)).max(initial=0.0))
 
 
@@ -55,6 +57,7 @@ def link_bound(links: Links, flows: Flows, finish: Floats) -> float:
         np.minimum.at(earliest_use, hop, drain_start)
     is_used = np.isfinite(earliest_use[:-1])
     link_end = (
-        earliest_use[:-1][is_used] + flows.link_bytes(links)[is_used] / links.capacity[is_used]
+        earliest_use[:-1][is_used]
+        + flows.link_bytes(links)[is_used] / links.capacity[is_used]
     )
     return float(link_end.max(initial=0.0))

@@ -20,12 +20,18 @@ NONE = -1
 # on a cable, seconds on a device).
 TASK = np.dtype(
     [
-        ("work", "f8"),  # units to drain through every link of the route; 0 for a pure delay
+        (
+            "work",
+            "f8",
+        ),  # units to drain through every link of the route; 0 for a pure delay
         ("cap", "f8"),  # units/s at most, inf for no cap of its own
         ("nbytes", "f8"),  # bytes, booked on every link of the route
         ("delay", "f8"),  # s after it is ready and before it uses a link
         ("start", "f8"),  # s of simulated time, not ready before
-        ("pair", "i8"),  # transfers of one pair go one after the other; NO_PAIR for none
+        (
+            "pair",
+            "i8",
+        ),  # transfers of one pair go one after the other; NO_PAIR for none
         # with "after": a transfer posted before, which ends before this one is ready (see
         # FluidNetwork.last_transfer)
         ("after_seq", "i8"),
@@ -100,7 +106,10 @@ class TransferBatch:
         ends = new_index[self.edge_from], new_index[self.edge_to]
         is_inside = (ends[0] != NONE) & (ends[1] != NONE)
         return TransferBatch(
-            self.tasks[transfers], self.routes[transfers], ends[0][is_inside], ends[1][is_inside]
+            self.tasks[transfers],
+            self.routes[transfers],
+            ends[0][is_inside],
+            ends[1][is_inside],
         )
 
 

@@ -1,4 +1,6 @@
-"""Cases: explicit flows over explicit links as a JSON file, read with all its problems at once."""
+"""Cases: explicit flows over explicit links as a JSON file, read with all its problems
+at once.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,20 @@ from simshuffle.fabric.network.batch import as_floats
 from simshuffle.fabric.network.flows import Flows, Links, successors
 from simshuffle.spec.arrays import Floats, Ints, Ints32
 
-_REQUIRED = {"": ("links", "flows"), "links": ("capacity", "latency"), "flows": ("size", "route")}
+_REQUIRED = {
+    "": ("links", "flows"),
+    "links": ("capacity", "latency"),
+    "flows": ("size", "route"),
+}
 _OPTIONAL = {"": ("name",), "links": ("name",), "flows": ("start", "after", "end")}
 LARGEST = 1e30
-"""Bound of every number, so that sums and quotients of all of them stay finite. Capacities are at
-least its inverse."""
+"""Bound of every number, so that sums and quotients of all of them stay finite.
+Capacities are at least its inverse.
+"""
 MOST_HOPS = 2**30
-"""Entries of the padded table of routes: the compiled network numbers them with 32 bits."""
+"""Entries of the padded table of routes: the compiled network numbers them with 32
+bits.
+"""
 _MAX_LISTED = 3
 
 _abbreviate = reprlib.Repr()
@@ -65,8 +74,12 @@ class FlowCase:
 
     links: Links  # the links
     flows: Flows  # the flows
-    expected: Floats | None = None  # (flows,) s, the ends that the file says; None if it says none
-    name: str = ""  # what the file calls itself, else the name of the file without its suffixes
+    expected: Floats | None = (
+        None  # (flows,) s, the ends that the file says; None if it says none
+    )
+    name: str = (
+        ""  # what the file calls itself, else the name of the file without its suffixes
+    )
     # whatever else is at the top of the file: a description, who computed ``expected``, ...
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -87,7 +100,9 @@ def read_case(path: str | Path) -> FlowCase:
     try:
         return _parse_case(_load_object(path), path)
     except MemoryError:
-        problem = Problem("", "does not fit into memory", "", "Put the flows into several cases.")
+        problem = Problem(
+            "", "does not fit into memory", "", "Put the flows into several cases."
+        )
         raise InputError(problem, str(path)) from None
     finally:
         if enabled:
@@ -95,15 +110,19 @@ def read_case(path: str | Path) -> FlowCase:
 
 
 def _type_of_references(noun: str, num_targets: int | None) -> tuple[Any, str]:
-    """Return the type of a column of lists of numbers of links or flows, and its description.
+    """Return the type of a column of lists of numbers of links or flows, and its
+    description.
 
-    ``num_targets`` is the number of links or flows of the file, None if it is not known.
+    ``num_targets`` is the number of links or flows of the file, None if it is not
+    known.
     """
     upper_bound = "" if num_targets is None else f" to {num_targets - 1}"
     number = Annotated[
         int, Strict(), Field(ge=0, lt=2**31 - 1 if num_targets is None else num_targets)
     ]
-    description = f"lists of numbers of a {noun}, by its place in the file: from 0{upper_bound}"
+    description = (
+        f"lists of numbers of a {noun}, by its place in the file: from 0{upper_bound}"
+    )
     return _strict_list(number), description
 
 
@@ -117,18 +136,28 @@ def _parse_case(data: dict[str, Any], path: Path) -> FlowCase:
     _check_keys(data, "", problems)
     name = data.pop("name", path.name.removesuffix(".gz").removesuffix(".json"))
     if type(name) is not str:
-        rule, remedy = "must be a text", "Write it in quotes, or leave it out."
+        rule = "must be a text"
+        remedy = "Write it in quotes, or leave it out."
         problems.append(Problem("name", rule, _abbreviate.repr(name), remedy))
-    link_part, flow_part = (_take_part(data, key, problems) for key in ("links", "flows"))
+    link_part, flow_part = (
+        _take_part(data, key, problems) for key in ("links", "flows")
+    )
     num_links = _length_of(link_part, "capacity")
     num_flows = _length_of(flow_part, "size")
     columns = {}
     for where, column_type in _COLUMNS.items():
-        part, length = (link_part, num_links) if where[0] == "l" else (flow_part, num_flows)
+        part, length = (
+            (link_part, num_links) if where[0] == "l" else (flow_part, num_flows)
+        )
         columns[where] = _parse_column(part, where, length, column_type, problems)
-    for key, noun, num_targets in (("route", "link", num_links), ("after", "flow", num_flows)):
+    for key, noun, num_targets in (
+        ("route", "link", num_links),
+        ("after", "flow", num_flows),
+    ):
         column_type = _type_of_references(noun, num_targets)
-        columns[key] = _parse_column(flow_part, f"flows.{key}", num_flows, column_type, problems)
+        columns[key] = _parse_column(
+            flow_part, f"flows.{key}", num_flows, column_type, problems
+        )
     predecessors = columns["after"]
     own_predecessors = [
         flow
@@ -136,12 +165,22 @@ def _parse_case(data: dict[str, Any], path: Path) -> FlowCase:
         if flow in flow_predecessors
     ]
     rule = "must not name the flow itself"
-    problems += list_first_problems("flows.after", rule, own_predecessors, str, "Give other flows.")
-    routes = None if columns["route"] is None else _pad_checked_routes(columns["route"], problems)
+    problems += list_first_problems(
+        "flows.after", rule, own_predecessors, str, "Give other flows."
+    )
+    routes = (
+        None
+        if columns["route"] is None
+        else _pad_checked_routes(columns["route"], problems)
+    )
     if problems or routes is None:
         raise InputError(problems, str(path))
-    links = Links(columns["links.capacity"], columns["links.latency"], columns["links.name"] or ())
-    flows = Flows.from_lists(routes, columns["flows.size"], columns["flows.start"], predecessors)
+    links = Links(
+        columns["links.capacity"], columns["links.latency"], columns["links.name"] or ()
+    )
+    flows = Flows.from_lists(
+        routes, columns["flows.size"], columns["flows.start"], predecessors
+    )
     _refuse_circles(flows, str(path))
     end = columns["flows.end"]
     return FlowCase(links, flows, None if end is None else as_floats(end), name, data)
@@ -168,14 +207,17 @@ def _load_object(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         problem = Problem(place, "must be JSON", error.msg, "Correct that place.")
-    except (ValueError, RecursionError) as error:  # not UTF-8, or a path with a zero byte, too
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # not UTF-8, or a path with a zero byte, too
         problem = Problem("", "must be JSON in UTF-8", str(error), remedy)
     raise InputError(problem, str(path))
 
 
 def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a mapping of the keys and values of a JSON object; raises a ValueError if a key
-    is written twice.
+    """Make a mapping of the keys and values of a JSON object; raises a ValueError if a
+    key is written twice.
     """
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
@@ -185,7 +227,9 @@ def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def _take_part(data: dict[str, Any], name: str, problems: list[Problem]) -> dict[str, Any]:
+def _take_part(
+    data: dict[str, Any], name: str, problems: list[Problem]
+) -> dict[str, Any]:
     """Take the mapping ``name`` out of ``data``; empty if there is none."""
     if name not in data:
         return {}
@@ -193,14 +237,15 @@ def _take_part(data: dict[str, Any], name: str, problems: list[Problem]) -> dict
     if isinstance(part, dict):
         _check_keys(part, name, problems)
         return part
-    rule, remedy = "must be a mapping of lists", "Write it as docs/network.md says."
+    rule = "must be a mapping of lists"
+    remedy = "Write it as docs/network.md says."
     problems.append(Problem(name, rule, _abbreviate.repr(part), remedy))
     return {}
 
 
 def _check_keys(part: Mapping[str, Any], parent: str, problems: list[Problem]) -> None:
-    """Note the keys that are missing, and those that look like a misspelling of a missing
-    key.
+    """Note the keys that are missing, and those that look like a misspelling of a
+    missing key.
     """
     known_keys = (*_REQUIRED[parent], *_OPTIONAL[parent])
     unknown_keys = [key for key in part if key not in known_keys]
@@ -209,10 +254,15 @@ def _check_keys(part: Mapping[str, Any], parent: str, problems: list[Problem]) -
             continue
         # two letters that changed places, or capitals; or nearly the same letters
         similar_keys = [
-            unknown for unknown in unknown_keys if sorted(unknown.lower()) == sorted(key)
+            unknown
+            for unknown in unknown_keys
+            if sorted(unknown.lower()) == sorted(key)
         ]
-        if similar_keys := similar_keys or difflib.get_close_matches(key, unknown_keys, 1, 0.75):
-            rule, remedy = "is not a key of a case", f"Did you mean '{key}'?"
+        if similar_keys := similar_keys or difflib.get_close_matches(
+            key, unknown_keys, 1, 0.75
+        ):
+            rule = "is not a key of a case"
+            remedy = f"Did you mean '{key}'?"
             value = _abbreviate.repr(part[similar_keys[0]])
             problems.append(Problem(similar_keys[0], rule, value, remedy).below(parent))
         elif key in _REQUIRED[parent]:
@@ -255,8 +305,11 @@ def _parse_column(
     except ValidationError as error:
         first_error = error.errors(include_url=False)[0]
         place = "".join(f"[{step}]" for step in first_error["loc"])
-        rule, value = f"must be a list of {column_type[1]}", _abbreviate.repr(first_error["input"])
-        problems.append(Problem(path + place, rule, value, "Correct it; units are left out."))
+        rule = f"must be a list of {column_type[1]}"
+        value = _abbreviate.repr(first_error["input"])
+        problems.append(
+            Problem(path + place, rule, value, "Correct it; units are left out.")
+        )
         return None
     if count is not None and len(column) != count:
         rule = f"must have {count} elements, as the lists beside it"
@@ -264,7 +317,9 @@ def _parse_column(
     return column
 
 
-def _pad_checked_routes(routes: list[list[int]], problems: list[Problem]) -> Ints32 | None:
+def _pad_checked_routes(
+    routes: list[list[int]], problems: list[Problem]
+) -> Ints32 | None:
     """Pad routes to a (routes, longest) int32 table with -1; None if it would be too
     large. A route that uses a link twice is noted in ``problems``.
     """
@@ -273,7 +328,9 @@ def _pad_checked_routes(routes: list[list[int]], problems: list[Problem]) -> Int
     if len(routes) * width > MOST_HOPS:
         rule = f"flows times links of the longest route must be at most {MOST_HOPS}"
         remedy = "Put the flows with long routes into a case of their own."
-        problems.append(Problem("flows.route", rule, f"{len(routes)} x {width}", remedy))
+        problems.append(
+            Problem("flows.route", rule, f"{len(routes)} x {width}", remedy)
+        )
         return None
     padded = np.full((len(routes), width), -1, np.int32)
     links = np.fromiter(chain.from_iterable(routes), np.int32, int(lengths.sum()))
@@ -282,7 +339,8 @@ def _pad_checked_routes(routes: list[list[int]], problems: list[Problem]) -> Int
     has_duplicate = (
         (sorted_links[:, 1:] == sorted_links[:, :-1]) & (sorted_links[:, 1:] >= 0)
     ).any(axis=1)
-    rule, remedy = "must not use a link twice", "Give a route without a loop."
+    rule = "must not use a link twice"
+    remedy = "Give a route without a loop."
     bad_flows = np.flatnonzero(has_duplicate)
     problems += list_first_problems(
         "flows.route", rule, bad_flows, lambda i: _abbreviate.repr(routes[i]), remedy
@@ -297,8 +355,8 @@ def list_first_problems(
     describe_value: Callable[[int], str],
     remedy: str,
 ) -> list[Problem]:
-    """List the problems of the first of many elements that break one rule, and one problem
-    that says how many more there are.
+    """List the problems of the first of many elements that break one rule, and one
+    problem that says how many more there are.
 
     Args:
         path: the list in the file.
@@ -313,7 +371,9 @@ def list_first_problems(
     ]
     if num_unlisted := len(bad_elements[_MAX_LISTED:]):
         rule_of_rest = "as many more break the same rule"
-        problems.append(Problem(path, rule_of_rest, str(num_unlisted), "Correct them likewise."))
+        problems.append(
+            Problem(path, rule_of_rest, str(num_unlisted), "Correct them likewise.")
+        )
     return problems
 
 

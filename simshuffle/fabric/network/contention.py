@@ -1,10 +1,11 @@
-"""Contention of flows: the two factors of ParaDL (Kahira et al., HPDC 2021), computed from the
-flows and their routes; ParaDL takes them as given.
+"""Contention of flows: the two factors of ParaDL (Kahira et al., HPDC 2021), computed
+from the flows and their routes; ParaDL takes them as given.
 
-*Self-contention.* ParaDL multiplies the time per byte of a collective by a penalty that it takes
-from a dynamic contention graph (Martinasso & Mehaut, A Contention-Aware Performance Model for
-HPC-Based Networks: A Case Study of the InfiniBand Network, Euro-Par 2011): the flows under way, and
-an edge between two that share a link. The law here:
+*Self-contention.* ParaDL multiplies the time per byte of a collective by a penalty that
+it takes from a dynamic contention graph (Martinasso & Mehaut, A Contention-Aware
+Performance Model for HPC-Based Networks: A Case Study of the InfiniBand Network,
+Euro-Par 2011): the flows under way, and an edge between two that share a link. The law
+here:
 
 - A flow moves at the least of ``capacity / flows under way`` over the links of its route: every
   link gives each of its flows the same part. What a flow that is slower elsewhere leaves of its
@@ -13,16 +14,17 @@ an edge between two that share a link. The law here:
 - A flow is posted, spends its latencies without using its links, and waits for others, as in all
   network models.
 
-The coefficient is the makespan by this law over that of the same flows without contention, each at
-the capacity of its slowest link.
+The coefficient is the makespan by this law over that of the same flows without
+contention, each at the capacity of its slowest link.
 
 *Congestion.* The same flows among those of others, over the same flows alone.
 
-*Beside max-min fair sharing.* With the same flows under way no flow is faster here than with
-max-min fair rates, which never are below the equal part of the slowest link. If flows wait for
-none, those that are under way there are under way here too, so by induction over the ends no flow
-ends later there. Both are the same where the slowest link of a flow is that of all flows on it. If
-flows wait for others, the order in which they meet may differ, and either may end first.
+*Beside max-min fair sharing.* With the same flows under way no flow is faster here than
+with max-min fair rates, which never are below the equal part of the slowest link. If
+flows wait for none, those that are under way there are under way here too, so by
+induction over the ends no flow ends later there. Both are the same where the slowest
+link of a flow is that of all flows on it. If flows wait for others, the order in which
+they meet may differ, and either may end first.
 """
 
 from __future__ import annotations
@@ -56,7 +58,11 @@ class Contention:
     @property
     def coefficient(self) -> float:
         """Makespan over the makespan without contention; 1 if nothing takes time."""
-        return self.makespan / self.isolated_makespan if self.isolated_makespan > 0 else 1.0
+        return (
+            self.makespan / self.isolated_makespan
+            if self.isolated_makespan > 0
+            else 1.0
+        )
 
 
 def self_contention(links: Links, flows: Flows, tolerance: float = 0.0) -> Contention:
@@ -66,7 +72,11 @@ def self_contention(links: Links, flows: Flows, tolerance: float = 0.0) -> Conte
     outcome = finish_times(links, flows, tolerance)
     first, link = first_stage_contention(links, flows)
     return Contention(
-        outcome.finish, outcome.makespan, analytic.isolated_makespan(links, flows), first, link
+        outcome.finish,
+        outcome.makespan,
+        analytic.isolated_makespan(links, flows),
+        first,
+        link,
     )
 
 
@@ -163,12 +173,16 @@ class _EqualShareClock:
 
     def _next_begin(self) -> float:
         """Seconds at which the next flow begins to move, inf if none does."""
-        next_scheduled = -self.negative_start[-1] if len(self.negative_start) else np.inf
-        return float(min(next_scheduled, self.delayed[0][0] if self.delayed else np.inf))
+        next_scheduled = (
+            -self.negative_start[-1] if len(self.negative_start) else np.inf
+        )
+        return float(
+            min(next_scheduled, self.delayed[0][0] if self.delayed else np.inf)
+        )
 
     def _rates(self) -> Floats:
-        """(active flows,) bytes/s of the flows under way: the least equal share of their
-        links.
+        """(active flows,) bytes/s of the flows under way: the least equal share of
+        their links.
         """
         equal_share = self.capacity / np.maximum(self.on_link, 1.0)
         equal_share[-1] = np.inf  # of what routes are padded with
@@ -178,8 +192,8 @@ class _EqualShareClock:
         return rate
 
     def _move(self, rate: Floats, step: float, end_time: float) -> None:
-        """Move bytes for ``step`` seconds until ``end_time`` (s), and end the flows that are
-        through.
+        """Move bytes for ``step`` seconds until ``end_time`` (s), and end the flows
+        that are through.
 
         Args:
             rate: (active flows,) bytes/s; used as scratch.
@@ -194,7 +208,8 @@ class _EqualShareClock:
         if not is_through.any():
             return
         self.skipped = max(
-            self.skipped, float((self.remaining_bytes[is_through] / nbytes[is_through]).max())
+            self.skipped,
+            float((self.remaining_bytes[is_through] / nbytes[is_through]).max()),
         )
         np.subtract.at(self.on_link, self.routes[:, is_through].ravel(), 1.0)
         ended = self.active_flows[is_through]
@@ -214,11 +229,15 @@ class _EqualShareClock:
             successors = following[offsets[flow] : offsets[flow + 1]]
             np.subtract.at(self.num_waiting, successors, 1)
             for successor in successors[self.num_waiting[successors] == 0].tolist():
-                heappush(self.delayed, (now + float(self.latency[successor]), successor))
+                heappush(
+                    self.delayed, (now + float(self.latency[successor]), successor)
+                )
 
     def _begin(self, now: float) -> None:
         """Start all flows that begin until ``now`` (s)."""
-        num_due = len(self.scheduled_flows) - int(np.searchsorted(self.negative_start, -now))
+        num_due = len(self.scheduled_flows) - int(
+            np.searchsorted(self.negative_start, -now)
+        )
         if num_due:
             due_flows = self.scheduled_flows[-num_due:]
             self.scheduled_flows = self.scheduled_flows[:-num_due]
@@ -238,5 +257,7 @@ class _EqualShareClock:
         routes = self.flows.routes[moving].T
         self.active_flows = np.append(self.active_flows, moving)
         self.routes = np.append(self.routes, routes, axis=1)
-        self.remaining_bytes = np.append(self.remaining_bytes, self.flows.nbytes[moving])
+        self.remaining_bytes = np.append(
+            self.remaining_bytes, self.flows.nbytes[moving]
+        )
         np.add.at(self.on_link, routes.ravel(), 1.0)

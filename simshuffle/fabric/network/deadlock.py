@@ -20,8 +20,8 @@ from simshuffle.spec.compiling import entry
 
 
 class ChannelDependencies:
-    """The channel dependency graph: which links wait for which, over all routes added so
-    far.
+    """The channel dependency graph: which links wait for which, over all routes added
+    so far.
 
     Args:
         links: the links of the network.
@@ -36,8 +36,9 @@ class ChannelDependencies:
         """Add routes, (n, hops) int32 links padded with -1.
 
         Returns:
-            None; or a circle that they would close, and then they are not added: links of
-            which each is followed by the next on some route, and the last by the first.
+            None; or a circle that they would close, and then they are not added: links
+            of which each is followed by the next on some route, and the last by the
+            first.
         """
         num_links = len(self._links)
         new_pairs = np.setdiff1d(
@@ -100,9 +101,13 @@ def find_circle(offsets: Ints64, edge_targets: Ints64 | Ints32) -> list[int] | N
         return None
     # each number that is left follows another one that is
     src = np.repeat(np.arange(count), np.diff(offsets))
-    edges_inside = np.flatnonzero((num_waiting[src] > 0) & (num_waiting[edge_targets] > 0))
+    edges_inside = np.flatnonzero(
+        (num_waiting[src] > 0) & (num_waiting[edge_targets] > 0)
+    )
     predecessor = dict(
-        zip(edge_targets[edges_inside].tolist(), src[edges_inside].tolist(), strict=True)
+        zip(
+            edge_targets[edges_inside].tolist(), src[edges_inside].tolist(), strict=True
+        )
     )
     node = int(np.flatnonzero(num_waiting)[0])
     path: dict[int, None] = {}

@@ -33,7 +33,9 @@ class Links:
                 " lists of one length"
             )
         if not np.all(np.isfinite(self.capacity) & (self.capacity > 0)):
-            raise ValueError("every link needs a capacity that is finite and greater than 0")
+            raise ValueError(
+                "every link needs a capacity that is finite and greater than 0"
+            )
         if not np.all(np.isfinite(self.latency) & (self.latency >= 0)):
             raise ValueError("every link needs a latency that is finite and at least 0")
 
@@ -49,9 +51,11 @@ class Links:
 class Flows:
     """Flows, each over a fixed route of links.
 
-    A flow is posted at its ``start``, or at the latest end of the flows it waits for. It spends the
-    sum of its links' latencies without using them, and then moves its bytes. A flow without any
-    link ends as soon as it is posted: one with several predecessors is a barrier."""
+    A flow is posted at its ``start``, or at the latest end of the flows it waits for.
+    It spends the sum of its links' latencies without using them, and then moves its
+    bytes. A flow without any link ends as soon as it is posted: one with several
+    predecessors is a barrier.
+    """
 
     routes: Ints32  # (flows, hops) int32 links of each route, padded with -1 at the end
     nbytes: Floats  # (flows,) bytes, finite and at least 0
@@ -66,9 +70,15 @@ class Flows:
         for name in ("nbytes", "start"):
             object.__setattr__(self, name, as_floats(getattr(self, name)))
         for name in ("routes", "after_from", "after_to"):
-            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), np.int32))
+            object.__setattr__(
+                self, name, np.ascontiguousarray(getattr(self, name), np.int32)
+            )
         count = len(self.nbytes)
-        if self.routes.ndim != 2 or self.routes.shape[0] != count or self.start.shape != (count,):
+        if (
+            self.routes.ndim != 2
+            or self.routes.shape[0] != count
+            or self.start.shape != (count,)
+        ):
             raise ValueError(
                 f"routes {self.routes.shape}, nbytes {self.nbytes.shape} and start"
                 f" {self.start.shape} do not fit together"
@@ -96,10 +106,12 @@ class Flows:
             routes: for each flow the indices of its links; or a padded array.
             nbytes: (flows,) bytes.
             start: (flows,) s; None for 0.
-            predecessors: for each flow the indices of the flows it waits for; None if none waits.
+            predecessors: for each flow the indices of the flows it waits for; None if
+                none waits.
 
         Raises:
-            ValueError: lengths that do not fit, or numbers that are not finite or negative.
+            ValueError: lengths that do not fit, or numbers that are not finite or
+                negative.
         """
         table = routes if isinstance(routes, np.ndarray) else pad_routes(routes)
         # (edges, 2) a row for each pair of a flow that must end and a flow that waits for it
@@ -120,8 +132,8 @@ class Flows:
 
     @cached_property
     def earliest_post(self) -> Floats:
-        """(flows,) s, the earliest time at which each flow may be posted: ``start``, or 0 for
-        the flows that wait for others.
+        """(flows,) s, the earliest time at which each flow may be posted: ``start``, or
+        0 for the flows that wait for others.
         """
         seconds = self.start.copy()
         seconds[self.after_to] = 0.0
@@ -139,7 +151,9 @@ class Flows:
         """(links,) bytes that cross each link."""
         nbytes = np.zeros(len(links) + 1)
         for hop in self.routes.T:
-            nbytes += np.bincount(hop + 1, weights=self.nbytes, minlength=len(links) + 1)
+            nbytes += np.bincount(
+                hop + 1, weights=self.nbytes, minlength=len(links) + 1
+            )
         return nbytes[1:]
 
 
@@ -165,8 +179,8 @@ def successors(flows: Flows) -> tuple[Ints64, Ints32]:
 
 
 def latest_ends(flows: Flows, seconds: Floats) -> Floats:
-    """(flows,) s: end of each flow if it took ``seconds`` from its post on: the critical
-    path.
+    """(flows,) s: end of each flow if it took ``seconds`` from its post on: the
+    critical path.
 
     Args:
         flows: the flows, and which of them wait for others.
@@ -180,14 +194,16 @@ def latest_ends(flows: Flows, seconds: Floats) -> Floats:
         return ends
     offsets, edge_targets = successors(flows)
     num_waiting = np.bincount(flows.after_to, minlength=len(flows))
-    post_time = flows.earliest_post.copy()  # the flows stay as they are, for another model
+    post_time = (
+        flows.earliest_post.copy()
+    )  # the flows stay as they are, for another model
     ready_flows = np.flatnonzero(num_waiting == 0)
     num_reached = len(ready_flows)
     while len(ready_flows):
         counts = offsets[ready_flows + 1] - offsets[ready_flows]
-        edge = np.repeat(offsets[ready_flows] - np.cumsum(counts) + counts, counts) + np.arange(
-            counts.sum()
-        )
+        edge = np.repeat(
+            offsets[ready_flows] - np.cumsum(counts) + counts, counts
+        ) + np.arange(counts.sum())
         edge_target = edge_targets[edge]
         np.maximum.at(post_time, edge_target, np.repeat(ends[ready_flows], counts))
         ready_flows, num_edges = np.unique(edge_target, return_counts=True)

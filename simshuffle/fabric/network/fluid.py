@@ -1,31 +1,34 @@
-"""The engine of the fluid network: max-min fair sharing of links, kept up to date from event to
-event, in compiled code.
+"""The engine of the fluid network: max-min fair sharing of links, kept up to date from
+event to event, in compiled code.
 
-A rate vector is max-min fair exactly if it is feasible and every flow has a bottleneck: a saturated
-link on which no other flow is faster (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2).
-So all flows that have their bottleneck on one link have one rate, the *level* of that link, and the
-state of the network is one level for each saturated link and one bottleneck for each flow. Let the
-*other load* of a link be what the flows with a bottleneck elsewhere take of it. Then ``level =
-(capacity - other load) / flows of its own``.
+A rate vector is max-min fair exactly if it is feasible and every flow has a bottleneck:
+a saturated link on which no other flow is faster (Bertsekas & Gallager, Data Networks,
+2nd ed., section 6.5.2). So all flows that have their bottleneck on one link have one
+rate, the *level* of that link, and the state of the network is one level for each
+saturated link and one bottleneck for each flow. Let the *other load* of a link be what
+the flows with a bottleneck elsewhere take of it. Then ``level = (capacity - other load)
+/ flows of its own``.
 
 Three things follow, and the code is made of them:
 
-*Virtual time.* The flows of a link drain at one level, so they end in the order of ``served + bytes
-left``, where ``served`` integrates the level. A new level moves the next end of the link, but no
-flow: a link holds its flows in a heap by that key, and only the links have a place in time.
-(Processor sharing in virtual time, as in fair queueing: Demers, Keshav & Shenker, SIGCOMM 1989.)
+*Virtual time.* The flows of a link drain at one level, so they end in the order of
+``served + bytes left``, where ``served`` integrates the level. A new level moves the
+next end of the link, but no flow: a link holds its flows in a heap by that key, and
+only the links have a place in time. (Processor sharing in virtual time, as in fair
+queueing: Demers, Keshav & Shenker, SIGCOMM 1989.)
 
-*Influence runs upwards.* A level depends on lower levels only (the bottleneck structure of
-Ros-Giralt et al., SIGMETRICS 2020). After an arrival or a departure the links are visited from the
-lowest changed one upwards; a link whose level changes passes the difference on to the links that
-its flows cross. A flow changes its bottleneck when a visit finds a lower level on its route.
+*Influence runs upwards.* A level depends on lower levels only (the bottleneck structure
+of Ros-Giralt et al., SIGMETRICS 2020). After an arrival or a departure the links are
+visited from the lowest changed one upwards; a link whose level changes passes the
+difference on to the links that its flows cross. A flow changes its bottleneck when a
+visit finds a lower level on its route.
 
 *Two ways to visit.* While few links change, those that do are kept in a heap by level
-(``fluid_repair.py``). When an event moves most levels, as in a dense all-to-all, the links are
-visited in the order of their levels before the event, which is nearly right; one that comes out
-below its predecessor is moved forward (``fluid_sweep.py``). An order that does not decrease proves
-the bottleneck condition. When much of the network starts at one instant, all is filled anew
-(progressive filling, ``fluid_fill.py``).
+(``fluid_repair.py``). When an event moves most levels, as in a dense all-to-all, the
+links are visited in the order of their levels before the event, which is nearly right;
+one that comes out below its predecessor is moved forward (``fluid_sweep.py``). An order
+that does not decrease proves the bottleneck condition. When much of the network starts
+at one instant, all is filled anew (progressive filling, ``fluid_fill.py``).
 
 Where to read, each file standing on those before it:
 
@@ -56,7 +59,13 @@ from simshuffle.fabric.network import fluid_events as events
 from simshuffle.fabric.network import fluid_records as records
 from simshuffle.fabric.network import fluid_transfers as transfers
 from simshuffle.fabric.network.batch import TransferBatch, as_floats
-from simshuffle.fabric.network.fluid_records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP
+from simshuffle.fabric.network.fluid_records import (
+    CAPACITY,
+    FAN,
+    OTHER,
+    PEAK,
+    PER_GROUP,
+)
 from simshuffle.spec.arrays import Floats, Ints, Ints32
 from simshuffle.spec.compiling import words
 
@@ -68,18 +77,18 @@ SLICE = 1 << 20
 
 
 class FluidNetwork:
-    """Links and the transfers on them, without SimPy: batches are posted, and it says when the next
-    group of transfers is complete.
+    """Links and the transfers on them, without SimPy: batches are posted, and it says
+    when the next group of transfers is complete.
 
     Args:
-        capacities: (links,) capacity of each directed link, in its own units per second; greater
-            than 0.
+        capacities: (links,) capacity of each directed link, in its own units per
+            second; greater than 0.
         width: the longest route, in links.
         accounts: number of time accounts (see `TASK.account`).
         tags: number of end times to note (see `TASK.tag`).
         capped: whether transfers may have a rate limit of their own (see `TASK.cap`).
-        tolerance: a transfer ends as soon as it has at most this share of its work left; 0 for the
-            exact answer.
+        tolerance: a transfer ends as soon as it has at most this share of its work
+            left; 0 for the exact answer.
 
     Raises:
         ValueError: a capacity is not a positive finite number.
@@ -97,7 +106,9 @@ class FluidNetwork:
     ) -> None:
         link_capacity = as_floats(capacities)
         if not np.all(np.isfinite(link_capacity) & (link_capacity > 0)):
-            raise ValueError("every link needs a capacity that is finite and greater than 0")
+            raise ValueError(
+                "every link needs a capacity that is finite and greater than 0"
+            )
         self._tolerance = tolerance
         # called now and then during a long `advance`
         self.after_slice: Callable[[], None] | None = None
@@ -126,9 +137,11 @@ class FluidNetwork:
 
     @property
     def links(self) -> NDArray[Any]:
-        """(links,) records of dtype `LINK`, of which ``work`` (units carried), ``nbytes`` (bytes of
-        the transfers that ended), ``busy`` (s with any transfer) and ``peak`` (highest load /
-        capacity since `restart_peaks`) are up to date after `settle`."""
+        """(links,) records of dtype `LINK`, of which ``work`` (units carried),
+        ``nbytes`` (bytes of the transfers that ended), ``busy`` (s with any transfer)
+        and ``peak`` (highest load / capacity since `restart_peaks`) are up to date
+        after `settle`.
+        """
         statistics: NDArray[Any] = self._state.links[: self._num_links]
         return statistics
 
@@ -163,8 +176,8 @@ class FluidNetwork:
             self._write_words()
 
     def open_group(self, expected: int) -> int:
-        """Open a group, which is complete when ``expected`` (at least 1) of its transfers have
-        ended; return its index.
+        """Open a group, which is complete when ``expected`` (at least 1) of its
+        transfers have ended; return its index.
         """
         if not self._free_groups:
             self._grow_groups(2 * len(self._graph.groups))
@@ -179,8 +192,8 @@ class FluidNetwork:
         return bool(self._remaining[group] == 0)
 
     def watch(self, group: int) -> bool:
-        """Make `advance` report the completion of a group; return False if it is complete
-        already.
+        """Make `advance` report the completion of a group; return False if it is
+        complete already.
         """
         if self._remaining[group] == 0:
             return False
@@ -188,8 +201,8 @@ class FluidNetwork:
         return True
 
     def close_group(self, group: int) -> tuple[float, float]:
-        """Free the index of a complete group; return when its marked transfer ended, and its
-        last one (s).
+        """Free the index of a complete group; return when its marked transfer ended,
+        and its last one (s).
         """
         self._free_groups.append(group)
         return self._t_mark[group], self._t_done[group]
@@ -201,8 +214,8 @@ class FluidNetwork:
 
     @property
     def last_transfer(self) -> tuple[int, int]:
-        """Slot and sequence number of the last transfer in the batch that was posted last, for
-        the columns 'after' and 'after_seq' of another batch.
+        """Slot and sequence number of the last transfer in the batch that was posted
+        last, for the columns 'after' and 'after_seq' of another batch.
         """
         return self._slots[self._n_posted - 1], self._seq[0] - 1
 
@@ -216,20 +229,24 @@ class FluidNetwork:
         while next_event < 0.0:
             self._make_room(next_event, batch)
             is_uncounted = next_event != events.LACKS_ENTRIES
-            next_event = events.post(*self._addresses, float(now), *columns, is_uncounted)
+            next_event = events.post(
+                *self._addresses, float(now), *columns, is_uncounted
+            )
         self._n_posted = len(batch.tasks)
         return next_event
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """Run events up to ``horizon`` (s), stopping after the first instant that completes a
-        watched group.
+        """Run events up to ``horizon`` (s), stopping after the first instant that
+        completes a watched group.
 
         Returns:
             The time of the next event (s, inf if there is none), and the watched groups
             completed; `now` is the instant reached.
         """
         end_time = float(horizon)
-        next_event = transfers.advance(*self._addresses, end_time, self._tolerance, SLICE)
+        next_event = transfers.advance(
+            *self._addresses, end_time, self._tolerance, SLICE
+        )
         while (
             not self._n_done[0]
             and next_event <= horizon
@@ -238,12 +255,14 @@ class FluidNetwork:
         ):
             if self.after_slice is not None:
                 self.after_slice()
-            next_event = transfers.advance(*self._addresses, end_time, self._tolerance, SLICE)
+            next_event = transfers.advance(
+                *self._addresses, end_time, self._tolerance, SLICE
+            )
         return next_event, self._done[: self._n_done[0]].tolist()
 
     def take_outbox(self) -> list[int]:
-        """Take out the transfers whose turn it is to be carried elsewhere (`TASK.outside`):
-        list their slots in the order of posting.
+        """Take out the transfers whose turn it is to be carried elsewhere
+        (`TASK.outside`): list their slots in the order of posting.
         """
         nodes = self._state.nodes
         slots = []
@@ -255,15 +274,19 @@ class FluidNetwork:
         return sorted(slots, key=nodes["seq"].__getitem__)
 
     def complete(self, slot: int, now: float) -> float:
-        """End a transfer from the outbox at ``now`` (s), up to which all events have been run;
-        return the time of the next event (s).
+        """End a transfer from the outbox at ``now`` (s), up to which all events have
+        been run; return the time of the next event (s).
         """
         return transfers.complete(*self._addresses, slot, float(now))
 
     def settle(self, now: float | None = None) -> None:
-        """Bring the statistics of every link up to `now`; or to a moment (s) after it, up to which
-        all events have been run. Packets count when they have crossed a cable."""
-        transfers.settle(self._addresses[0], self._now[0] if now is None else float(now))
+        """Bring the statistics of every link up to `now`; or to a moment (s) after it,
+        up to which all events have been run. Packets count when they have crossed a
+        cable.
+        """
+        transfers.settle(
+            self._addresses[0], self._now[0] if now is None else float(now)
+        )
 
     def restart_peaks(self) -> None:
         """Forget the highest loads so far; `settle` then gives those from now on."""
@@ -276,8 +299,8 @@ class FluidNetwork:
         load[PEAK, links] = load[CAPACITY, links]
 
     def set_capacity(self, links: Ints, new_capacity: ArrayLike, now: float) -> float:
-        """Give ``links`` other capacities at ``now`` (s); return the time of the next event
-        (s). All events before ``now`` must have been run by `advance`.
+        """Give ``links`` other capacities at ``now`` (s); return the time of the next
+        event (s). All events before ``now`` must have been run by `advance`.
 
         Args:
             links: (n,) indices.
@@ -286,20 +309,22 @@ class FluidNetwork:
         """
         state, graph = self._addresses
         indices = np.asarray(links, np.int32)
-        return change.set_capacity(state, graph, float(now), indices, as_floats(new_capacity))
+        return change.set_capacity(
+            state, graph, float(now), indices, as_floats(new_capacity)
+        )
 
     def find_transfers_on(self, links: Ints) -> tuple[Ints32, Ints32]:
         """Find the transfers not yet ended whose routes have any of ``links``.
 
         Returns:
-            (n,) their slots, and (n, links of the longest route) their routes, padded with
-            -1 and without rate limits.
+            (n,) their slots, and (n, links of the longest route) their routes, padded
+            with -1 and without rate limits.
         """
         return change.find_transfers_on(self._state, links, self._num_links)
 
     def reroute(self, slots: Ints32, routes: Ints32, now: float) -> float:
-        """Continue the transfers in ``slots`` over other routes from ``now`` (s) on; return
-        the time of the next event (s), as `set_capacity`.
+        """Continue the transfers in ``slots`` over other routes from ``now`` (s) on;
+        return the time of the next event (s), as `set_capacity`.
 
         The units that they have carried stay with the links of their old routes.
 
@@ -347,7 +372,8 @@ class FluidNetwork:
         self._write_words()
 
     def _prepend_free(self, next_free: Ints32, first_new: int, free_list: str) -> None:
-        """Put the entries from ``first_new`` on in front of a free list, lowest index first.
+        """Put the entries from ``first_new`` on in front of a free list, lowest index
+        first.
 
         Args:
             next_free: (any,) index of the next free entry; changed in place.
@@ -394,7 +420,9 @@ class FluidNetwork:
         state = self._state
         old_count = len(state.nodes)
         nodes = _enlarge(state.nodes, count)
-        self._state = state._replace(nodes=nodes, hops=_enlarge(state.hops, count * state.width))
+        self._state = state._replace(
+            nodes=nodes, hops=_enlarge(state.hops, count * state.width)
+        )
         self._graph = self._graph._replace(
             heap=_enlarge(self._graph.heap, count),
             starting=np.empty(count, np.int32),
@@ -406,8 +434,8 @@ class FluidNetwork:
         self._prepend_free(nodes["next"], old_count, "free_node")
 
     def _grow_arena(self, hops: int) -> None:
-        """Enlarge the arena for the heaps of the links, at least by what ``hops`` further hops
-        may need.
+        """Enlarge the arena for the heaps of the links, at least by what ``hops``
+        further hops may need.
         """
         state = self._state
         promised = int(self.clock["promised"][0])
@@ -439,19 +467,24 @@ class FluidNetwork:
         )
         self._done = _fast_view(self._graph.completed_groups)
         self._remaining, self._watched, self._t_mark, self._t_done = (
-            _fast_view(groups[name]) for name in ("remaining", "watched", "t_mark", "t_done")
+            _fast_view(groups[name])
+            for name in ("remaining", "watched", "t_mark", "t_done")
         )
         self._free_groups[:0] = range(count - 1, old_count - 1, -1)
 
 
 def _fast_view(values: Any) -> Any:
-    """Return a view of an array from which Python reads and writes single numbers faster."""
+    """Return a view of an array from which Python reads and writes single numbers
+    faster.
+    """
     return memoryview(values)
 
 
-def _enlarge(values: NDArray[Any], count: int, num_used: int | None = None) -> NDArray[Any]:
-    """Return a copy of an array with ``count`` rows: the first ``num_used`` rows (all by
-    default), then zeros. It begins with a cache line.
+def _enlarge(
+    values: NDArray[Any], count: int, num_used: int | None = None
+) -> NDArray[Any]:
+    """Return a copy of an array with ``count`` rows: the first ``num_used`` rows (all
+    by default), then zeros. It begins with a cache line.
     """
     size = count * values.dtype.itemsize
     buffer = np.zeros(size + records.CACHE_LINE, np.uint8)

@@ -1,10 +1,11 @@
 """Prefetching: the data of the next links and flows, fetched into the caches in time.
 
-An event touches a few dozen items, each of which names others: a link its flows, a flow its links.
-Where a network is larger than the caches, it waits for one after the other. But the links whose
-turn comes next are known well enough. So the items of some dozens of links are asked for together,
-with an instruction of the processor that numba does not know by itself (`fetch`).
-Nothing here changes a rate: a wrong guess costs time alone.
+An event touches a few dozen items, each of which names others: a link its flows, a flow
+its links. Where a network is larger than the caches, it waits for one after the other.
+But the links whose turn comes next are known well enough. So the items of some dozens
+of links are asked for together, with an instruction of the processor that numba does
+not know by itself (`fetch`). Nothing here changes a rate: a wrong guess costs time
+alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from simshuffle.fabric.network.fluid_records import CACHE_LINE, FAN, PER_GROUP, ZERO, FluidState
+from simshuffle.fabric.network.fluid_records import (
+    CACHE_LINE,
+    FAN,
+    PER_GROUP,
+    ZERO,
+    FluidState,
+)
 from simshuffle.spec.compiling import compiled, int64, intrinsic
 
 
@@ -140,7 +147,9 @@ def _list_ends(s: FluidState, end_time: float) -> int:
 
 @compiled
 def fetch_ends(s: FluidState, first: float) -> None:
-    """Fetch the data that the next ends need, from ``first`` (s) on, unless that was done."""
+    """Fetch the data that the next ends need, from ``first`` (s) on, unless that was
+    done.
+    """
     clock = s.clock[0]
     if first <= clock.fetched or first == np.inf:
         return

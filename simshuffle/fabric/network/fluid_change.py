@@ -1,5 +1,7 @@
-"""Links whose capacity changes while flows drain, and transfers that take another route from then
-on; see `simshuffle.fabric.network.fluid.FluidNetwork.set_capacity` and ``reroute``."""
+"""Links whose capacity changes while flows drain, and transfers that take another route
+from then on; see `simshuffle.fabric.network.fluid.FluidNetwork.set_capacity` and
+``reroute``.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,16 @@ SMALL_SHARE = 1e-3
 
 
 @entry
-def set_capacity(state: int, graph: int, now: float, links: Ints32, new_capacity: Floats) -> float:
+def set_capacity(
+    state: int, graph: int, now: float, links: Ints32, new_capacity: Floats
+) -> float:
     """Give ``links`` other capacities (units/s) at ``now`` (s), up to which all events
     have been run, and make the rates fair again; return the time of the next event (s).
 
     The highest load so far stays the same share of the capacity.
     """
-    s, g = state_at(state), graph_at(graph)
+    s = state_at(state)
+    g = graph_at(graph)
     s.clock[0].now = max(s.clock[0].now, now)
     needs_filling = False
     for i in range(links.shape[0]):
@@ -50,7 +55,9 @@ def set_capacity(state: int, graph: int, now: float, links: Ints32, new_capacity
         s.load[CAPACITY, ident] = new_capacity[i]
         if s.links[ident].n_active > 0:
             mark_dirty(s, ident)
-            needs_filling = needs_filling or new_capacity[i] < SMALL_SHARE * old_capacity
+            needs_filling = (
+                needs_filling or new_capacity[i] < SMALL_SHARE * old_capacity
+            )
     if needs_filling:
         fill(s, g.starting, ZERO)
     else:
@@ -58,15 +65,19 @@ def set_capacity(state: int, graph: int, now: float, links: Ints32, new_capacity
     return next_event_time(s, g)
 
 
-def find_transfers_on(s: FluidState, links: Ints, num_links: int) -> tuple[Ints32, Ints32]:
-    """Find the transfers on links, see `FluidNetwork.find_transfers_on`; ``num_links`` is
-    the number of the caller's links, which come first.
+def find_transfers_on(
+    s: FluidState, links: Ints, num_links: int
+) -> tuple[Ints32, Ints32]:
+    """Find the transfers on links, see `FluidNetwork.find_transfers_on`; ``num_links``
+    is the number of the caller's links, which come first.
     """
     hops = s.hops["link"].reshape(-1, s.width)
     on_route = np.arange(s.width) < s.nodes["n_hops"][:, None]
     is_listed = np.zeros(len(s.links), bool)
     is_listed[links] = True
-    is_crossing = (is_listed[hops] & on_route).any(axis=1) & (s.nodes["state"] != UNUSED)
+    is_crossing = (is_listed[hops] & on_route).any(axis=1) & (
+        s.nodes["state"] != UNUSED
+    )
     slots = np.flatnonzero(is_crossing).astype(np.int32)
     return slots, np.where(on_route & (hops < num_links), hops, -1)[slots]
 
@@ -136,7 +147,8 @@ def reroute(
             caller writes back into `NODE.work`.
         is_uncounted: whether the transfers are still to be counted on their new links.
     """
-    s, g = state_at(state), graph_at(graph)
+    s = state_at(state)
+    g = graph_at(graph)
     for counting in range(0 if is_uncounted else 1, 2):
         for row in range(slots.shape[0]):
             if not reserve_route(s, routes, row, counting == 0):

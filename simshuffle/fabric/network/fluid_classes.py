@@ -1,6 +1,7 @@
 """Max-min fair flows by class: the simulation of one flow and one link of each class.
 
-`simshuffle.fabric.network.fluid_symmetry` finds the classes, and proves that one of each is enough.
+`simshuffle.fabric.network.fluid_symmetry` finds the classes, and proves that one of
+each is enough.
 """
 
 from __future__ import annotations
@@ -22,12 +23,21 @@ TIE = 1e-14
 # it uses, `link`, each with `weight`, the flows of the class on each link of that class. By link
 # class: `capacity` (bytes/s), and from `by_link[class]` to `by_link[class + 1]` the classes of
 # flows, `flow`.
-Quotient = namedtuple("Quotient", "nbytes begin capacity by_flow link weight by_link flow")
+Quotient = namedtuple(
+    "Quotient", "nbytes begin capacity by_flow link weight by_link flow"
+)
 
 
 @entry
 def drain_classes(
-    q: Any, remaining: Any, rate: Any, state: Any, scratch: Any, heap: Any, effort: int, ends: Any
+    q: Any,
+    remaining: Any,
+    rate: Any,
+    state: Any,
+    scratch: Any,
+    heap: Any,
+    effort: int,
+    ends: Any,
 ) -> bool:
     """Run the classes of flows that have bytes and links to their ends.
 
@@ -143,8 +153,8 @@ def _freeze_classes(
 
 @compiled
 def _sift_down(heap: Any, keys: Any, count: int, place: int) -> None:
-    """Restore the order of a heap of ``count`` entries, smallest key first, of which the
-    one at ``place`` may be too large.
+    """Restore the order of a heap of ``count`` entries, smallest key first, of which
+    the one at ``place`` may be too large.
     """
     link = heap[place]
     key = keys[place]

@@ -60,7 +60,9 @@ def set_end(s: FluidState, link: int, end: float) -> None:
     elif old_end == ends[blocks + block]:
         ends[blocks + block] = minimum(ends, block * FAN, (block + 1) * FAN)
         group = block // FAN
-        ends[supers + group] = minimum(ends, blocks + group * FAN, blocks + (group + 1) * FAN)
+        ends[supers + group] = minimum(
+            ends, blocks + group * FAN, blocks + (group + 1) * FAN
+        )
 
 
 @compiled
@@ -110,7 +112,9 @@ def next_end_on_link(s: FluidState, ident: int) -> float:
     link = s.links[ident]
     if link.n == 0 or link.level <= 0.0:
         return np.inf
-    return float(link.t_last + max(s.entries[link.offset].key - link.served, 0.0) / link.level)
+    return float(
+        link.t_last + max(s.entries[link.offset].key - link.served, 0.0) / link.level
+    )
 
 
 # Runs that a transfer is offered to.
@@ -119,8 +123,8 @@ MAX_RUNS = 4
 
 @compiled
 def _comes_before(nodes: Records, a: int, b: int) -> bool:
-    """Return True if the event of transfer ``a`` comes before that of ``b``: by time, then
-    by posting.
+    """Return True if the event of transfer ``a`` comes before that of ``b``: by time,
+    then by posting.
     """
     x = nodes[a].upcoming
     y = nodes[b].upcoming
@@ -129,8 +133,8 @@ def _comes_before(nodes: Records, a: int, b: int) -> bool:
 
 @compiled
 def push_event(s: FluidState, g: TransferGraph, flow: int) -> None:
-    """Add a transfer whose time is set: to the run that fits best of the first few in the
-    heap, else as a run of its own.
+    """Add a transfer whose time is set: to the run that fits best of the first few in
+    the heap, else as a run of its own.
     """
     nodes = s.nodes
     heap = g.heap
@@ -141,7 +145,9 @@ def push_event(s: FluidState, g: TransferGraph, flow: int) -> None:
     best_tail = int64(-1)
     for k in range(min(n, MAX_RUNS)):
         tail = int64(nodes[heap[k]].run_tail)
-        if _comes_before(nodes, tail, flow) and (best < 0 or _comes_before(nodes, best_tail, tail)):
+        if _comes_before(nodes, tail, flow) and (
+            best < 0 or _comes_before(nodes, best_tail, tail)
+        ):
             best = int64(heap[k])
             best_tail = tail
     if best >= 0:
@@ -178,7 +184,9 @@ def pop_event(s: FluidState, g: TransferGraph) -> int:
         child = 2 * place + 1
         if child >= n:
             break
-        if child + 1 < n and _comes_before(nodes, int64(heap[child + 1]), int64(heap[child])):
+        if child + 1 < n and _comes_before(
+            nodes, int64(heap[child + 1]), int64(heap[child])
+        ):
             child += 1
         if not _comes_before(nodes, int64(heap[child]), flow):
             break
@@ -202,7 +210,11 @@ def make_ready(s: FluidState, g: TransferGraph, flow: int) -> None:
 def next_event_time(s: FluidState, g: TransferGraph) -> float:
     """Time of the next event (s), inf if there is none."""
     end_time = next_end_time(s.ends)
-    return min(end_time, s.nodes[g.heap[0]].upcoming) if s.clock[0].n_heap > 0 else end_time
+    return (
+        min(end_time, s.nodes[g.heap[0]].upcoming)
+        if s.clock[0].n_heap > 0
+        else end_time
+    )
 
 
 state_at = at_address(empty_fluid_state)
@@ -211,7 +223,11 @@ graph_at = at_address(empty_transfer_graph)
 
 # What `post` returns instead of a time if it needs a larger arena, more links for rate limits, room
 # for more transfers or for more of what they wait for, or for longer routes.
-LACKS_ENTRIES, LACKS_LINKS, LACKS_NODES, LACKS_EDGES, LACKS_WIDTH = -1.0, -2.0, -3.0, -4.0, -5.0
+LACKS_ENTRIES = -1.0
+LACKS_LINKS = -2.0
+LACKS_NODES = -3.0
+LACKS_EDGES = -4.0
+LACKS_WIDTH = -5.0
 # Entries of the arena for a place of a heap, with those that it had before it moved; see
 # `reserve_entries`.
 MOVES = 3
@@ -219,8 +235,8 @@ MOVES = 3
 
 @compiled
 def _link_of_limit(s: FluidState, limit: float) -> int:
-    """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1 if
-    all such links are taken.
+    """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1
+    if all such links are taken.
     """
     clock = s.clock[0]
     first_limit = clock.null_link + 1
@@ -238,8 +254,8 @@ def _link_of_limit(s: FluidState, limit: float) -> int:
 
 @compiled
 def reserve_entries(s: FluidState, ident: int) -> bool:
-    """Reserve entries of the arena for all transfers that may have their bottleneck on a
-    link; return False if the arena is too small.
+    """Reserve entries of the arena for all transfers that may have their bottleneck on
+    a link; return False if the arena is too small.
 
     The heap of a link moves to four times its places, or to all that are reserved,
     until these are not enough. All its places together are fewer than 3 times the sum
@@ -249,7 +265,9 @@ def reserve_entries(s: FluidState, ident: int) -> bool:
     link = s.links[ident]
     if link.n_alive <= link.reserved:
         return True
-    places = max(4, link.n_alive if link.reserved == 0 else link.n_alive + link.n_alive // 2)
+    places = max(
+        4, link.n_alive if link.reserved == 0 else link.n_alive + link.n_alive // 2
+    )
     if s.clock[0].promised + MOVES * places > s.entries.shape[0]:
         return False
     link.reserved = places
@@ -273,7 +291,9 @@ def reserve_route(s: FluidState, routes: Ints32, i: int, counting: bool) -> bool
 
 
 @compiled
-def _reserve(s: FluidState, tasks: Records, routes: Ints32, is_uncounted: bool) -> float:
+def _reserve(
+    s: FluidState, tasks: Records, routes: Ints32, is_uncounted: bool
+) -> float:
     """Reserve room on the links for a batch.
 
     Args:
@@ -302,7 +322,9 @@ def _reserve(s: FluidState, tasks: Records, routes: Ints32, is_uncounted: bool) 
 
 
 @compiled
-def _add_edge(s: FluidState, g: TransferGraph, predecessor: int, successor: int) -> None:
+def _add_edge(
+    s: FluidState, g: TransferGraph, predecessor: int, successor: int
+) -> None:
     """Add the edge by which transfer ``successor`` waits for ``predecessor``."""
     edge = s.clock[0].free_edge
     s.clock[0].free_edge = g.edges[edge].next
@@ -345,8 +367,8 @@ def _add_node(s: FluidState, task: Records) -> int:
 
 @compiled
 def _add_route(s: FluidState, slot: int, routes: Ints32, i: int, limit: float) -> None:
-    """Write the links of row ``i`` of ``routes`` as the route of a transfer, and last the
-    link of its rate limit, if it has one.
+    """Write the links of row ``i`` of ``routes`` as the route of a transfer, and last
+    the link of its rate limit, if it has one.
     """
     n_hops = 0
     while n_hops < routes.shape[1] and routes[i, n_hops] >= 0:
@@ -402,7 +424,8 @@ def post(
         `LACKS_WIDTH` nothing has been posted: the caller makes more of them and calls
         again, with ``is_uncounted`` unless it was `LACKS_ENTRIES`.
     """
-    s, g = state_at(state), graph_at(graph)
+    s = state_at(state)
+    g = graph_at(graph)
     shortage = _find_shortage(s, g, tasks, routes, int64(edge_from.shape[0]))
     if shortage == 0.0:
         shortage = _reserve(s, tasks, routes, is_uncounted)

@@ -1,6 +1,8 @@
-"""Progressive filling: all rates made anew, where much of the network starts at one instant.
+"""Progressive filling: all rates made anew, where much of the network starts at one
+instant.
 
-All rates rise together, and the flows of each link that saturates are frozen at its level.
+All rates rise together, and the flows of each link that saturates are frozen at its
+level.
 """
 
 from __future__ import annotations
@@ -109,7 +111,9 @@ def _close_link(s: FluidState, ident: int, level: float) -> None:
 
 @compiled
 def _freeze_flows(s: FluidState, ident: int, level: float) -> int:
-    """Freeze the flows of a link that still rise at ``level`` (units/s); return how many."""
+    """Freeze the flows of a link that still rise at ``level`` (units/s); return how
+    many.
+    """
     n = 0
     for head in (s.links[ident].head, s.links[ident].alone):
         hop = int64(head)

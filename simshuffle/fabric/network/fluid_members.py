@@ -12,8 +12,8 @@ from simshuffle.spec.compiling import compiled, int64
 
 @compiled
 def fair_level(s: FluidState, ident: int, n: int) -> float:
-    """The level (units/s) of a link with ``n`` flows of its own: (capacity - other load) /
-    n.
+    """The level (units/s) of a link with ``n`` flows of its own: (capacity - other
+    load) / n.
     """
     return float((s.load[CAPACITY, ident] - s.load[OTHER, ident]) / n)
 
@@ -28,8 +28,8 @@ def write_entry(s: FluidState, base: int, k: int, key: float, flow: int) -> None
 
 @compiled
 def sift_up(s: FluidState, base: int, k: int, key: float) -> int:
-    """Find the place of an entry with ``key`` at or above place ``k``; the entries on the
-    way move down.
+    """Find the place of an entry with ``key`` at or above place ``k``; the entries on
+    the way move down.
 
     Heaps are binary, and all lie in one arena: below place k of the heap that begins at
     ``base`` are the places 2k + 1 and 2k + 2, in the arena ``base`` further on.
@@ -46,14 +46,17 @@ def sift_up(s: FluidState, base: int, k: int, key: float) -> int:
 
 @compiled
 def sift_down(s: FluidState, base: int, n: int, k: int, key: float) -> int:
-    """Find the place of an entry with ``key`` at or below place ``k``; the entries on the
-    way move up.
+    """Find the place of an entry with ``key`` at or below place ``k``; the entries on
+    the way move up.
     """
     while True:
         child = 2 * k + 1
         if child >= n:
             break
-        if child + 1 < n and s.entries[base + child + 1].key < s.entries[base + child].key:
+        if (
+            child + 1 < n
+            and s.entries[base + child + 1].key < s.entries[base + child].key
+        ):
             child += 1
         child_entry = s.entries[base + child]
         if child_entry.key >= key:
@@ -162,8 +165,8 @@ def remove_member(s: FluidState, flow: int) -> float:
 
 @compiled
 def change_bottleneck(s: FluidState, flow: int, target: int) -> None:
-    """Make link ``target`` the bottleneck of ``flow``; its rate becomes the present level
-    of that link.
+    """Make link ``target`` the bottleneck of ``flow``; its rate becomes the present
+    level of that link.
     """
     width = s.width
     source = int64(s.nodes[flow].bottleneck)
@@ -243,8 +246,8 @@ def join_links(s: FluidState, flow: int) -> None:
 
 @compiled
 def start_flow(s: FluidState, flow: int) -> None:
-    """Start to drain ``flow``, with a first guess of its bottleneck: the lowest level on
-    its route, else the link with the least to spare.
+    """Start to drain ``flow``, with a first guess of its bottleneck: the lowest level
+    on its route, else the link with the least to spare.
     """
     width = s.width
     join_links(s, flow)
@@ -262,7 +265,9 @@ def start_flow(s: FluidState, flow: int) -> None:
             if s.load[CAPACITY, ident] - s.load[OTHER, ident] < least_spare:
                 spare_link = ident
                 least_spare = s.load[CAPACITY, ident] - s.load[OTHER, ident]
-        elif s.clock[0].in_order and link.rank >= 0:  # equal levels are told apart by their order
+        elif (
+            s.clock[0].in_order and link.rank >= 0
+        ):  # equal levels are told apart by their order
             if link.rank < best_rank:
                 best = ident
                 best_level = -np.inf

@@ -69,7 +69,10 @@ NODE = np.dtype(
         ("pair_tail", "i4"),  # last one of that queue (valid at its head)
         ("bucket_next", "i4"),
         ("bucket_prev", "i4"),
-        ("run_tail", "i4"),  # last of the run of delays that this is the first of (events)
+        (
+            "run_tail",
+            "i4",
+        ),  # last of the run of delays that this is the first of (events)
         # next unused one; or next in the outbox; or next in a run of delays
         ("next", "i4"),
     ],
@@ -106,8 +109,14 @@ CLOCK = np.dtype(
         ("n_fixed", "i4"),  # distinct rate limits; their links come after `null_link`
         ("null_link", "i4"),  # a link that stands for none
         # rates (repair, sweep, fill, transfers)
-        ("skipped", "f8"),  # largest share of its work that a transfer skipped by the tolerance
-        ("n_visits", "i8"),  # links visited, and flows filled: the work the solver really did
+        (
+            "skipped",
+            "f8",
+        ),  # largest share of its work that a transfer skipped by the tolerance
+        (
+            "n_visits",
+            "i8",
+        ),  # links visited, and flows filled: the work the solver really did
         ("n_dirty", "i4"),  # links that have changed since rates were fair
         ("n_order", "i4"),  # links in order
         ("in_order", "i4"),  # 1: the saturated links are listed in `order`
@@ -148,14 +157,23 @@ LINK = np.dtype(
         ("n_alone", "i4"),  # those of them that share no other link
         # first hop in the list of its active flows that share other links
         ("head", "i4"),
-        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill)
+        (
+            "n_open",
+            "i4",
+        ),  # flows whose rates still rise, while the network is filled (fill)
         ("rank", "i4"),  # place in `order`, -1 if not there (sweep)
-        ("queued", "i1"),  # 1: listed in `dirty` or in the heap of links to visit (repair)
+        (
+            "queued",
+            "i1",
+        ),  # 1: listed in `dirty` or in the heap of links to visit (repair)
         ("fixed", "i1"),  # 1: stands for a rate limit of flows; its level never changes
         # ---- the second cache line
         # units/s, at most the lowest rate limit of its own flows; inf if none has one
         ("floor", "f8"),
-        ("alone", "i4"),  # the list of the active flows that share no other link, like `head`
+        (
+            "alone",
+            "i4",
+        ),  # the list of the active flows that share no other link, like `head`
         ("n_alive", "i4"),  # transfers posted and not ended whose route has it
         ("reserved", "i4"),  # places that its heap may come to need
         ("places", "i4"),  # places that it has
@@ -206,8 +224,8 @@ class FluidState(NamedTuple):
 
 
 class TransferGraph(NamedTuple):
-    """The arrays of the dependencies among transfers, and of the groups that count their
-    ends.
+    """The arrays of the dependencies among transfers, and of the groups that count
+    their ends.
     """
 
     heap: Ints32  # (nodes,) transfers whose delay has not passed, a heap by time
@@ -223,7 +241,9 @@ class TransferGraph(NamedTuple):
 
 
 def empty_fluid_state(width: int = 1) -> FluidState:
-    """Return the arrays without any link or transfer; routes have up to ``width`` links."""
+    """Return the arrays without any link or transfer; routes have up to ``width``
+    links.
+    """
     no_indices = np.empty(0, np.int32)
     return FluidState(
         width=width,
@@ -244,8 +264,8 @@ def empty_fluid_state(width: int = 1) -> FluidState:
 
 
 def empty_transfer_graph(accounts: int = 1, tags: int = 1) -> TransferGraph:
-    """Return the arrays without any transfer, with room for so many time accounts and end
-    times.
+    """Return the arrays without any transfer, with room for so many time accounts and
+    end times.
     """
     no_indices = np.empty(0, np.int32)
     return TransferGraph(

@@ -11,7 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.fabric.network.fluid_events import next_end_on_link, set_end
-from simshuffle.fabric.network.fluid_members import change_bottleneck, fair_level, mark_dirty
+from simshuffle.fabric.network.fluid_members import (
+    change_bottleneck,
+    fair_level,
+    mark_dirty,
+)
 from simshuffle.fabric.network.fluid_records import (
     CAPACITY,
     LEVEL_TOLERANCE,
@@ -28,7 +32,9 @@ NUM_CHILDREN = 4  # entries below one: below place k are 4k + 1 to 4k + 4
 
 @compiled
 def is_before(s: FluidState, a: int, b: int) -> bool:
-    """Return True if the visit at place ``a`` of the heap comes before the one at ``b``."""
+    """Return True if the visit at place ``a`` of the heap comes before the one at
+    ``b``.
+    """
     return _is_lower(s, a, s.visits[b].key, s.visits[b].link)
 
 
@@ -106,14 +112,18 @@ VISITS_PER_LINK = 256
 
 
 @compiled
-def _list_faster_flows(s: FluidState, ident: int, level: float, hop: int, n: int) -> int:
+def _list_faster_flows(
+    s: FluidState, ident: int, level: float, hop: int, n: int
+) -> int:
     """List the flows of a list of hops that are faster than ``level`` elsewhere, after
     ``n`` others; return how many are listed then.
     """
     while hop >= 0:
         flow = hop // s.width  # whose hop it is
         bottleneck = int64(s.nodes[flow].bottleneck)
-        if bottleneck != ident and s.links[bottleneck].level > level * (1.0 + LEVEL_TOLERANCE):
+        if bottleneck != ident and s.links[bottleneck].level > level * (
+            1.0 + LEVEL_TOLERANCE
+        ):
             s.flows[n] = flow
             n += 1
         hop = int64(s.hops[hop].next)
@@ -122,8 +132,8 @@ def _list_faster_flows(s: FluidState, ident: int, level: float, hop: int, n: int
 
 @compiled
 def _move_flow(s: FluidState, flow: int, target: int) -> None:
-    """Make link ``target`` the bottleneck of a flow; all links of its route have changed
-    then.
+    """Make link ``target`` the bottleneck of a flow; all links of its route have
+    changed then.
     """
     for hop in range(flow * s.width, flow * s.width + s.nodes[flow].n_hops):
         mark_dirty(s, int64(s.hops[hop].link))
@@ -132,8 +142,8 @@ def _move_flow(s: FluidState, flow: int, target: int) -> None:
 
 @compiled
 def _steal_flows(s: FluidState, ident: int) -> float:
-    """Move flows to this link that are faster elsewhere than its level allows, the fastest
-    first; return its level (units/s).
+    """Move flows to this link that are faster elsewhere than its level allows, the
+    fastest first; return its level (units/s).
     """
     link = s.links[ident]
     level = fair_level(s, ident, link.n) if link.n > 0 else -1.0
@@ -153,7 +163,9 @@ def _steal_flows(s: FluidState, ident: int) -> float:
             if flow_level > highest:
                 best = i
                 highest = flow_level
-                if flow_level == previous_highest:  # many tie, and none is faster than the last
+                if (
+                    flow_level == previous_highest
+                ):  # many tie, and none is faster than the last
                     break
         previous_highest = highest
         if previous_highest <= level * (1.0 + LEVEL_TOLERANCE):
@@ -168,8 +180,8 @@ def _steal_flows(s: FluidState, ident: int) -> float:
 
 @compiled
 def _give_flow(s: FluidState, ident: int, flow: int, target: int) -> float:
-    """Move a flow of this link to link ``target``; return the level of this link without
-    it (units/s).
+    """Move a flow of this link to link ``target``; return the level of this link
+    without it (units/s).
     """
     _move_flow(s, flow, target)
     n = s.links[ident].n
@@ -178,8 +190,8 @@ def _give_flow(s: FluidState, ident: int, flow: int, target: int) -> float:
 
 @compiled
 def _give_flows(s: FluidState, ident: int, level: float) -> float:
-    """Move the flows of this link that meet a lower level elsewhere on their route; return
-    its level without them (units/s).
+    """Move the flows of this link that meet a lower level elsewhere on their route;
+    return its level without them (units/s).
     """
     link = s.links[ident]
     width = s.width
@@ -192,7 +204,11 @@ def _give_flows(s: FluidState, ident: int, level: float) -> float:
         lowest = level * (1.0 - LEVEL_TOLERANCE)
         for j in range(row * (width - 1), (row + 1) * (width - 1)):
             other_link = s.links[s.other_links[j]]
-            if other_link.n > 0 and other_link.queued == 0 and other_link.level < lowest:
+            if (
+                other_link.n > 0
+                and other_link.queued == 0
+                and other_link.level < lowest
+            ):
                 best = int64(s.other_links[j])
                 lowest = other_link.level
         rows_unmoved += 1
@@ -226,22 +242,26 @@ def _give_limited_flows(s: FluidState, ident: int, level: float) -> float:
         for i in range(n):
             flow = int64(s.flows[i])
             level = _give_flow(
-                s, ident, flow, int64(s.hops[flow * s.width + s.nodes[flow].n_hops - 1].link)
+                s,
+                ident,
+                flow,
+                int64(s.hops[flow * s.width + s.nodes[flow].n_hops - 1].link),
             )
     return level
 
 
 @compiled
 def _is_quiet(s: FluidState, ident: int) -> bool:
-    """Return True if a link has no level to find: it is a rate limit, or the bottleneck of
-    no flow and has room for all that it carries.
+    """Return True if a link has no level to find: it is a rate limit, or the bottleneck
+    of no flow and has room for all that it carries.
     """
     link = s.links[ident]
     return bool(
         link.fixed
         or (
             link.n == 0
-            and s.load[OTHER, ident] <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)
+            and s.load[OTHER, ident]
+            <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)
         )
     )
 
@@ -312,18 +332,23 @@ def _visit_link(s: FluidState, ident: int) -> None:
 def sweep_cost(s: FluidState) -> int:
     """Number of visits that cost as much as a sweep."""
     return int(
-        max(MIN_SWEEP_COST, s.clock[0].n_saturated // PER_SATURATED + s.links.shape[0] // PER_LINK)
+        max(
+            MIN_SWEEP_COST,
+            s.clock[0].n_saturated // PER_SATURATED + s.links.shape[0] // PER_LINK,
+        )
     )
 
 
 @compiled
 def repair(s: FluidState) -> bool:
-    """Visit the links that have changed, lowest level first. Return False if there are too
-    many: then the links that remain are listed as dirty.
+    """Visit the links that have changed, lowest level first. Return False if there are
+    too many: then the links that remain are listed as dirty.
     """
     clock = s.clock[0]
     # rate limits have no place in the order of a sweep
-    max_visits = sweep_cost(s) if clock.n_fixed == 0 else VISITS_PER_LINK * s.links.shape[0]
+    max_visits = (
+        sweep_cost(s) if clock.n_fixed == 0 else VISITS_PER_LINK * s.links.shape[0]
+    )
     num_visited = 0
     n, n_seen = _queue_dirty(s, ZERO, ZERO)
     while n > 0:

@@ -1,8 +1,9 @@
 """Explicit flows over explicit links, solved by the fluid network.
 
-Links that can never be a bottleneck are left out. If every flow on link x also crosses link y, and
-y has no more capacity than x, then x never carries more than y may: leaving x out changes no rate.
-Under D-mod-K the last link between switches before a host is often of this kind.
+Links that can never be a bottleneck are left out. If every flow on link x also crosses
+link y, and y has no more capacity than x, then x never carries more than y may: leaving
+x out changes no rate. Under D-mod-K the last link between switches before a host is
+often of this kind.
 """
 
 from __future__ import annotations
@@ -22,14 +23,19 @@ from simshuffle.spec.compiling import entry
 
 
 def finish_times(
-    links: Links, flows: Flows, tolerance: float, progress: Callable[[float], None] | None
+    links: Links,
+    flows: Flows,
+    tolerance: float,
+    progress: Callable[[float], None] | None,
 ) -> FlowOutcome:
-    """Compute when ``flows`` end; returns and raises as `Fluid.finish_times`. By symmetry
-    where that makes the problem small, else flow by flow.
+    """Compute when ``flows`` end; returns and raises as `Fluid.finish_times`. By
+    symmetry where that makes the problem small, else flow by flow.
     """
     finish_by_symmetry = symmetry.finish_times(links, flows)
     if finish_by_symmetry is not None:
-        return FlowOutcome(finish_by_symmetry, float(finish_by_symmetry.max(initial=0.0)), 0.0)
+        return FlowOutcome(
+            finish_by_symmetry, float(finish_by_symmetry.max(initial=0.0)), 0.0
+        )
     num_flows = len(flows)
     columns: dict[str, Any] = {
         "nbytes": flows.nbytes,
@@ -59,13 +65,15 @@ def finish_times(
             f"{network.alive} flows wait for each other in a circle and never start"
         )
     finish = network.finish[:num_flows]
-    return FlowOutcome(finish, float(finish.max(initial=0.0)), float(network.clock["skipped"][0]))
+    return FlowOutcome(
+        finish, float(finish.max(initial=0.0)), float(network.clock["skipped"][0])
+    )
 
 
 @entry
 def _find_companions(routes: Any, companions: Any) -> None:
-    """Count the flows of each link, and find its companions: the other links that all of
-    its flows cross.
+    """Count the flows of each link, and find its companions: the other links that all
+    of its flows cross.
 
     Args:
         routes: (flows, hops) links, padded with -1.
@@ -97,8 +105,8 @@ def _find_companions(routes: Any, companions: Any) -> None:
 
 @entry
 def _renumber_routes(routes: Any, new_index: Any, out: Any) -> None:
-    """Write into ``out`` (flows, hops) the links of each route that have a new index, as
-    such indices.
+    """Write into ``out`` (flows, hops) the links of each route that have a new index,
+    as such indices.
     """
     for i in range(routes.shape[0]):
         n = 0
@@ -109,8 +117,8 @@ def _renumber_routes(routes: Any, new_index: Any, out: Any) -> None:
 
 
 def binding_links(links: Links, flows: Flows) -> tuple[Links, Ints32]:
-    """Select the links that can be a bottleneck, renumber them, and shorten the routes to
-    them.
+    """Select the links that can be a bottleneck, renumber them, and shorten the routes
+    to them.
 
     Returns:
         The links that are left, and (flows, hops) int32 routes over them, padded with
@@ -126,7 +134,9 @@ def binding_links(links: Links, flows: Flows) -> tuple[Links, Ints32]:
     padded_capacity = np.append(links.capacity, np.inf)
     is_tighter = padded_capacity[companion_links] < links.capacity[:, None]
     # of two that carry the same flows at the same capacity, the first stays
-    is_equal_and_first = (padded_capacity[companion_links] == links.capacity[:, None]) & (
+    is_equal_and_first = (
+        padded_capacity[companion_links] == links.capacity[:, None]
+    ) & (
         (num_flows[companion_links] > num_flows[:, None])
         | (companion_links < np.arange(num_links)[:, None])
     )
@@ -135,6 +145,6 @@ def binding_links(links: Links, flows: Flows) -> tuple[Links, Ints32]:
     routes = np.full(flows.routes.shape, -1, np.int32)
     _renumber_routes(flows.routes, new_index, routes)
     longest_route = int(np.flatnonzero((routes >= 0).any(axis=0)).max(initial=0)) + 1
-    return Links(links.capacity[is_binding], links.latency[is_binding]), np.ascontiguousarray(
-        routes[:, :longest_route]
-    )
+    return Links(
+        links.capacity[is_binding], links.latency[is_binding]
+    ), np.ascontiguousarray(routes[:, :longest_route])

@@ -1,5 +1,5 @@
-"""Sweeps: rates made fair again where most links change, by a visit of all saturated links in the
-order of their levels before the change.
+"""Sweeps: rates made fair again where most links change, by a visit of all saturated
+links in the order of their levels before the change.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _first_rank(s: FluidState, row: int) -> int:
 
 @compiled
 def _sort_links(s: FluidState) -> None:
-    """List the saturated links by level, and make the first listed link on its route the
-    bottleneck of every flow.
+    """List the saturated links by level, and make the first listed link on its route
+    the bottleneck of every flow.
     """
     clock = s.clock[0]
     n = ZERO
@@ -87,8 +87,8 @@ def _sort_links(s: FluidState) -> None:
 
 @compiled
 def _set_level(s: FluidState, ident: int, level: float) -> bool:
-    """Set the level of a link and pass the difference on to the other links of its flows;
-    return True if there was any.
+    """Set the level of a link and pass the difference on to the other links of its
+    flows; return True if there was any.
     """
     link = s.links[ident]
     now = s.clock[0].now
@@ -121,8 +121,8 @@ def _count_equal(values: NDArray[np.uint32], first: int, last: int, target: int)
 
 @compiled
 def _steal_shared_flows(s: FluidState, ident: int, passed: int) -> None:
-    """Make link ``ident`` the bottleneck of the flows on it that have their bottleneck on
-    ``passed``.
+    """Make link ``ident`` the bottleneck of the flows on it that have their bottleneck
+    on ``passed``.
     """
     link = s.links[passed]
     width = s.width - 1
@@ -154,11 +154,15 @@ def _place_link(s: FluidState, ident: int, end: int) -> int:
     level = fair_level(s, ident, link.n) if link.n > 0 else -1.0
     width = s.width - 1
     place = end
-    while place > 0 and s.links[s.order[place - 1]].level > level * (1.0 + LEVEL_TOLERANCE):
+    while place > 0 and s.links[s.order[place - 1]].level > level * (
+        1.0 + LEVEL_TOLERANCE
+    ):
         place -= 1
         passed = int64(s.order[place])
         first = s.links[passed].offset * width
-        if _count_equal(s.other_links, first, first + s.links[passed].n_rows * width, ident):
+        if _count_equal(
+            s.other_links, first, first + s.links[passed].n_rows * width, ident
+        ):
             _steal_shared_flows(s, ident, passed)
             level = fair_level(s, ident, link.n)
         s.order[place + 1] = passed
@@ -171,8 +175,8 @@ def _place_link(s: FluidState, ident: int, end: int) -> int:
 
 @compiled
 def _steal_unranked_flows(s: FluidState, ident: int) -> None:
-    """Make a link the bottleneck of the flows on it whose bottleneck has no place in order
-    yet, and will come after it.
+    """Make a link the bottleneck of the flows on it whose bottleneck has no place in
+    order yet, and will come after it.
     """
     n = 0
     hop = int64(s.links[ident].head)
@@ -205,8 +209,8 @@ def remove_from_order(s: FluidState, place: int) -> None:
 
 @compiled
 def _visit_upwards(s: FluidState, place: int) -> int:
-    """Visit the links in order from ``place`` on; return how many levels changed, or -1 if
-    the visits do not end.
+    """Visit the links in order from ``place`` on; return how many levels changed, or -1
+    if the visits do not end.
     """
     clock = s.clock[0]
     num_changed = 0
@@ -219,7 +223,9 @@ def _visit_upwards(s: FluidState, place: int) -> int:
             s.ends[ident] = np.inf
             continue
         level = fair_level(s, ident, link.n)
-        if place > 0 and level < s.links[s.order[place - 1]].level * (1.0 - LEVEL_TOLERANCE):
+        if place > 0 and level < s.links[s.order[place - 1]].level * (
+            1.0 - LEVEL_TOLERANCE
+        ):
             if moves_left == 0:
                 return -1
             moves_left -= 1

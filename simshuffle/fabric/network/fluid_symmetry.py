@@ -1,7 +1,9 @@
-"""Max-min fair flows through their symmetry: one flow stands for all that are alike. Exact.
+"""Max-min fair flows through their symmetry: one flow stands for all that are alike.
+Exact.
 
-In an all-to-all on a regular network millions of flows do the same thing on links that look the
-same. `finish_times` finds out which, and simulates one flow and one link of each kind.
+In an all-to-all on a regular network millions of flows do the same thing on links that
+look the same. `finish_times` finds out which, and simulates one flow and one link of
+each kind.
 
 *Equitable partition.* Flows and links are put into classes such that
 
@@ -10,30 +12,34 @@ same. `finish_times` finds out which, and simulates one flow and one link of eac
 2. all links of a class have the same capacity and latency, and each carries equally many flows of
   every flow class.
 
-*Why one of each is enough.* Let all flows of a class have the same bytes left at some moment, as
-they do when they start. Progressive filling raises the rates of all flows together until a link is
-full, and keeps the rates of the flows on it; the max-min fair rates are unique, and this finds them
-(Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2). Suppose that the flows whose rates
-are kept so far are whole classes, each with one rate, as at first, when there are none. A link then
-is full when the common rate reaches
+*Why one of each is enough.* Let all flows of a class have the same bytes left at some
+moment, as they do when they start. Progressive filling raises the rates of all flows
+together until a link is full, and keeps the rates of the flows on it; the max-min fair
+rates are unique, and this finds them (Bertsekas & Gallager, Data Networks, 2nd ed.,
+section 6.5.2). Suppose that the flows whose rates are kept so far are whole classes,
+each with one rate, as at first, when there are none. A link then is full when the
+common rate reaches
 
     level = (capacity - sum of w * rate over the classes kept) / (sum of w over the other classes
     under way),
 
-where w, the number of flows of a class on the link, is the same on all links of its class by (2):
-whole classes of links get full. The flows that cross them are whole classes of flows by (1), and
-all get this level. So by induction the rates are equal within each class, until the next flow
-starts or ends; and so are the bytes left. Flows of one class start together, since their latencies
-are equal by (1) and (2), and end together; at the next start or end the argument begins anew.
-Filling therefore needs one flow of each class, one link of each class, and the numbers w. Nothing
-needs to be a symmetry in the strict sense, an automorphism. (For linear programs the same reduction
-is in Grohe, Kersting, Mladenov & Selman, Dimension Reduction via Colour Refinement, ESA 2014.)
+where w, the number of flows of a class on the link, is the same on all links of its
+class by (2): whole classes of links get full. The flows that cross them are whole
+classes of flows by (1), and all get this level. So by induction the rates are equal
+within each class, until the next flow starts or ends; and so are the bytes left. Flows
+of one class start together, since their latencies are equal by (1) and (2), and end
+together; at the next start or end the argument begins anew. Filling therefore needs one
+flow of each class, one link of each class, and the numbers w. Nothing needs to be a
+symmetry in the strict sense, an automorphism. (For linear programs the same reduction
+is in Grohe, Kersting, Mladenov & Selman, Dimension Reduction via Colour Refinement, ESA
+2014.)
 
-*Finding it.* Colour refinement: a link's next colour is made of its colour and those of its flows,
-a flow's of its bytes, its start and the colours of its links, until no class of links falls apart
-any more. That gives the coarsest such partition. Colours are 64-bit hashes: the sum over a
-collection of well-mixed values stands for the collection. So that a collision cannot falsify the
-result, `quotient` then checks (1) and (2) by comparing and counting, without hashes.
+*Finding it.* Colour refinement: a link's next colour is made of its colour and those of
+its flows, a flow's of its bytes, its start and the colours of its links, until no class
+of links falls apart any more. That gives the coarsest such partition. Colours are
+64-bit hashes: the sum over a collection of well-mixed values stands for the collection.
+So that a collision cannot falsify the result, `quotient` then checks (1) and (2) by
+comparing and counting, without hashes.
 """
 
 from __future__ import annotations
@@ -65,8 +71,12 @@ MAX_ROUNDS = 32
 # splitmix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generators, OOPSLA 2014):
 # increment, multipliers, shifts
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _ONE = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(1)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_S30 = np.uint64(30)
+_S27 = np.uint64(27)
+_S31 = np.uint64(31)
+_ONE = np.uint64(1)
 
 
 def _mix(word: Any) -> Any:
@@ -123,7 +133,8 @@ def finish_times(links: Links, flows: Flows) -> Floats | None:
 
 
 def refine(links: Links, flows: Flows) -> Partition | None:
-    """Find the coarsest equitable partition, but for collisions of hashes; see `quotient`.
+    """Find the coarsest equitable partition, but for collisions of hashes; see
+    `quotient`.
 
     Returns:
         None if flows wait for others or there are too many classes; with many that
@@ -137,7 +148,9 @@ def refine(links: Links, flows: Flows) -> Partition | None:
         or flows.routes.max(initial=-1) >= len(links)
     ):
         return None
-    colours: Words = _mix(_mix(links.capacity.view(np.uint64)) + links.latency.view(np.uint64))
+    colours: Words = _mix(
+        _mix(links.capacity.view(np.uint64)) + links.latency.view(np.uint64)
+    )
     class_of_flow = np.empty(len(flows), np.int16)
     example = np.empty(max_classes, np.int64)
     # a power of two, so that a few bits of a colour say where to look; never a quarter full
@@ -229,7 +242,9 @@ def _colour_flows(
 
 
 def _links_match_classes(links: Links, partition: Partition) -> bool:
-    """Return True if each link has the capacity and the latency of the first link of its class."""
+    """Return True if each link has the capacity and the latency of the first link of
+    its class.
+    """
     example = partition.first[partition.link]
     has_capacity = np.array_equal(links.capacity, links.capacity[example])
     return has_capacity and np.array_equal(links.latency, links.latency[example])
@@ -247,7 +262,9 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
     class_of_link = partition.link
     first_link = partition.first
     example = partition.example
-    example_flows = Flows(flows.routes[example], flows.nbytes[example], flows.start[example])
+    example_flows = Flows(
+        flows.routes[example], flows.nbytes[example], flows.start[example]
+    )
 
     # (flow classes, hops) the class of each link; the last entry is for the padding of routes, -1
     link_class_of_hop = np.append(class_of_link, np.int32(-1))[example_flows.routes]
@@ -262,7 +279,9 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
     first_pair = np.searchsorted(pair_link, np.arange(len(first_link) + 1))
     sizes = np.diff(first_pair)[class_of_link]
     offsets = np.cumsum(sizes) - sizes
-    if sizes.sum() > flows.routes.size:  # some link lacks a flow of a class that it should have
+    if (
+        sizes.sum() > flows.routes.size
+    ):  # some link lacks a flow of a class that it should have
         return None
     # for each link a run of counts, one for each pair of its class: pair p stands at shift + p
     counts = np.zeros(sizes.sum(), np.int32)
@@ -311,8 +330,8 @@ def _matches_examples(
     shift: Any,
     counts: Any,
 ) -> bool:
-    """Check that every flow has the bytes, the start and the link classes of its example,
-    and no link twice; count the flows of each class on each link.
+    """Check that every flow has the bytes, the start and the link classes of its
+    example, and no link twice; count the flows of each class on each link.
 
     Args:
         routes: (flows, hops) links, padded with -1.
@@ -339,7 +358,9 @@ def _matches_examples(
                 if link >= 0 and routes[flow, earlier_hop] == link:
                     return False
             example_hop = hop
-            if link_class_of_hop[flow_class, hop] != (class_of_link[link] if link >= 0 else -1):
+            if link_class_of_hop[flow_class, hop] != (
+                class_of_link[link] if link >= 0 else -1
+            ):
                 example_hop = _find_matching_hop(
                     routes, class_of_link, link_class_of_hop, flow, flow_class, hop
                 )
@@ -352,10 +373,15 @@ def _matches_examples(
 
 @compiled
 def _find_matching_hop(
-    routes: Any, class_of_link: Any, link_class_of_hop: Any, flow: int, flow_class: int, hop: int
+    routes: Any,
+    class_of_link: Any,
+    link_class_of_hop: Any,
+    flow: int,
+    flow_class: int,
+    hop: int,
 ) -> int:
-    """Find the hop at which the example has the link class that a flow has at ``hop``; -1
-    if it does not have that class as often.
+    """Find the hop at which the example has the link class that a flow has at ``hop``;
+    -1 if it does not have that class as often.
 
     If two lists of one length differ as multisets, some class is in the flow's more
     often, and at one of its places not in the example's. So it is enough to ask at the
@@ -378,8 +404,8 @@ def _find_matching_hop(
 def _has_equal_counts(
     class_of_link: Any, first_pair: Any, offsets: Any, weight: Any, counts: Any
 ) -> bool:
-    """Return True if every link has as many flows of each class as the other links of its
-    class.
+    """Return True if every link has as many flows of each class as the other links of
+    its class.
     """
     for link in range(class_of_link.shape[0]):
         first = first_pair[class_of_link[link]]

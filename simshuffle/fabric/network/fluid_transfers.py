@@ -53,13 +53,16 @@ REFRESH = 1 << 14
 
 @compiled
 def make_rates_fair(s: FluidState, starting: Ints32, n_starting: int) -> None:
-    """Make the rates max-min fair again: the first ``n_starting`` flows of ``starting`` have come,
-    and those that `stop_flow` took have gone."""
+    """Make the rates max-min fair again: the first ``n_starting`` flows of ``starting``
+    have come, and those that `stop_flow` took have gone.
+    """
     clock = s.clock[0]
     if n_starting == 0 and clock.n_dirty == 0:
         return
     clock.n_repairs += 1
-    if (n_starting > 32 and n_starting * 8 > clock.n_active) or clock.n_repairs > REFRESH:
+    if (
+        n_starting > 32 and n_starting * 8 > clock.n_active
+    ) or clock.n_repairs > REFRESH:
         fill(s, starting, n_starting)
         return
     # a link that has lost its flows may get new ones, which belong elsewhere in the order
@@ -80,15 +83,20 @@ def make_rates_fair(s: FluidState, starting: Ints32, n_starting: int) -> None:
 
 
 @compiled
-def end_due_flows(s: FluidState, ident: int, limit: float, queue: Ints32, tail: int) -> int:
-    """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue`` from
-    place ``tail`` on; return the new end of the queue.
+def end_due_flows(
+    s: FluidState, ident: int, limit: float, queue: Ints32, tail: int
+) -> int:
+    """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue``
+    from place ``tail`` on; return the new end of the queue.
     """
     link = s.links[ident]
     now = s.clock[0].now
     link.served += link.level * (now - link.t_last)
     link.t_last = now
-    while link.n > 0 and now + (s.entries[link.offset].key - link.served) / link.level <= limit:
+    while (
+        link.n > 0
+        and now + (s.entries[link.offset].key - link.served) / link.level <= limit
+    ):
         flow = int64(s.entries[link.offset].flow)
         stop_flow(s, flow)
         queue[tail] = flow
@@ -98,9 +106,11 @@ def end_due_flows(s: FluidState, ident: int, limit: float, queue: Ints32, tail: 
 
 
 @compiled
-def end_nearly_done_flows(s: FluidState, tolerance: float, queue: Ints32, tail: int) -> int:
-    """Stop the flows that have at most a share ``tolerance`` of their units left; return
-    the new end of ``queue``.
+def end_nearly_done_flows(
+    s: FluidState, tolerance: float, queue: Ints32, tail: int
+) -> int:
+    """Stop the flows that have at most a share ``tolerance`` of their units left;
+    return the new end of ``queue``.
     """
     clock = s.clock[0]
     for ident in range(s.links.shape[0]):
@@ -112,7 +122,9 @@ def end_nearly_done_flows(s: FluidState, tolerance: float, queue: Ints32, tail: 
         stopped = False
         while link.n > 0:
             flow = int64(s.entries[link.offset].flow)
-            remaining_share = (s.entries[link.offset].key - link.served) / s.nodes[flow].work
+            remaining_share = (s.entries[link.offset].key - link.served) / s.nodes[
+                flow
+            ].work
             if remaining_share > tolerance:
                 break
             clock.skipped = max(clock.skipped, remaining_share)
@@ -127,8 +139,10 @@ def end_nearly_done_flows(s: FluidState, tolerance: float, queue: Ints32, tail: 
 
 @entry
 def settle(state: int, now: float) -> None:
-    """Add to the statistics of every link what the flows under way have drained by ``now`` (s), and
-    the time it has been busy. No event lies between the clock and ``now``."""
+    """Add to the statistics of every link what the flows under way have drained by
+    ``now`` (s), and the time it has been busy. No event lies between the clock and
+    ``now``.
+    """
     s = state_at(state)
     width = s.width
     for ident in range(s.links.shape[0]):
@@ -142,7 +156,8 @@ def settle(state: int, now: float) -> None:
             node = s.nodes[s.entries[place].flow]
             drained = node.work - max(s.entries[place].key - served, 0.0)
             for k in range(
-                s.entries[place].flow * width, s.entries[place].flow * width + node.n_hops
+                s.entries[place].flow * width,
+                s.entries[place].flow * width + node.n_hops,
             ):
                 s.links[s.hops[k].link].work += drained - node.booked
             node.booked = drained
@@ -177,8 +192,8 @@ def _remove_from_bucket(s: FluidState, g: TransferGraph, flow: int) -> None:
 
 @compiled
 def _take_turn_of_pair(s: FluidState, g: TransferGraph, flow: int) -> bool:
-    """Return True if ``flow`` may start now; otherwise put it behind the transfers of its
-    pair.
+    """Return True if ``flow`` may start now; otherwise put it behind the transfers of
+    its pair.
     """
     nodes = s.nodes
     buckets = g.buckets
@@ -290,8 +305,9 @@ def _end_transfer(s: FluidState, g: TransferGraph, flow: int) -> None:
 
 @compiled
 def _list_due(s: FluidState, g: TransferGraph, limit: float, tolerance: float) -> int:
-    """List in `queue` the flows that end by ``limit`` (s), and the transfers whose delay has passed
-    by then; returns how many there are."""
+    """List in `queue` the flows that end by ``limit`` (s), and the transfers whose
+    delay has passed by then; returns how many there are.
+    """
     tail = ZERO
     while next_end_time(s.ends) <= limit:
         tail = end_due_flows(s, link_of_next_end(s.ends), limit, g.queue, tail)
@@ -307,8 +323,9 @@ def _list_due(s: FluidState, g: TransferGraph, limit: float, tolerance: float) -
 
 @compiled
 def _handle_queue(s: FluidState, g: TransferGraph, n_starting: int, tail: int) -> int:
-    """Handle the first ``tail`` transfers of `queue`, and those that this adds to it; returns how
-    many begin to drain at this instant."""
+    """Handle the first ``tail`` transfers of `queue`, and those that this adds to it;
+    returns how many begin to drain at this instant.
+    """
     head = ZERO
     while head < tail:
         flow = int64(g.queue[head])
@@ -322,7 +339,9 @@ def _handle_queue(s: FluidState, g: TransferGraph, n_starting: int, tail: int) -
 
 
 @entry
-def advance(state: int, graph: int, horizon: float, tolerance: float, budget: int) -> float:
+def advance(
+    state: int, graph: int, horizon: float, tolerance: float, budget: int
+) -> float:
     """Run all events up to ``horizon`` (s), but stop after the first instant that
     completes a watched group.
 
@@ -331,11 +350,16 @@ def advance(state: int, graph: int, horizon: float, tolerance: float, budget: in
     none); ``clock.now`` is the time reached, ``completed_groups[:clock.n_done]`` those
     groups.
     """
-    s, g = state_at(state), graph_at(graph)
+    s = state_at(state)
+    g = graph_at(graph)
     clock = s.clock[0]
     clock.n_done = 0
     max_count = clock.n_events + clock.n_visits + budget
-    while clock.n_done == 0 and clock.outbox < 0 and clock.n_events + clock.n_visits < max_count:
+    while (
+        clock.n_done == 0
+        and clock.outbox < 0
+        and clock.n_events + clock.n_visits < max_count
+    ):
         next_event = next_event_time(s, g)
         if next_event > horizon or next_event == np.inf:
             return next_event
@@ -354,10 +378,11 @@ def advance(state: int, graph: int, horizon: float, tolerance: float, budget: in
 
 @entry
 def complete(state: int, graph: int, slot: int, now: float) -> float:
-    """End a transfer from the outbox at ``now`` (s), up to which all events have been run;
-    return the time of the next event (s).
+    """End a transfer from the outbox at ``now`` (s), up to which all events have been
+    run; return the time of the next event (s).
     """
-    s, g = state_at(state), graph_at(graph)
+    s = state_at(state)
+    g = graph_at(graph)
     s.nodes[slot].state = ENDING
     s.nodes[slot].upcoming = now
     push_event(s, g, slot)

@@ -21,11 +21,13 @@ from simshuffle.spec.arrays import Flags, Ints32
 BOUNDLESS = 1e300
 """A capacity that never binds, and is finite so that shares of it can be told."""
 OWN_PAIR = -(1 << 62)
-"""Key of the queue pair of a transfer that shares none with others, plus its number in the order of
-posting: below the keys of all pairs."""
+"""Key of the queue pair of a transfer that shares none with others, plus its number in
+the order of posting: below the keys of all pairs.
+"""
 MAX_PARTS = 16
-"""Most parts in which a transfer with a rate limit is sent over cables, evenly spread over the time
-that the limit makes it take."""
+"""Most parts in which a transfer with a rate limit is sent over cables, evenly spread
+over the time that the limit makes it take.
+"""
 
 
 class AnalyticNetwork(FluidNetwork):
@@ -57,7 +59,9 @@ class AnalyticNetwork(FluidNetwork):
     def settle(self, now: float | None = None) -> None:
         """Bring the statistics of every link up to date; see `FluidNetwork.settle`."""
         super().settle(now)
-        self.links["peak"][self._cables] *= BOUNDLESS / self._cable_capacity[self._cables]
+        self.links["peak"][self._cables] *= (
+            BOUNDLESS / self._cable_capacity[self._cables]
+        )
 
 
 class _Parcel(NamedTuple):
@@ -65,7 +69,9 @@ class _Parcel(NamedTuple):
 
     cables: Ints32  # of its route, as the packet network numbers them, padded with -1
     devices: Ints32  # the other links of its route, padded with -1
-    needs_only_cables: bool  # whether cables are all that it needs: no device and no rate limit
+    needs_only_cables: (
+        bool  # whether cables are all that it needs: no device and no rate limit
+    )
     nbytes: float  # bytes
     pair: int  # `TASK.pair`
     max_rate: float  # bytes/s, the smaller of its rate limit and the capacity of its slowest cable
@@ -106,13 +112,17 @@ class HybridNetwork(FluidNetwork):
         latency = links.latency[self._cables]
         self._cable_capacity = np.append(capacity, inf)
         self._cable_latency = np.append(latency, 0.0)
-        cable_links = Links(capacity, latency, [links.name(link) for link in self._cables.tolist()])
+        cable_links = Links(
+            capacity, latency, [links.name(link) for link in self._cables.tolist()]
+        )
         self._packets = PacketNetwork(cable_links, mtu=mtu, port_buffer=port_buffer)
         self._mtu = mtu
         self._next_packet_event = inf  # event of the packet network (s)
         self._parcels: dict[int, _Parcel] = {}  # by slot of the transfer
         self._slot_of: dict[int, int] = {}  # by handle of the packet network
-        self._draining: dict[int, int] = {}  # slot, by the group of what drains through other links
+        self._draining: dict[
+            int, int
+        ] = {}  # slot, by the group of what drains through other links
         # what has to end before the transfer does, by slot
         self._num_missing_parts: dict[int, int] = {}
 
@@ -133,11 +143,15 @@ class HybridNetwork(FluidNetwork):
         routes = batch.routes.copy()
         cable_records = records[transfers_on_cables]
         cables = cables[transfers_on_cables]
-        devices = self._left_align(np.where(cables >= 0, -1, routes[transfers_on_cables]))
+        devices = self._left_align(
+            np.where(cables >= 0, -1, routes[transfers_on_cables])
+        )
         cables = self._left_align(cables)
         slowest = self._cable_capacity[cables].min(axis=1)
         rate_limit = cable_records["cap"]
-        packet_latency = np.minimum(self._cable_latency[cables].sum(axis=1), cable_records["delay"])
+        packet_latency = np.minimum(
+            self._cable_latency[cables].sum(axis=1), cable_records["delay"]
+        )
         num_parts = np.where(
             rate_limit < slowest,
             np.clip(np.ceil(cable_records["work"] / self._mtu), 1, MAX_PARTS),
@@ -152,7 +166,9 @@ class HybridNetwork(FluidNetwork):
             packet_latency,
             num_parts,
         )
-        parcels = list(map(_Parcel, cables, devices, *(column.tolist() for column in columns)))
+        parcels = list(
+            map(_Parcel, cables, devices, *(column.tolist() for column in columns))
+        )
         cable_records["outside"], cable_records["cap"] = 1, inf
         cable_records["delay"] -= packet_latency
         cable_records["pair"][needs_only_cables] = NO_PAIR
@@ -165,22 +181,31 @@ class HybridNetwork(FluidNetwork):
         return min(next_event, self._next_packet_event)
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """Run events of both networks up to ``horizon`` (s); see `FluidNetwork.advance`."""
+        """Run events of both networks up to ``horizon`` (s); see
+        `FluidNetwork.advance`.
+        """
         while True:
-            next_event, completed_groups = super().advance(min(horizon, self._next_packet_event))
-            watched_groups = [group for group in completed_groups if group not in self._draining]
+            next_event, completed_groups = super().advance(
+                min(horizon, self._next_packet_event)
+            )
+            watched_groups = [
+                group for group in completed_groups if group not in self._draining
+            ]
             for group in completed_groups:
                 if group in self._draining:
                     self.close_group(group)
                     next_event = min(
-                        next_event, self._end_part(self._draining.pop(group), super().now)
+                        next_event,
+                        self._end_part(self._draining.pop(group), super().now),
                     )
             next_event = min(next_event, self._begin_transfers(self.take_outbox()))
             earliest = min(next_event, self._next_packet_event)
             if watched_groups or earliest > horizon or earliest == inf:
                 return earliest, watched_groups
             if self._next_packet_event < next_event:
-                self._next_packet_event, ended = self._packets.advance(min(horizon, next_event))
+                self._next_packet_event, ended = self._packets.advance(
+                    min(horizon, next_event)
+                )
                 for handle, end in ended:
                     self._end_part(self._slot_of.pop(handle), end)
 
@@ -201,8 +226,8 @@ class HybridNetwork(FluidNetwork):
             records[name][cables] = values
 
     def _begin_transfers(self, slots: list[int]) -> float:
-        """Begin transfers that the fluid network has put into the outbox; return the time of
-        its next event (s).
+        """Begin transfers that the fluid network has put into the outbox; return the
+        time of its next event (s).
         """
         if not slots:
             return inf
@@ -213,22 +238,31 @@ class HybridNetwork(FluidNetwork):
                 0 if parcel.needs_only_cables else 1
             )
             gap = (
-                parcel.nbytes / parcel.max_rate / parcel.num_parts if parcel.num_parts > 1 else 0.0
+                parcel.nbytes / parcel.max_rate / parcel.num_parts
+                if parcel.num_parts > 1
+                else 0.0
             )
-            parcels_by_pace.setdefault((parcel.num_parts, gap), []).append((slot, parcel))
+            parcels_by_pace.setdefault((parcel.num_parts, gap), []).append(
+                (slot, parcel)
+            )
         now = self.now
         for (num_parts, gap), equal_parcels in parcels_by_pace.items():
             self._send_packets(now, num_parts, gap, equal_parcels)
         self._next_packet_event = min(self._next_packet_event, now)
         return self._drain_parcels(
-            now, [(slot, parcel) for slot, parcel in parcels if not parcel.needs_only_cables]
+            now,
+            [
+                (slot, parcel)
+                for slot, parcel in parcels
+                if not parcel.needs_only_cables
+            ],
         )
 
     def _send_packets(
         self, now: float, num_parts: int, gap: float, parcels: list[tuple[int, _Parcel]]
     ) -> None:
-        """Hand transfers to the packet network from ``now`` (s) on, in ``num_parts`` that are
-        ``gap`` (s) apart.
+        """Hand transfers to the packet network from ``now`` (s) on, in ``num_parts``
+        that are ``gap`` (s) apart.
         """
         if not now + num_parts * gap < TICK * MAX_TICKS:
             raise SimulationError(
@@ -249,11 +283,13 @@ class HybridNetwork(FluidNetwork):
         )
         for part in range(num_parts):
             handles = self._packets.inject(now + part * gap, routes, nbytes, keys)
-            self._slot_of.update(zip(handles.tolist(), (slot for slot, _ in parcels), strict=True))
+            self._slot_of.update(
+                zip(handles.tolist(), (slot for slot, _ in parcels), strict=True)
+            )
 
     def _drain_parcels(self, now: float, parcels: list[tuple[int, _Parcel]]) -> float:
-        """Drain transfers through devices and rate limits from ``now`` (s) on; return the time
-        of the next event there (s).
+        """Drain transfers through devices and rate limits from ``now`` (s) on; return
+        the time of the next event there (s).
         """
         if not parcels:
             return inf
@@ -273,12 +309,13 @@ class HybridNetwork(FluidNetwork):
             group=groups,
         )
         return super().post(
-            now, TransferBatch(batch, np.stack([parcel.devices for _, parcel in parcels]))
+            now,
+            TransferBatch(batch, np.stack([parcel.devices for _, parcel in parcels])),
         )
 
     def _end_part(self, slot: int, now: float) -> float:
-        """Note that a part of a transfer has ended at ``now`` (s); return when the transfer
-        ends if it was the last part, else inf.
+        """Note that a part of a transfer has ended at ``now`` (s); return when the
+        transfer ends if it was the last part, else inf.
         """
         self._num_missing_parts[slot] -= 1
         if self._num_missing_parts[slot]:
@@ -287,8 +324,8 @@ class HybridNetwork(FluidNetwork):
         return self.complete(slot, now)
 
     def _left_align(self, routes: Ints32) -> Ints32:
-        """Align routes to the left: (n, any) with their links in order and all padding at the
-        end.
+        """Align routes to the left: (n, any) with their links in order and all padding
+        at the end.
         """
         aligned = np.full((len(routes), self._hops), -1, np.int32)
         aligned[:, : routes.shape[1]] = np.take_along_axis(

@@ -29,11 +29,11 @@ Progress = Callable[[float], None]
 
 
 class Analytic(Spec):
-    """The analytic model: each flow as if it were alone, latency plus bytes over its slowest link
-    (Hockney, Parallel Computing 20, 1994).
+    """The analytic model: each flow as if it were alone, latency plus bytes over its
+    slowest link (Hockney, Parallel Computing 20, 1994).
 
-    The makespan is also bounded by every single link: it cannot end its bytes before all of them
-    have crossed it. A lower bound that no other model beats, in no time.
+    The makespan is also bounded by every single link: it cannot end its bytes before
+    all of them have crossed it. A lower bound that no other model beats, in no time.
     """
 
     # whether the messages of one (src, dst) pair go one after the other: nothing waits here
@@ -44,15 +44,15 @@ class Analytic(Spec):
     def finish_times(
         self, links: Links, flows: Flows, progress: Progress | None = None
     ) -> FlowOutcome:
-        """Compute lower bounds of the ends of ``flows``; ``progress`` is not called, as this
-        takes no time.
+        """Compute lower bounds of the ends of ``flows``; ``progress`` is not called, as
+        this takes no time.
 
         Returns:
-            finish: (flows,) s, ``posted + sum of latencies + nbytes / smallest capacity of
-                the route``, where a flow that waits is posted at the latest bound of its
-                predecessors.
-            makespan: s, the larger of the last of those and, over all links, of ``earliest
-                post + its flows' smallest latency + bytes / capacity``.
+            finish: (flows,) s, ``posted + sum of latencies + nbytes / smallest capacity
+                of the route``, where a flow that waits is posted at the latest bound of
+                its predecessors.
+            makespan: s, the larger of the last of those and, over all links, of
+                ``earliest post + its flows' smallest latency + bytes / capacity``.
 
         Raises:
             SimulationError: flows wait for each other in a circle.
@@ -61,17 +61,17 @@ class Analytic(Spec):
 
 
 class Fluid(Spec):
-    """Flow-level, max-min fair, work-conserving sharing of links over static routes, latency then
-    bandwidth.
+    """Flow-level, max-min fair, work-conserving sharing of links over static routes,
+    latency then bandwidth.
 
-    In `finish_times` every flow is on its own. With a tolerance fewer moments have to be solved
-    for.
+    In `finish_times` every flow is on its own. With a tolerance fewer moments have to
+    be solved for.
 
     Attributes:
-        fair_share: between what links are shared fairly: (src, dst) pairs, whose messages go one
-            after the other, or single messages.
-        tolerance: a transfer may end together with another as soon as it has at most this share of
-            its bytes left; 0 for the exact answer.
+        fair_share: between what links are shared fairly: (src, dst) pairs, whose
+            messages go one after the other, or single messages.
+        tolerance: a transfer may end together with another as soon as it has at most
+            this share of its bytes left; 0 for the exact answer.
     """
 
     kind: Literal["fluid"] = "fluid"
@@ -91,8 +91,8 @@ class Fluid(Spec):
 
         Returns:
             finish: (flows,) s; makespan: s; error_bound: the largest share of its bytes
-                that a flow skipped, 0 if exact. So the answer is the exact one for flows
-                that are smaller by at most this share.
+                that a flow skipped, 0 if exact. So the answer is the exact one for
+                flows that are smaller by at most this share.
 
         Raises:
             SimulationError: flows wait for each other in a circle.
@@ -105,7 +105,8 @@ class Fluid(Spec):
 class Packet(Spec):
     """Lossless InfiniBand, packet by packet.
 
-    A directed link is the output port of its tail and the input buffer of its head. Its laws:
+    A directed link is the output port of its tail and the input buffer of its head. Its
+    laws:
 
     - A message is cut into packets of ``mtu`` bytes; the last one carries the rest. Headers are
       ignored: capacities are data rates.
@@ -141,15 +142,15 @@ class Packet(Spec):
     M(j-1), the first term, and for C(j) > M(j-1) = M(j), the second. So there is no term of
     pipeline filling.
 
-    Simultaneous events are handled in the order posts, ends of messages, headers, links that fall
-    free; within a kind by number of the link, posts by first link, queue pair, and last by index of
-    the flow.
+    Simultaneous events are handled in the order posts, ends of messages, headers, links
+    that fall free; within a kind by number of the link, posts by first link, queue
+    pair, and last by index of the flow.
 
-    Not modelled: adaptive routes, congestion control (rates that senders lower when told so),
-    several virtual lanes, lost packets.
+    Not modelled: adaptive routes, congestion control (rates that senders lower when
+    told so), several virtual lanes, lost packets.
 
-    ``mtu``: 4096 B is the largest that the InfiniBand architecture has. ``port_buffer``: 64 KiB for
-    the one virtual lane of a port is an estimate.
+    ``mtu``: 4096 B is the largest that the InfiniBand architecture has.
+    ``port_buffer``: 64 KiB for the one virtual lane of a port is an estimate.
 
     Attributes:
         mtu: of a packet.
@@ -168,7 +169,9 @@ class Packet(Spec):
         if int(self.port_buffer) < ceil(self.mtu):
             rule = f"must hold at least one packet of mtu = {self.mtu:g} B"
             buffer_text = f"{self.port_buffer:g} B"
-            raise InputError(Problem("port_buffer", rule, buffer_text, "Raise port_buffer."))
+            raise InputError(
+                Problem("port_buffer", rule, buffer_text, "Raise port_buffer.")
+            )
         return self
 
     def finish_times(
@@ -180,14 +183,16 @@ class Packet(Spec):
             finish: (flows,) s; makespan: s; error_bound: None.
 
         Raises:
-            TopologyError: links wait for each other in a circle, so that the network could
-                deadlock.
+            TopologyError: links wait for each other in a circle, so that the network
+                could deadlock.
             SimulationError: flows wait for each other in a circle.
             ValueError: a route has a link that does not exist.
         """
         from simshuffle.fabric.network import packet_run
 
-        return packet_run.run(links, flows, self.mtu, self.port_buffer, progress=progress).outcome
+        return packet_run.run(
+            links, flows, self.mtu, self.port_buffer, progress=progress
+        ).outcome
 
 
 Model = Analytic | Fluid | Packet
@@ -199,10 +204,16 @@ MODELS: dict[str, type[Model]] = {
 
 
 def shared_network(
-    model: Model, links: Links, cables: Flags, *, width: int, accounts: int = 0, tags: int = 0
+    model: Model,
+    links: Links,
+    cables: Flags,
+    *,
+    width: int,
+    accounts: int = 0,
+    tags: int = 0,
 ) -> FluidNetwork:
-    """Make the network of a run. Only cables follow ``model``: host devices, memory, the
-    file system's servers and rate limits are fluid in every model.
+    """Make the network of a run. Only cables follow ``model``: host devices, memory,
+    the file system's servers and rate limits are fluid in every model.
 
     Args:
         model: of the cables.
@@ -221,18 +232,28 @@ def shared_network(
 
     if isinstance(model, Packet):
         return HybridNetwork(
-            links, cables, model.mtu, model.port_buffer, width=width, accounts=accounts, tags=tags
+            links,
+            cables,
+            model.mtu,
+            model.port_buffer,
+            width=width,
+            accounts=accounts,
+            tags=tags,
         )
     if isinstance(model, Analytic):
         return AnalyticNetwork(links, cables, width=width, accounts=accounts, tags=tags)
     return FluidNetwork(
-        links.capacity, width=width, accounts=accounts, tags=tags, tolerance=model.tolerance
+        links.capacity,
+        width=width,
+        accounts=accounts,
+        tags=tags,
+        tolerance=model.tolerance,
     )
 
 
 def load_model(model: Model) -> None:
-    """Load the code that simulates ``model``, or compile and cache it: so that processes
-    which are started afterwards need not, nor say so.
+    """Load the code that simulates ``model``, or compile and cache it: so that
+    processes which are started afterwards need not, nor say so.
     """
     links = Links(np.ones(1), np.zeros(1))
     network = shared_network(model, links, np.ones(1, bool), width=1)

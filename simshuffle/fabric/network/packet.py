@@ -1,10 +1,11 @@
-"""The packet network: lossless InfiniBand with static routes, packet by packet. Congestion trees
-and head-of-line blocking included. `PacketNetwork` runs beside a clock of the caller's,
-`packet_run.run` answers for explicit flows; both keep the arrays of the compiled kernel in a
-`PacketCore`.
+"""The packet network: lossless InfiniBand with static routes, packet by packet.
+Congestion trees and head-of-line blocking included. `PacketNetwork` runs beside a clock
+of the caller's, `packet_run.run` answers for explicit flows; both keep the arrays of
+the compiled kernel in a `PacketCore`.
 
-The laws are in the docstring of `Packet`. ``packet_kernel.py`` says how they are computed, and is
-where to begin; ``deadlock.py`` refuses routes on which buffers could lock up.
+The laws are in the docstring of `Packet`. ``packet_kernel.py`` says how they are
+computed, and is where to begin; ``deadlock.py`` refuses routes on which buffers could
+lock up.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from simshuffle.fabric.network.packet_records import MAX_TICKS, TICK
 from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
 from simshuffle.spec.compiling import words
 
-EVENTS_PER_SLICE = 3_000_000  # about half a second of compiled code, between two looks at Ctrl-C
+EVENTS_PER_SLICE = (
+    3_000_000  # about half a second of compiled code, between two looks at Ctrl-C
+)
 FIRST_SLOTS = 1 << 12
 MAX_BUCKET_BITS = 22  # of a hash table, as a power of two
 
@@ -68,7 +71,9 @@ def route_ends(routes: Ints32) -> tuple[Ints32, Ints32]:
     return first, last
 
 
-def order_messages(first: Ints32, keys: Ints, major: Floats | Ints64 | Ints32) -> Ints64:
+def order_messages(
+    first: Ints32, keys: Ints, major: Floats | Ints64 | Ints32
+) -> Ints64:
     """(n,) order of messages by ``major``, then by first link, then by key of the queue
     pair, then by index.
 
@@ -108,13 +113,19 @@ class PacketCore:
         for name in ("head", "ask_head", "pair_head", "credit_head", "end_head"):
             self.links[name] = -1
         self.clock = np.zeros(1, records.CLOCK)
-        self.clock["tick"], self.clock["mtu"], self.clock["buffer"] = tick, mtu, int(port_buffer)
+        self.clock["tick"], self.clock["mtu"], self.clock["buffer"] = (
+            tick,
+            mtu,
+            int(port_buffer),
+        )
         self.clock["free_slot"] = self.clock["free_pair"] = -1
         self.state = records.empty_packet_state()
         self.replace_arrays(
             links=self.links,
             slots=np.empty(FIRST_SLOTS, records.SLOT),
-            buckets=np.full(1 << min(max(pairs.bit_length(), 4), MAX_BUCKET_BITS), -1, np.int32),
+            buckets=np.full(
+                1 << min(max(pairs.bit_length(), 4), MAX_BUCKET_BITS), -1, np.int32
+            ),
             clock=self.clock,
         )
 
@@ -128,7 +139,8 @@ class PacketCore:
 
         Args:
             flows: the messages.
-            pair: (flows,) keys of the queue pairs; None for the last link of each route.
+            pair: (flows,) keys of the queue pairs; None for the last link of each
+                route.
         """
         routes = ensure_one_hop(flows.routes)
         first, last = route_ends(routes)
@@ -140,10 +152,14 @@ class PacketCore:
         if len(flows.after_to):
             messages["waiting"] = np.bincount(flows.after_to, minlength=len(flows))
             # for each flow those that wait for it, in order
-            order = order_messages(first[flows.after_to], keys[flows.after_to], flows.after_from)
+            order = order_messages(
+                first[flows.after_to], keys[flows.after_to], flows.after_from
+            )
             edge_from = flows.after_from[order]
             edge_to = flows.after_to[order]
-            offsets, following = successors(replace(flows, after_from=edge_from, after_to=edge_to))
+            offsets, following = successors(
+                replace(flows, after_from=edge_from, after_to=edge_to)
+            )
             independent_messages = np.flatnonzero(messages["waiting"] == 0)
             posts = independent_messages[
                 order_messages(
@@ -172,13 +188,19 @@ class PacketCore:
         self.replace_arrays(pairs=enlarge(self.state.pairs, count), queue=queue)
 
     def advance(self, horizon: int) -> int:
-        """Run one slice of events up to tick ``horizon``; return the reason why it ended."""
+        """Run one slice of events up to tick ``horizon``; return the reason why it
+        ended.
+        """
         while True:
-            self.next_tick = int(kernel.advance(self._words.ctypes.data, horizon, EVENTS_PER_SLICE))
+            self.next_tick = int(
+                kernel.advance(self._words.ctypes.data, horizon, EVENTS_PER_SLICE)
+            )
             status = int(self.clock["status"][0])
             if status != records.FULL:
                 return status
-            self.replace_arrays(slots=enlarge(self.state.slots, 2 * len(self.state.slots)))
+            self.replace_arrays(
+                slots=enlarge(self.state.slots, 2 * len(self.state.slots))
+            )
 
     def statistics(self) -> PacketStatistics:
         """Return the statistics of every link since the beginning."""
@@ -207,8 +229,8 @@ EXPECTED_PAIRS = 1 << 16
 
 
 class PacketNetwork:
-    """The packet network beside a clock of the caller's: post messages at any time, ask which have
-    ended.
+    """The packet network beside a clock of the caller's: post messages at any time, ask
+    which have ended.
 
     Args:
         links: the network.
@@ -216,7 +238,8 @@ class PacketNetwork:
         port_buffer: bytes of an input buffer.
 
     Raises:
-        ValueError: a link on which a packet takes longer than the clock can count (36 hours).
+        ValueError: a link on which a packet takes longer than the clock can count (36
+            hours).
     """
 
     def __init__(self, links: Links, *, mtu: float, port_buffer: float) -> None:
@@ -253,11 +276,12 @@ class PacketNetwork:
             now: s.
             routes: (n, hops) links, padded with -1 at the end.
             nbytes: (n,) bytes.
-            pair: (n,) keys of the queue pairs among those with the same first link; None
-                for the last link of each route.
+            pair: (n,) keys of the queue pairs among those with the same first link;
+                None for the last link of each route.
 
         Returns:
-            (n,) int32 handles, good until `advance` has reported the end of the message.
+            (n,) int32 handles, good until `advance` has reported the end of the
+            message.
 
         Raises:
             TopologyError: the routes so far have links that wait for each other in a
@@ -268,7 +292,9 @@ class PacketNetwork:
         routes = np.ascontiguousarray(routes, np.int32)
         sizes = as_floats(nbytes)
         if routes.ndim != 2 or sizes.shape != (len(routes),):
-            raise ValueError(f"routes {routes.shape} and nbytes {sizes.shape} do not fit together")
+            raise ValueError(
+                f"routes {routes.shape} and nbytes {sizes.shape} do not fit together"
+            )
         if not np.all(np.isfinite(sizes) & (sizes >= 0)):
             raise ValueError("nbytes must be finite and at least 0")
         if not nextafter(self.now, 0.0) <= now < TICK * MAX_TICKS:
@@ -283,7 +309,9 @@ class PacketNetwork:
         if len(routes) > self._num_free or width > self._core.state.routes.shape[1]:
             self._grow(self.alive + len(routes), width)
         self._num_free -= len(routes)
-        handles = self._free_handles[self._num_free : self._num_free + len(routes)][::-1].copy()
+        handles = self._free_handles[self._num_free : self._num_free + len(routes)][
+            ::-1
+        ].copy()
         first_link, last_link = route_ends(routes)
         state = self._core.state
         state.routes[handles, :width] = routes
@@ -297,8 +325,8 @@ class PacketNetwork:
         return handles
 
     def advance(self, horizon: float) -> tuple[float, list[tuple[int, float]]]:
-        """Run events up to ``horizon`` (s), stopping after the first instant at which some
-        message ends.
+        """Run events up to ``horizon`` (s), stopping after the first instant at which
+        some message ends.
 
         Returns:
             The time of the next event (s, inf if there is none), and the messages that
@@ -318,42 +346,54 @@ class PacketNetwork:
         self._free_handles[self._num_free : self._num_free + len(ended)] = ended
         self._num_free += len(ended)
         next_event = inf if core.next_tick == records.NEVER else core.next_tick * TICK
-        return next_event, list(zip(ended.tolist(), core.state.finish[ended].tolist(), strict=True))
+        return next_event, list(
+            zip(ended.tolist(), core.state.finish[ended].tolist(), strict=True)
+        )
 
     def statistics(self) -> PacketStatistics:
         """Return the statistics of every link since the beginning."""
         return self._core.statistics()
 
     def _merge_injections(self) -> None:
-        """Merge the messages injected since the last call into the list of posts: by time,
-        then as in `order_messages`.
+        """Merge the messages injected since the last call into the list of posts: by
+        time, then as in `order_messages`.
         """
         if not self._injected:
             return
         core = self._core
         state = self._core.state
-        posts = np.concatenate([state.posts[core.clock["n_posted"][0] :], *self._injected])
+        posts = np.concatenate(
+            [state.posts[core.clock["n_posted"][0] :], *self._injected]
+        )
         self._injected.clear()
         keys = state.messages["pair"][posts]
         core.replace_arrays(
-            posts=posts[order_messages(self._first_link[posts], keys, state.start[posts])]
+            posts=posts[
+                order_messages(self._first_link[posts], keys, state.start[posts])
+            ]
         )
         core.clock["n_posted"] = 0
 
     def _grow(self, min_messages: int, width: int) -> None:
-        """Make room for at least ``min_messages`` messages with routes of ``width`` links."""
+        """Make room for at least ``min_messages`` messages with routes of ``width``
+        links.
+        """
         state = self._core.state
         old_count = len(state.nbytes)
-        count = max(2 * old_count, min_messages) if min_messages > old_count else old_count
+        count = (
+            max(2 * old_count, min_messages) if min_messages > old_count else old_count
+        )
         routes = np.full((count, max(width, state.routes.shape[1])), -1, np.int32)
         routes[:old_count, : state.routes.shape[1]] = state.routes
         names = "messages", "nbytes", "start", "finish"
         arrays = {name: enlarge(getattr(state, name), count) for name in names}
-        self._core.replace_arrays(routes=routes, ended_messages=np.empty(count, np.int32), **arrays)
+        self._core.replace_arrays(
+            routes=routes, ended_messages=np.empty(count, np.int32), **arrays
+        )
         self._core.grow(count)
         self._first_link = enlarge(self._first_link, count)
         self._free_handles = enlarge(self._free_handles, count)
-        self._free_handles[self._num_free : self._num_free + count - old_count] = np.arange(
-            count - 1, old_count - 1, -1
+        self._free_handles[self._num_free : self._num_free + count - old_count] = (
+            np.arange(count - 1, old_count - 1, -1)
         )
         self._num_free += count - old_count

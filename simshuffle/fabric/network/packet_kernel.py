@@ -1,14 +1,16 @@
-"""Compiled kernel of the packet network: lossless links with credits, FIFO input buffers,
-round-robin outputs, virtual cut-through.
+"""Compiled kernel of the packet network: lossless links with credits, FIFO input
+buffers, round-robin outputs, virtual cut-through.
 
-The kernel sees *links* (the output port of the tail, the input buffer of the head), *messages*
-(bytes over a route of links), and the *packets* between them. Time is a whole number of ticks, so
-that events which coincide by construction (a header that arrives when the packet before it has just
-left) coincide exactly, whatever the order in which their times were added up.
+The kernel sees *links* (the output port of the tail, the input buffer of the head),
+*messages* (bytes over a route of links), and the *packets* between them. Time is a
+whole number of ticks, so that events which coincide by construction (a header that
+arrives when the packet before it has just left) coincide exactly, whatever the order in
+which their times were added up.
 
-A packet costs few events, because nearly all that follows from its start on a link is known at that
-moment: when the link is free again, when the header and the tail are at the other end, when its
-credit is back at the tail of the link it came over. Only these are events:
+A packet costs few events, because nearly all that follows from its start on a link is
+known at that moment: when the link is free again, when the header and the tail are at
+the other end, when its credit is back at the tail of the link it came over. Only these
+are events:
 
 - *ask*: the packet at the head of an input buffer asks for its next link; one for every packet and
   link that enters a switch;
@@ -18,9 +20,10 @@ credit is back at the tail of the link it came over. Only these are events:
 - *post*: a message joins the queue of its pair; these come in order from a list and never enter the
   queue of events.
 
-Every link has at most one pending event of each of the first three kinds. Events of one tick are
-handled in the order posts, ends, asks, wakes, timers; within a kind by link number (timers: by
-message number). So an outcome depends on no address and on no order of insertion.
+Every link has at most one pending event of each of the first three kinds. Events of one
+tick are handled in the order posts, ends, asks, wakes, timers; within a kind by link
+number (timers: by message number). So an outcome depends on no address and on no order
+of insertion.
 """
 
 from __future__ import annotations
@@ -74,7 +77,9 @@ def _release_message(s: PacketState, message: int, ended: bool) -> None:
             for hop in range(s.routes.shape[1]):
                 if s.routes[message, hop] >= 0:
                     end_tick += s.links[s.routes[message, hop]].latency
-            schedule_event(s, end_tick, 3 * s.links.shape[0] + message)  # see `EVENT` for the keys
+            schedule_event(
+                s, end_tick, 3 * s.links.shape[0] + message
+            )  # see `EVENT` for the keys
             continue
         ended = False
         s.finish[message] = s.clock[0].now * s.clock[0].tick
@@ -101,8 +106,8 @@ def _release_message(s: PacketState, message: int, ended: bool) -> None:
 
 @compiled
 def _await_credit(s: PacketState, link: int, needed: int) -> None:
-    """Schedule ``link`` to wake when it has ``needed`` bytes of credit, if that moment is
-    known; else the next credit sent back wakes it.
+    """Schedule ``link`` to wake when it has ``needed`` bytes of credit, if that moment
+    is known; else the next credit sent back wakes it.
     """
     record = s.links[link]
     if record.starved_at < 0:
@@ -121,8 +126,8 @@ def _await_credit(s: PacketState, link: int, needed: int) -> None:
 
 @compiled
 def _spend_credits(s: PacketState, link: int, nbytes: float) -> bool:
-    """Spend credits of ``link`` on a packet of ``nbytes`` bytes; return False if they do
-    not suffice, and it waits for more.
+    """Spend credits of ``link`` on a packet of ``nbytes`` bytes; return False if they
+    do not suffice, and it waits for more.
     """
     record = s.links[link]
     now = s.clock[0].now
@@ -146,15 +151,17 @@ def _spend_credits(s: PacketState, link: int, nbytes: float) -> bool:
 
 @compiled
 def _leave_buffer(s: PacketState, link: int, gone_tick: int) -> None:
-    """Take the packet at the head out of the buffer of ``link``, which its tail leaves at tick
-    ``gone_tick``: send its credit back, and let the next packet ask.
+    """Take the packet at the head out of the buffer of ``link``, which its tail leaves
+    at tick ``gone_tick``: send its credit back, and let the next packet ask.
     """
     record = s.links[link]
     slot = record.head
     record.head = s.slots[slot].next
     record.read_at = gone_tick
     if record.head >= 0:
-        schedule_event(s, max(gone_tick, s.slots[record.head].header_at), s.links.shape[0] + link)
+        schedule_event(
+            s, max(gone_tick, s.slots[record.head].header_at), s.links.shape[0] + link
+        )
     credit = new_slot(s)
     s.slots[credit].header_at = gone_tick + record.latency
     s.slots[credit].nbytes = s.slots[slot].nbytes
@@ -169,7 +176,9 @@ def _leave_buffer(s: PacketState, link: int, gone_tick: int) -> None:
 
 
 @compiled
-def _enter_buffer(s: PacketState, link: int, slot: int, next_link: int, hop: int) -> None:
+def _enter_buffer(
+    s: PacketState, link: int, slot: int, next_link: int, hop: int
+) -> None:
     """Put the packet that has just started on ``link`` into the buffer at its head; it
     goes to ``next_link``, at place ``hop`` of its route.
     """
@@ -182,7 +191,9 @@ def _enter_buffer(s: PacketState, link: int, slot: int, next_link: int, hop: int
     packet.next = -1
     if record.head < 0:
         record.head = slot
-        schedule_event(s, max(record.read_at, packet.header_at), s.links.shape[0] + link)
+        schedule_event(
+            s, max(record.read_at, packet.header_at), s.links.shape[0] + link
+        )
     else:
         s.slots[record.tail].next = slot
     record.tail = slot
@@ -206,8 +217,8 @@ def _schedule_end(s: PacketState, link: int, message: int) -> None:
 
 @compiled
 def _occupy_link(s: PacketState, link: int, nbytes: float, tail_at: int) -> None:
-    """Occupy ``link`` from now on with a packet of ``nbytes`` bytes, whose tail can leave
-    at tick ``tail_at`` at the earliest.
+    """Occupy ``link`` from now on with a packet of ``nbytes`` bytes, whose tail can
+    leave at tick ``tail_at`` at the earliest.
     """
     record = s.links[link]
     now = s.clock[0].now
@@ -219,8 +230,8 @@ def _occupy_link(s: PacketState, link: int, nbytes: float, tail_at: int) -> None
 
 @compiled
 def _serve_link(s: PacketState, link: int) -> None:
-    """Start the packet whose turn it is on the idle ``link``, for which somebody asks; or
-    wait for credits.
+    """Start the packet whose turn it is on the idle ``link``, for which somebody asks;
+    or wait for credits.
     """
     record = s.links[link]
     num_links = s.links.shape[0]
@@ -296,8 +307,8 @@ def _handle_header(s: PacketState, buffer: int) -> int:
 
 @compiled
 def _handle_wake(s: PacketState, link: int) -> int:
-    """Wake ``link``, which can serve; its source asks if it has data, for the queue pair
-    after the one whose packet has just left. Returns the link.
+    """Wake ``link``, which can serve; its source asks if it has data, for the queue
+    pair after the one whose packet has just left. Returns the link.
     """
     record = s.links[link]
     pair = record.pair_head
@@ -319,13 +330,16 @@ def _next_post_tick(s: PacketState) -> int:
     if s.clock[0].n_posted == s.posts.shape[0]:
         return NEVER
     return max(
-        int(np.ceil(s.start[s.posts[s.clock[0].n_posted]] / s.clock[0].tick)), int(s.clock[0].now)
+        int(np.ceil(s.start[s.posts[s.clock[0].n_posted]] / s.clock[0].tick)),
+        int(s.clock[0].now),
     )
 
 
 @compiled
 def _stop_reason(s: PacketState, tick: int, horizon: int, limit: int) -> int:
-    """Return the reason why the event at ``tick`` is not to be run now; RUNNING if it is."""
+    """Return the reason why the event at ``tick`` is not to be run now; RUNNING if it
+    is.
+    """
     clock = s.clock[0]
     if tick > horizon or tick == NEVER:
         return DONE
@@ -333,7 +347,9 @@ def _stop_reason(s: PacketState, tick: int, horizon: int, limit: int) -> int:
         return ENDED
     if clock.n_events >= limit:
         return PAUSED
-    if clock.free_slot < 0 and clock.slots == s.slots.shape[0]:  # an event takes one at most
+    if (
+        clock.free_slot < 0 and clock.slots == s.slots.shape[0]
+    ):  # an event takes one at most
         return FULL
     return RUNNING
 

@@ -16,13 +16,22 @@ Records = Any  # a record array; its fields are those of the dtypes below
 
 # nobody asks; a wake event is pending; the next in turn lacks credits, and none are on their way
 IDLE, AWAKE, STARVED = 0, 1, 2
-DONE, ENDED, PAUSED, FULL, RUNNING = 0, 1, 2, 3, 4  # why `advance` returned, or that it goes on
+DONE, ENDED, PAUSED, FULL, RUNNING = (
+    0,
+    1,
+    2,
+    3,
+    4,
+)  # why `advance` returned, or that it goes on
 NEVER = int(np.iinfo(np.int64).max)
 
 LINK = np.dtype(
     [
         ("free_at", "i8"),  # tick at which the packet on it has left its tail
-        ("read_at", "i8"),  # tick at which the packet being read from its buffer has left it
+        (
+            "read_at",
+            "i8",
+        ),  # tick at which the packet being read from its buffer has left it
         ("room", "i8"),  # bytes for which its tail has credits
         ("latency", "i8"),  # ticks
         ("ticks_per_byte", "f8"),
@@ -38,12 +47,18 @@ LINK = np.dtype(
         ("pair_tail", "i4"),
         ("credit_head", "i4"),  # credits on their way back to its tail, earliest first
         ("credit_tail", "i4"),
-        ("end_head", "i4"),  # messages whose last packet is on its way over it, earliest first
+        (
+            "end_head",
+            "i4",
+        ),  # messages whose last packet is on its way over it, earliest first
         ("end_tail", "i4"),
         ("source_next", "i4"),  # behind its source in its own list
         ("source_asks", "i2"),
         ("served", "i2"),  # 1: the queue pair in turn has had its packet
-        ("starved_at", "i8"),  # tick since when the next in turn lacks credits; -1 if it does not
+        (
+            "starved_at",
+            "i8",
+        ),  # tick since when the next in turn lacks credits; -1 if it does not
         ("busy", "i8"),  # ticks that it was held
         ("nbytes", "f8"),  # bytes sent
         ("packets", "i8"),  # packets sent
@@ -158,8 +173,9 @@ def empty_packet_state() -> PacketState:
 
 
 TICK = 2.0**-44
-"""Resolution of simulated time (s): 57 fs, 2e-7 of a packet of 4 KiB at 12.5 GB/s. Times are
-rounded up to it."""
+"""Resolution of simulated time (s): 57 fs, 2e-7 of a packet of 4 KiB at 12.5 GB/s.
+Times are rounded up to it.
+"""
 MAX_TICKS = 2**61
 """Ticks that a clock can count."""
 
@@ -174,7 +190,9 @@ def push_event(queue: Records, n: int, tick: int, key: int) -> None:
     while place > 0:
         parent = (place - 1) >> 1
         parent_event = queue[parent]
-        if parent_event.at < tick or (parent_event.at == tick and parent_event.key < key):
+        if parent_event.at < tick or (
+            parent_event.at == tick and parent_event.key < key
+        ):
             break
         queue[place].at = parent_event.at
         queue[place].key = parent_event.key
@@ -328,13 +346,15 @@ def enqueue_message(s: PacketState, message: int, first: int) -> None:
         source_asks(s, first)
     if link.state == IDLE:
         link.state = AWAKE
-        schedule_event(s, max(s.clock[0].now, link.free_at), 2 * s.links.shape[0] + first)
+        schedule_event(
+            s, max(s.clock[0].now, link.free_at), 2 * s.links.shape[0] + first
+        )
 
 
 @compiled
 def take_packet(s: PacketState, first: int, nbytes: float) -> bool:
-    """Take a packet of ``nbytes`` bytes from the queue pair in turn at the source; return
-    True if it is the last one of its message.
+    """Take a packet of ``nbytes`` bytes from the queue pair in turn at the source;
+    return True if it is the last one of its message.
     """
     link = s.links[first]
     pair = link.pair_head

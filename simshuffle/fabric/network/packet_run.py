@@ -47,15 +47,23 @@ def run(
     """
     check_routes(links, flows.routes)
     ChannelDependencies(links).refuse_circles(flows.routes)
-    core = PacketCore(links, mtu, port_buffer, _choose_tick(links, flows, mtu), pairs=len(flows))
+    core = PacketCore(
+        links, mtu, port_buffer, _choose_tick(links, flows, mtu), pairs=len(flows)
+    )
     core.load_run(flows, pair)
     total_nbytes = float(flows.nbytes.sum())
     while core.advance(records.NEVER - 1) == records.PAUSED:
         if progress is not None:
-            progress(float(core.clock["delivered"][0]) / total_nbytes if total_nbytes > 0 else 1.0)
+            progress(
+                float(core.clock["delivered"][0]) / total_nbytes
+                if total_nbytes > 0
+                else 1.0
+            )
     num_stuck = len(flows) - int(core.clock["n_ended"][0])
     if num_stuck:
-        raise SimulationError(f"{num_stuck} flows wait for each other in a circle and never start")
+        raise SimulationError(
+            f"{num_stuck} flows wait for each other in a circle and never start"
+        )
     if progress is not None:
         progress(1.0)
     finish = core.state.finish
@@ -67,8 +75,8 @@ def run(
 
 
 def _choose_tick(links: Links, flows: Flows, mtu: float) -> float:
-    """Choose the tick (s): `TICK`, or a power of two so much longer that the clock holds
-    the run.
+    """Choose the tick (s): `TICK`, or a power of two so much longer that the clock
+    holds the run.
 
     Nothing takes longer than one packet at a time over one link at a time, with a round
     trip for each.

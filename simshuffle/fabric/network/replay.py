@@ -31,9 +31,8 @@ class Replay:
     model: Model  # the model
     outcome: FlowOutcome  # when the flows end
     bound: float  # s, the analytic lower bound of the makespan
-    cpu_seconds: (
-        float  # s of processor time that the model took; compiled code had been loaded before
-    )
+    # s of processor time that the model took; compiled code had been loaded before
+    cpu_seconds: float
 
 
 class _NetworkHolder(Spec):
@@ -41,14 +40,16 @@ class _NetworkHolder(Spec):
 
 
 def network_model(kind: str, settings: Mapping[str, object]) -> Model:
-    """Return the network model ``kind`` with its settings, texts as on the command line;
-    settings that are None keep their default.
+    """Return the network model ``kind`` with its settings, texts as on the command
+    line; settings that are None keep their default.
 
     Raises:
         InputError: there is no such model, it has no such setting, or a value is out of
             range.
     """
-    settings_as_values = {name: value for name, value in settings.items() if value is not None}
+    settings_as_values = {
+        name: value for name, value in settings.items() if value is not None
+    }
     with suppress(ValueError):
         settings_as_values |= {
             name: float(str(settings_as_values[name]))
@@ -60,7 +61,8 @@ def network_model(kind: str, settings: Mapping[str, object]) -> Model:
     )
     if holder is None or problems:
         raise InputError(
-            [replace(problem, path=_option(problem.path)) for problem in problems], "command line"
+            [replace(problem, path=_option(problem.path)) for problem in problems],
+            "command line",
         )
     return holder.network
 
@@ -71,9 +73,11 @@ def _option(path: str) -> str:
     return "--network" if name == "kind" else f"--{name.replace('_', '-')}"
 
 
-def replay(case: FlowCase, model: Model, progress: Callable[[float], None] | None = None) -> Replay:
-    """Compute the answer of ``model`` to ``case``; ``progress`` is called with the share
-    done, from another thread.
+def replay(
+    case: FlowCase, model: Model, progress: Callable[[float], None] | None = None
+) -> Replay:
+    """Compute the answer of ``model`` to ``case``; ``progress`` is called with the
+    share done, from another thread.
 
     Raises:
         InputError: the case is none for this model, or has numbers that floats cannot
@@ -86,17 +90,26 @@ def replay(case: FlowCase, model: Model, progress: Callable[[float], None] | Non
     model.finish_times(Links(np.ones(1), np.zeros(1)), Flows.from_lists([[0]], [1.0]))
     start = time.process_time()
     try:
-        outcome = _run_in_thread(lambda: model.finish_times(case.links, case.flows, progress))
+        outcome = _run_in_thread(
+            lambda: model.finish_times(case.links, case.flows, progress)
+        )
     except InputError:
         raise
     except ValueError as error:
         rule = f"must be within the range of the {model.kind} network"
         raise InputError(
-            Problem("", rule, str(error), "Give other numbers, or use another network."), case.name
+            Problem(
+                "", rule, str(error), "Give other numbers, or use another network."
+            ),
+            case.name,
         ) from None
     cpu_seconds = time.process_time() - start
     return Replay(
-        case, model, outcome, Analytic().finish_times(case.links, case.flows).makespan, cpu_seconds
+        case,
+        model,
+        outcome,
+        Analytic().finish_times(case.links, case.flows).makespan,
+        cpu_seconds,
     )
 
 
@@ -133,7 +146,9 @@ def end_columns(result: Replay, *, compare: bool) -> dict[str, Floats]:
     columns = {"finish_s": result.outcome.finish}
     if compare and result.case.expected is not None:
         columns["expected_s"] = result.case.expected
-        columns["relative_error"] = relative_errors(result.outcome.finish, result.case.expected)
+        columns["relative_error"] = relative_errors(
+            result.outcome.finish, result.case.expected
+        )
     return columns
 
 
@@ -146,10 +161,12 @@ def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
     yield f"flow,{','.join(columns)}\n"
     for first in range(0, len(result.outcome.finish), _ROWS_AT_ONCE):
         texts = [
-            map(repr, values[first : first + _ROWS_AT_ONCE].tolist()) for values in columns.values()
+            map(repr, values[first : first + _ROWS_AT_ONCE].tolist())
+            for values in columns.values()
         ]
         yield "".join(
-            f"{flow},{','.join(row)}\n" for flow, row in enumerate(zip(*texts, strict=True), first)
+            f"{flow},{','.join(row)}\n"
+            for flow, row in enumerate(zip(*texts, strict=True), first)
         )
 
 
@@ -161,17 +178,24 @@ def title(result: Replay) -> str:
 
 
 def facts(result: Replay) -> dict[str, str]:
-    """List facts for people, by name: how long the case takes on the network, how good the
-    answer is, and how much processor time it took.
+    """List facts for people, by name: how long the case takes on the network, how good
+    the answer is, and how much processor time it took.
     """
     case = result.case
     outcome = result.outcome
-    texts = {"makespan": f"{outcome.makespan:.9g} s", "lower bound": f"{result.bound:.9g} s"}
+    texts = {
+        "makespan": f"{outcome.makespan:.9g} s",
+        "lower bound": f"{result.bound:.9g} s",
+    }
     if result.bound > 0:
-        texts["lower bound"] += f", slowdown over it {outcome.makespan / result.bound:.6g}"
+        texts["lower bound"] += (
+            f", slowdown over it {outcome.makespan / result.bound:.6g}"
+        )
     if outcome.error_bound:
         smaller = f"{outcome.error_bound:.3g}"
-        texts["error bound"] = f"exact for flows whose bytes are smaller by at most {smaller}"
+        texts["error bound"] = (
+            f"exact for flows whose bytes are smaller by at most {smaller}"
+        )
     if case.expected is not None and len(case.flows):
         errors = relative_errors(outcome.finish, case.expected)
         texts["relative error"] = (
@@ -221,7 +245,9 @@ def resolution_problems(links: Links, flows: Flows) -> list[Problem]:
     seconds = isolated_seconds(links, flows)
     ends = latest_ends(flows, seconds)
     rounding = INSTANT * ends
-    bad_flows = np.flatnonzero(has_bytes & (rounding > np.maximum(SHARE * seconds, NO_TIME)))
+    bad_flows = np.flatnonzero(
+        has_bytes & (rounding > np.maximum(SHARE * seconds, NO_TIME))
+    )
     problems += list_first_problems(
         "flows",
         f"must not be lost in rounding: times are told to {INSTANT:g} of themselves, which must be"

@@ -26,21 +26,25 @@ def check_target(path: Path, source: Path | None = None, option: str = "--out") 
     rule = remedy = ""
     try:
         if path.is_dir():
-            rule, remedy = "is a folder", "Name a file in it."
+            rule = "is a folder"
+            remedy = "Name a file in it."
         elif path.exists() and not path.is_file():
-            rule, remedy = "is not an ordinary file", f"Name another, or leave {option} away."
+            rule = "is not an ordinary file"
+            remedy = f"Name another, or leave {option} away."
         elif source is not None and path.exists() and path.samefile(source):
-            rule, remedy = "is the case itself", "Name another file."
+            rule = "is the case itself"
+            remedy = "Name another file."
     except (OSError, ValueError) as error:
-        rule, remedy = f"cannot be a path: {error}", "Name another file."
+        rule = f"cannot be a path: {error}"
+        remedy = "Name another file."
     if rule:
         raise InputError(Problem(option, rule, repr(str(path)), remedy), "command line")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """Open a text file to write to, which takes the place of ``path`` when the whole text has
-    been written without an error.
+    """Open a text file to write to, which takes the place of ``path`` when the whole
+    text has been written without an error.
 
     Folders above it are made. A link to a file stays, and what it leads to is replaced.
     Equal texts give equal bytes, compressed or not.
@@ -48,7 +52,9 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     # a folder, so that the file in it gets the permissions that the user has chosen for new files
-    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:200]}.part-"))
+    folder = Path(
+        tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:200]}.part-")
+    )
     try:
         draft = folder / "draft"
         with draft.open("wb") as raw:

@@ -13,21 +13,22 @@ from simshuffle.spec.arrays import Ints32
 
 
 class Adaptive(RoutingRule):
-    """Adaptive routing, as least loaded at injection: of the links that begin a shortest way every
-    message takes at every switch the one that was given the fewest messages so far. Among groups
-    that are linked to one another, as in a dragonfly, ways with one hop between groups count as
-    shortest.
+    """Adaptive routing, as least loaded at injection: of the links that begin a
+    shortest way every message takes at every switch the one that was given the fewest
+    messages so far. Among groups that are linked to one another, as in a dragonfly,
+    ways with one hop between groups count as shortest.
 
-    With ``detours`` a message may also go by way of a switch drawn at random, as `Valiant`: where
-    the fullest link of the straight way, times its links, is more than that of the detour (UGAL
-    with knowledge of all links; Kim et al., ISCA 2008, Sec. 4).
+    With ``detours`` a message may also go by way of a switch drawn at random, as
+    `Valiant`: where the fullest link of the straight way, times its links, is more than
+    that of the detour (UGAL with knowledge of all links; Kim et al., ISCA 2008, Sec.
+    4).
 
-    Real switches choose packet by packet from what they know of their own ports. So this is what
-    good adaptive routing comes to, and not what a certain switch does.
+    Real switches choose packet by packet from what they know of their own ports. So
+    this is what good adaptive routing comes to, and not what a certain switch does.
 
     Attributes:
-        detours: whether a message may also go by way of a switch drawn at random, in networks of
-            groups.
+        detours: whether a message may also go by way of a switch drawn at random, in
+            networks of groups.
     """
 
     drawn: ClassVar[bool] = True
@@ -53,7 +54,9 @@ class _AdaptiveRouter(Router):
         self._load = np.zeros(len(fabric.links), np.int64)
 
     def without_history(self) -> Router:
-        return _AdaptiveRouter(self.fabric, self._seed, detours=self._detours is not None)
+        return _AdaptiveRouter(
+            self.fabric, self._seed, detours=self._detours is not None
+        )
 
     @property
     def diameter(self) -> int:

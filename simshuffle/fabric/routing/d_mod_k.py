@@ -1,11 +1,12 @@
 """Static destination routing of trees: linear forwarding tables filled by D-mod-K.
 
-On the way up, a switch at height l sends traffic for endpoint j through its up-link number ``(j //
-(w_1 ... w_l)) mod K``, where ``w`` are the numbers of parents at the levels below and K counts its
-up-links, numbered round robin over the parents (Zahavi, JPDC 2012: D-Mod-K). On the way down the
-parallel links are chosen by the same digits, so that every endpoint has one chain of links of its
-own and links of a level carry equal shares of uniform traffic. Endpoints are the HCAs, numbered
-leaf switch by leaf switch.
+On the way up, a switch at height l sends traffic for endpoint j through its up-link
+number ``(j // (w_1 ... w_l)) mod K``, where ``w`` are the numbers of parents at the
+levels below and K counts its up-links, numbered round robin over the parents (Zahavi,
+JPDC 2012: D-Mod-K). On the way down the parallel links are chosen by the same digits,
+so that every endpoint has one chain of links of its own and links of a level carry
+equal shares of uniform traffic. Endpoints are the HCAs, numbered leaf switch by leaf
+switch.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class LevelRouter(HopByHop):
 
     @cached_property
     def _strides(self) -> list[int]:
-        """(heights + 1) the stride of the digit of each height, w_1 ... w_l: the product of
-        the numbers of parents at all heights below.
+        """(heights + 1) the stride of the digit of each height, w_1 ... w_l: the
+        product of the numbers of parents at all heights below.
         """
         switches = self.fabric.switches
         depth = switches.depth
@@ -70,8 +71,8 @@ class LevelRouter(HopByHop):
         return strides
 
     def links_by_digits(self, step: MessagePositions, endpoints: Ints32) -> Ints32:
-        """(n,) next link of each message, by the digits of the port indices ``endpoints``
-        (n,).
+        """(n,) next link of each message, by the digits of the port indices
+        ``endpoints`` (n,).
         """
         choices = self.choices
         height = self.fabric.switches.depth[step.switch]
@@ -90,17 +91,27 @@ class LevelRouter(HopByHop):
                 if down:  # by the digits that lead up on the port's own route
                     stride = self._strides[level - 1]
                     width = self._strides[level] // stride
-                    neighbour[messages] = self._descent_neighbour(level, num_neighbours, ports)
+                    neighbour[messages] = self._descent_neighbour(
+                        level, num_neighbours, ports
+                    )
                     parallel_link[messages] = (ports // stride // width) % num_parallel
                 else:  # round robin over the parents, then over parallel links
-                    uplink = (ports // self._strides[level]) % (num_neighbours * num_parallel)
-                    parallel_link[messages], neighbour[messages] = np.divmod(uplink, num_neighbours)
+                    uplink = (ports // self._strides[level]) % (
+                        num_neighbours * num_parallel
+                    )
+                    parallel_link[messages], neighbour[messages] = np.divmod(
+                        uplink, num_neighbours
+                    )
         row = choices.first_neighbour[step.choice] + neighbour
-        return np.asarray(choices.links[choices.first_link_of_neighbour[row] + parallel_link])
+        return np.asarray(
+            choices.links[choices.first_link_of_neighbour[row] + parallel_link]
+        )
 
-    def _descent_neighbour(self, height: int, count: Ints32, endpoints: Ints32) -> Ints32:
-        """(n,) index, among ``count`` lower neighbours, of the one that leads down to each
-        endpoint: the parents that D-mod-K takes on the endpoint's own route up.
+    def _descent_neighbour(
+        self, height: int, count: Ints32, endpoints: Ints32
+    ) -> Ints32:
+        """(n,) index, among ``count`` lower neighbours, of the one that leads down to
+        each endpoint: the parents that D-mod-K takes on the endpoint's own route up.
         """
         # sum over the levels below of digit * stride, the digits being those of the route up
         neighbour = np.zeros_like(endpoints)
@@ -110,7 +121,9 @@ class LevelRouter(HopByHop):
             digit = (endpoints // self._strides[level - 1]) % parents
             neighbour += np.where(stride < count, digit * stride, 0).astype(np.int32)
             stride *= parents
-        neighbour += np.where(stride < count, stride * (endpoints // stride), 0).astype(np.int32)
+        neighbour += np.where(stride < count, stride * (endpoints // stride), 0).astype(
+            np.int32
+        )
         return neighbour % count
 
 
@@ -134,10 +147,11 @@ class ForwardingTable(LevelRouter):
 
 
 class SModK(RoutingRule):
-    """S-mod-K: up-links by the digits of the source, so that every source has one chain of links up
-    (Rodriguez et al., Oblivious Routing Schemes in Extended Generalized Fat Tree Networks, CLUSTER
-    2009); for trees. What a storage system sends goes by the digits of the destination. It needs
-    switches that look at the source, as those of InfiniBand do not.
+    """S-mod-K: up-links by the digits of the source, so that every source has one chain
+    of links up (Rodriguez et al., Oblivious Routing Schemes in Extended Generalized Fat
+    Tree Networks, CLUSTER 2009); for trees. What a storage system sends goes by the
+    digits of the destination. It needs switches that look at the source, as those of
+    InfiniBand do not.
     """
 
     kind: Literal["s_mod_k"] = "s_mod_k"

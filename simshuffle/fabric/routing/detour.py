@@ -43,7 +43,9 @@ class Detours:
         working.arc_src = switches.arc_src[working_arcs]
         working.arc_dst = switches.arc_dst[working_arcs]
         switch_range = np.arange(len(switches.nodes) + 1)
-        working.first_arc = np.searchsorted(working.arc_src, switch_range).astype(np.int32)
+        working.first_arc = np.searchsorted(working.arc_src, switch_range).astype(
+            np.int32
+        )
         return working
 
     @cached_property
@@ -52,8 +54,12 @@ class Detours:
         `_working_links`.
         """
         # of the links before each link, how many still work
-        working_before = np.append(0, np.cumsum(~self._failed[self._fabric.switch_links]))
-        return np.asarray(working_before[np.append(0, np.cumsum(self._fabric.links_per_arc))])
+        working_before = np.append(
+            0, np.cumsum(~self._failed[self._fabric.switch_links])
+        )
+        return np.asarray(
+            working_before[np.append(0, np.cumsum(self._fabric.links_per_arc))]
+        )
 
     @cached_property
     def _working_links(self) -> Ints32:
@@ -62,8 +68,8 @@ class Detours:
 
     @cached_property
     def _first_link_of_arc(self) -> Ints:
-        """(working arcs + 1,) where the links of each arc of `_working_switches` begin in
-        `_working_links`.
+        """(working arcs + 1,) where the links of each arc of `_working_switches` begin
+        in `_working_links`.
         """
         return np.unique(self._first_link_of_all_arcs)
 
@@ -75,7 +81,9 @@ class Detours:
         return self._route_cache[key]
 
     def _find_route(self, src: int, dst: int) -> list[int] | None:
-        """Search the route of `route`, following a hash of switch and port at each switch."""
+        """Search the route of `route`, following a hash of switch and port at each
+        switch.
+        """
         src_port = self._usable_port(src)
         dst_port = self._usable_port(dst)
         if src_port is None or dst_port is None:
@@ -108,8 +116,12 @@ class Detours:
         links: list[int] = []
         for arc in range(switches.first_arc[switch], switches.first_arc[switch + 1]):
             dst = switches.arc_dst[arc]
-            if steps[dst] == steps[switch] - 1 and (dst == goal or switches.is_transit[dst]):
-                links += self._working_links[first_link[arc] : first_link[arc + 1]].tolist()
+            if steps[dst] == steps[switch] - 1 and (
+                dst == goal or switches.is_transit[dst]
+            ):
+                links += self._working_links[
+                    first_link[arc] : first_link[arc + 1]
+                ].tolist()
         return links
 
     def _steps_to(self, goal: int) -> list[int]:
@@ -120,8 +132,8 @@ class Detours:
         return self._steps_by_goal[goal]
 
     def _usable_port(self, port: int) -> int | None:
-        """Return the port itself or the next port of its node that has a working cable; None
-        if no port has.
+        """Return the port itself or the next port of its node that has a working cable;
+        None if no port has.
         """
         fabric = self._fabric
         node_of_port = fabric.links.src_node[fabric.inject_link]
@@ -130,17 +142,25 @@ class Detours:
         working_ports = ports[~self._failed[fabric.inject_link[ports]]]
         if not len(working_ports):
             return None
-        return int(working_ports[np.searchsorted(working_ports, port) % len(working_ports)])
+        return int(
+            working_ports[np.searchsorted(working_ports, port) % len(working_ports)]
+        )
 
     def find_unreachable(self, ports: Ints32) -> int | None:
-        """Return a port among ``ports`` (n,) that the first port cannot reach any more; None if
-        all are joined.
+        """Return a port among ``ports`` (n,) that the first port cannot reach any more;
+        None if all are joined.
         """
         switch_of_port = self._fabric.switch_of_port
         src_port = self._usable_port(int(ports[0]))
-        steps = None if src_port is None else self._steps_to(int(switch_of_port[src_port]))
+        steps = (
+            None if src_port is None else self._steps_to(int(switch_of_port[src_port]))
+        )
         for port in ports.tolist():
             dst_port = self._usable_port(port)
-            if steps is None or dst_port is None or steps[switch_of_port[dst_port]] == FAR:
+            if (
+                steps is None
+                or dst_port is None
+                or steps[switch_of_port[dst_port]] == FAR
+            ):
                 return int(port)
         return None

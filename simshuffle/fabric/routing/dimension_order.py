@@ -24,10 +24,11 @@ from simshuffle.spec.arrays import Flags, Ints32, Ints64
 
 
 class DimensionOrder(RoutingRule):
-    """Dimension order, for switches with coordinates (torus, HyperX): first the way in the first
-    dimension, then in the second, and so on, each the shorter way around. Half-way round a ring,
-    even and odd destinations go different ways; so do they over parallel links. On the rings of a
-    torus routes wait for one another in a circle, which real machines break by virtual channels.
+    """Dimension order, for switches with coordinates (torus, HyperX): first the way in
+    the first dimension, then in the second, and so on, each the shorter way around.
+    Half-way round a ring, even and odd destinations go different ways; so do they over
+    parallel links. On the rings of a torus routes wait for one another in a circle,
+    which real machines break by virtual channels.
     """
 
     kind: Literal["dimension_order"] = "dimension_order"
@@ -39,8 +40,8 @@ class DimensionOrder(RoutingRule):
 
 
 def check_coordinates(fabric: Fabric, kind: str) -> None:
-    """Raise a TopologyError where the switches have no coordinates, which routing ``kind``
-    needs.
+    """Raise a TopologyError where the switches have no coordinates, which routing
+    ``kind`` needs.
     """
     if fabric.groups is None:
         raise unsuited(
@@ -57,9 +58,9 @@ class DimensionOrderRouter(HopByHop):
 
     @cached_property
     def choices(self) -> Choices:
-        """The links by which a switch may send, see `HopByHop.choices`: of those that begin a
-        shortest route, the ones along the first dimension in which the message still has to
-        move.
+        """The links by which a switch may send, see `HopByHop.choices`: of those that
+        begin a shortest route, the ones along the first dimension in which the message
+        still has to move.
         """
         fabric = self.fabric
         switches = fabric.switches
@@ -79,8 +80,12 @@ class DimensionOrderRouter(HopByHop):
             # (arcs, goals) of the arcs that begin a shortest route, in the lowest dimension
             is_shortest = steps[switches.arc_dst[arcs]] == steps[switch] - 1
             allowed = fabric.is_passable(arcs) & is_shortest
-            allowed_dimension = np.where(allowed, dimension[arcs][:, None], np.iinfo(np.int64).max)
-            return np.asarray(allowed & (allowed_dimension == allowed_dimension.min(axis=0)))
+            allowed_dimension = np.where(
+                allowed, dimension[arcs][:, None], np.iinfo(np.int64).max
+            )
+            return np.asarray(
+                allowed & (allowed_dimension == allowed_dimension.min(axis=0))
+            )
 
         return fabric.build_choices(nearer)
 
@@ -92,17 +97,23 @@ class DimensionOrderRouter(HopByHop):
     @property
     def diameter(self) -> int:
         """Number of links of the longest route; see `Router.diameter`."""
-        return super().diameter if self._grid is None else 3 + self._grid.longest_distance
+        return (
+            super().diameter if self._grid is None else 3 + self._grid.longest_distance
+        )
 
     def possible_links(self, ports: Ints32) -> Ints32:
-        """The links that messages among ``ports`` (n,) may cross; on a grid those between
-        coordinates that some route has. See `Router.possible_links`.
+        """The links that messages among ``ports`` (n,) may cross; on a grid those
+        between coordinates that some route has. See `Router.possible_links`.
         """
         if self._grid is None:
             return super().possible_links(ports)
         fabric = self.fabric
-        is_between = self._grid.switches_between(np.unique(fabric.switch_of_port[ports]))
-        is_near = np.append(is_between, False)  # the last one for nodes that are no switch
+        is_between = self._grid.switches_between(
+            np.unique(fabric.switch_of_port[ports])
+        )
+        is_near = np.append(
+            is_between, False
+        )  # the last one for nodes that are no switch
         src_switch = fabric.switch_of_node[self.links.src_node]
         is_used = is_near[src_switch] & is_near[fabric.entered_switch]
         is_used[fabric.inject_link[ports]] = True
@@ -113,7 +124,11 @@ class DimensionOrderRouter(HopByHop):
         """(n,) the choice of each switch; on a grid all 0, as no table of all pairs of
         switches is made. See `HopByHop.choice_of`.
         """
-        return super().choice_of(switches, goal) if self._grid is None else np.zeros_like(switches)
+        return (
+            super().choice_of(switches, goal)
+            if self._grid is None
+            else np.zeros_like(switches)
+        )
 
     def choose(self, step: MessagePositions) -> Ints32:
         """(n,) next link of each message; see `HopByHop.choose`."""
@@ -125,12 +140,14 @@ class DimensionOrderRouter(HopByHop):
 
 @dataclass(frozen=True)
 class SwitchGrid:
-    """Switches on a full grid on which all lines of a dimension are wired alike, as in a
-    torus or a HyperX; and switches of storage systems, each linked to every switch of
+    """Switches on a full grid on which all lines of a dimension are wired alike, as in
+    a torus or a HyperX; and switches of storage systems, each linked to every switch of
     the grid.
     """
 
-    position: Ints32  # (switches, dimensions) coordinates; -1 for switches of storage systems
+    position: (
+        Ints32  # (switches, dimensions) coordinates; -1 for switches of storage systems
+    )
     strides: Ints64  # (dimensions,) the flat index of a position is position @ strides
     switch_at: Ints32  # (positions,) the switch at each flat index
     # for each dimension (size, size, most): [c, d] are the coordinates that come next after c on
@@ -160,12 +177,18 @@ class SwitchGrid:
         switch_at = np.full(len(grid_position), -1, np.int32)
         switch_at[flat_index] = np.flatnonzero(switches.is_transit)
         wirings = _find_wired_pairs(fabric, position, shape)
-        if (switch_at < 0).any() or wirings is None or not _storage_is_linked_to_all(fabric):
+        if (
+            (switch_at < 0).any()
+            or wirings is None
+            or not _storage_is_linked_to_all(fabric)
+        ):
             return None
         steps = [line_steps(wiring) for wiring in wirings]
         if any((distances < 0).any() for distances in steps):
             return None
-        arc_keys = switches.arc_src.astype(np.int64) * len(switches.nodes) + switches.arc_dst
+        arc_keys = (
+            switches.arc_src.astype(np.int64) * len(switches.nodes) + switches.arc_dst
+        )
         order = np.argsort(arc_keys)
         next_coordinates = [
             _next_coordinates(wiring, distances)
@@ -183,15 +206,17 @@ class SwitchGrid:
         )
 
     def switches_between(self, ends: Ints32) -> Flags:
-        """(switches,) True for the switches whose coordinates, dimension by dimension, lie on
-        a route between some of the switches ``ends`` (n,).
+        """(switches,) True for the switches whose coordinates, dimension by dimension,
+        lie on a route between some of the switches ``ends`` (n,).
         """
         end_position = self.position[ends]
         is_on_grid = (end_position >= 0).all(axis=1)
         is_between: Flags = np.asarray((self.position >= 0).all(axis=1))
         for dimension, next_coordinates in enumerate(self.next_coordinates):
             goals = np.unique(end_position[is_on_grid, dimension])
-            is_reached = np.zeros(len(next_coordinates) + 1, bool)  # the last one for -1
+            is_reached = np.zeros(
+                len(next_coordinates) + 1, bool
+            )  # the last one for -1
             frontier = goals
             while len(frontier):
                 is_reached[frontier] = True
@@ -203,14 +228,16 @@ class SwitchGrid:
 
     def next_arcs(self, src: Ints32, dst: Ints32) -> Ints64:
         """(n, most) the arcs by which dimension order goes on from each of the switches
-        ``src`` (n,) to ``dst`` (n,), another switch, ascending; a number larger than all
-        arcs where there are fewer.
+        ``src`` (n,) to ``dst`` (n,), another switch, ascending; a number larger than
+        all arcs where there are fewer.
         """
         max_choices = max(table.shape[2] for table in self.next_coordinates)
         next_switch = np.full((len(src), max_choices), -1, np.int64)
         src_position = self.position[src]
         dst_position = self.position[dst]
-        touches_storage = (src_position < 0).any(axis=1) | (dst_position < 0).any(axis=1)
+        touches_storage = (src_position < 0).any(axis=1) | (dst_position < 0).any(
+            axis=1
+        )
         next_switch[touches_storage, 0] = dst[touches_storage]
         first_dimension = (src_position != dst_position).argmax(axis=1)
         for dimension, next_coordinates in enumerate(self.next_coordinates):
@@ -219,7 +246,9 @@ class SwitchGrid:
             messages = np.flatnonzero((first_dimension == dimension) & ~touches_storage)
             coordinate = src_position[messages, dimension]
             goal_coordinate = dst_position[messages, dimension]
-            next_coordinate = next_coordinates[coordinate, goal_coordinate].astype(np.int64)
+            next_coordinate = next_coordinates[coordinate, goal_coordinate].astype(
+                np.int64
+            )
             flat_index = (src_position[messages] @ self.strides)[:, None]
             distance = next_coordinate - coordinate[:, None]
             next_flat_index = flat_index + distance * self.strides[dimension]
@@ -227,14 +256,19 @@ class SwitchGrid:
             switch = np.where(next_coordinate < 0, -1, self.switch_at[valid_index])
             next_switch[messages, : next_coordinate.shape[1]] = switch
         arc_key = src[:, None].astype(np.int64) * len(self.position) + next_switch
-        key_index = np.searchsorted(self.arc_keys, arc_key).clip(max=len(self.arc_keys) - 1)
+        key_index = np.searchsorted(self.arc_keys, arc_key).clip(
+            max=len(self.arc_keys) - 1
+        )
         arc = self.arc_of_key[key_index]
         return np.sort(np.where(next_switch < 0, len(self.arc_of_key), arc), axis=1)
 
 
-def _find_wired_pairs(fabric: Fabric, position: Ints32, shape: Ints32) -> list[Flags] | None:
-    """Find the pairs of coordinates that are wired: for each dimension (size, size) True where
-    two are linked, on all lines alike; None if lines differ, or an arc leads along no line.
+def _find_wired_pairs(
+    fabric: Fabric, position: Ints32, shape: Ints32
+) -> list[Flags] | None:
+    """Find the pairs of coordinates that are wired: for each dimension (size, size)
+    True where two are linked, on all lines alike; None if lines differ, or an arc leads
+    along no line.
 
     Args:
         fabric: the network.
@@ -243,7 +277,9 @@ def _find_wired_pairs(fabric: Fabric, position: Ints32, shape: Ints32) -> list[F
         shape: (dimensions,) switches in every dimension.
     """
     switches = fabric.switches
-    is_inner = switches.is_transit[switches.arc_src] & switches.is_transit[switches.arc_dst]
+    is_inner = (
+        switches.is_transit[switches.arc_src] & switches.is_transit[switches.arc_dst]
+    )
     src_position = position[switches.arc_src[is_inner]]
     dst_position = position[switches.arc_dst[is_inner]]
     differs = src_position != dst_position
@@ -270,13 +306,17 @@ def _storage_is_linked_to_all(fabric: Fabric) -> bool:
     switches = fabric.switches
     storage_switches = np.flatnonzero(~switches.is_transit)
     num_neighbours = np.diff(switches.first_arc)[storage_switches]
-    joins_storage = ~switches.is_transit[switches.arc_src] & ~switches.is_transit[switches.arc_dst]
-    return bool((num_neighbours == switches.is_transit.sum()).all() and not joins_storage.any())
+    joins_storage = (
+        ~switches.is_transit[switches.arc_src] & ~switches.is_transit[switches.arc_dst]
+    )
+    return bool(
+        (num_neighbours == switches.is_transit.sum()).all() and not joins_storage.any()
+    )
 
 
 def _next_coordinates(wiring: Flags, steps: Ints32) -> Ints32:
-    """(size, size, most) `SwitchGrid.next_coordinates` of one dimension, from its wiring
-    (size, size) and the steps (size, size) between coordinates.
+    """(size, size, most) `SwitchGrid.next_coordinates` of one dimension, from its
+    wiring (size, size) and the steps (size, size) between coordinates.
     """
     size = len(wiring)
     # (coordinate, goal, next)

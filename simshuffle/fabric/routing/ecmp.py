@@ -1,4 +1,6 @@
-"""Equal-cost multipath: a hash of a flow's header chooses among the links of all shortest ways."""
+"""Equal-cost multipath: a hash of a flow's header chooses among the links of all
+shortest ways.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ from simshuffle.spec.arrays import Ints32, Ints64
 class Ecmp(RoutingRule):
     """ECMP, as Ethernet switches do for RoCE.
 
-    RoCE v2 uses the UDP source ports 49,152 to 65,535. Where all switches hash alike (``salt:
-    none``), a switch repeats the choice of the one before it, and of its links only those are used
-    that agree with that (polarisation).
+    RoCE v2 uses the UDP source ports 49,152 to 65,535. Where all switches hash alike
+    (``salt: none``), a switch repeats the choice of the one before it, and of its links
+    only those are used that agree with that (polarisation).
 
     Attributes:
         queue_pairs: connections between two ports, which messages take in turn.
@@ -51,7 +53,8 @@ class Ecmp(RoutingRule):
         if self.salt != "none" or max_choices_on_route(fabric) < 2:
             return []
         rule = "lets switches on one route make the same choice, so that some links stay unused"
-        path, remedy = "cluster.routing.salt", "Write per_switch, or leave it out."
+        path = "cluster.routing.salt"
+        remedy = "Write per_switch, or leave it out."
         return [Problem(path, rule, self.salt, remedy)]
 
 
@@ -83,21 +86,26 @@ class _ChoiceCounter(HopByHop):
 
     def choose(self, step: MessagePositions) -> Ints32:
         first_link = self.choices.first_link
-        self.num_choices[step.message] += first_link[step.choice + 1] - first_link[step.choice] > 1
+        self.num_choices[step.message] += (
+            first_link[step.choice + 1] - first_link[step.choice] > 1
+        )
         return self.select_link(step, np.zeros(len(step.switch), np.int64))
 
 
 class _EcmpRouter(HopByHop):
     def __init__(self, fabric: Fabric, seed: int, rule: Ecmp) -> None:
         super().__init__(fabric)
-        self._seed, self._rule = seed, rule
+        self._seed = seed
+        self._rule = rule
         self.constant = rule.queue_pairs == 1
         self._header: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
         port_pair = src.astype(np.int64) * (len(self.fabric.switch_of_port) + 1) + dst
         queue_pair = _count_earlier_equals(port_pair) % self._rule.queue_pairs
-        udp_port = hash_words(self._seed, port_pair, queue_pair) % np.uint64(self._rule.ports)
+        udp_port = hash_words(self._seed, port_pair, queue_pair) % np.uint64(
+            self._rule.ports
+        )
         self._header = hash_words(self._seed, src, dst, udp_port)
         return super().routes(src, dst)
 

@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.fabric.routing.steps import GROUP_HOP, direct_steps
-from simshuffle.fabric.topology.cabling import FAR, Cabling, SwitchGraph, concatenate_ranges
+from simshuffle.fabric.topology.cabling import (
+    FAR,
+    Cabling,
+    SwitchGraph,
+    concatenate_ranges,
+)
 from simshuffle.fabric.topology.directed_links import directed_links
 from simshuffle.spec.arrays import Flags, Ints, Ints32, Ints64
 
@@ -30,9 +35,13 @@ class Choices:
     # where no route leads
     index: Ints32
     num_neighbours: Ints32  # (choices,) neighbours to choose from
-    num_parallel: Ints32  # (choices,) parallel links to each neighbour, or to the one with fewest
+    num_parallel: (
+        Ints32  # (choices,) parallel links to each neighbour, or to the one with fewest
+    )
     leads_down: Flags  # (choices,) True if all neighbours are lower than the switch
-    first_link: Ints64  # (choices + 1,) where the links of each choice begin in ``links``
+    first_link: (
+        Ints64  # (choices + 1,) where the links of each choice begin in ``links``
+    )
     links: Ints32  # links of all choices, by neighbour, then by parallel link
     # (choices + 1,) where the neighbours of each choice begin in ``first_link_of_neighbour``
     first_neighbour: Ints64
@@ -48,7 +57,9 @@ class GoalArcs(NamedTuple):
     than `Choices`.
     """
 
-    remaining_steps: NDArray[np.int16]  # (goals, switches) steps from each switch to each goal
+    remaining_steps: NDArray[
+        np.int16
+    ]  # (goals, switches) steps from each switch to each goal
     first_arc: Ints32  # (switches + 1,) where the arcs of each switch begin
     arc_dst: Ints32  # (arcs,) the switch at the end of each arc
     arc_cost: Ints32  # (arcs,) steps that each arc counts
@@ -61,8 +72,8 @@ class GoalArcs(NamedTuple):
 class Fabric:
     """A network with ports and arcs: what routers read to find routes.
 
-    Ports are the HCAs of hosts and of storage systems. Arcs are ordered pairs of linked switches,
-    see `SwitchGraph`.
+    Ports are the HCAs of hosts and of storage systems. Arcs are ordered pairs of linked
+    switches, see `SwitchGraph`.
 
     Args:
         graph: the network, or its `Cabling`, without `graph_problems`.
@@ -75,8 +86,8 @@ class Fabric:
         entered_switch: (links,) the switch that each link enters, or -1.
         switch_links: the links between switches, arc by arc.
         inject_link, eject_link: (ports,) the links of each port to its switch and back.
-        switch_of_port: (ports,) that switch. Ports are numbered switch by switch, those of storage
-            systems last.
+        switch_of_port: (ports,) that switch. Ports are numbered switch by switch, those
+            of storage systems last.
         is_storage_port: (ports,) True for the ports of storage systems.
         goals: the switches that have ports, ascending.
         goal_of_port: (ports,) index in ``goals`` of the switch of each port.
@@ -98,15 +109,21 @@ class Fabric:
         self.goal_of_port: Ints32 = goal_of_port.astype(np.int32)
 
     def _index_ports(self) -> None:
-        """Number the ports switch by switch, storage systems last, and set their attributes."""
+        """Number the ports switch by switch, storage systems last, and set their
+        attributes.
+        """
         cabling = self.cabling
         src_node = self.links.src_node
-        is_switch = np.isin(np.arange(len(cabling.names)), cabling.nodes_of_kind("switch"))
+        is_switch = np.isin(
+            np.arange(len(cabling.names)), cabling.nodes_of_kind("switch")
+        )
         inject_link = np.flatnonzero(~is_switch[src_node] & (self.entered_switch >= 0))
         node = src_node[inject_link]
         switch = self.entered_switch[inject_link]
         is_storage = np.isin(node, cabling.nodes_of_kind("storage"))
-        order = np.lexsort((cabling.parallel[inject_link // 2], node, switch, is_storage))
+        order = np.lexsort(
+            (cabling.parallel[inject_link // 2], node, switch, is_storage)
+        )
         self.is_storage_port: Flags = is_storage[order]
         self.inject_link: Ints32 = inject_link[order].astype(np.int32)
         # links 2k and 2k + 1 are the two directions of cable k: their indices differ in one bit
@@ -117,8 +134,8 @@ class Fabric:
             self._endpoints.setdefault(cabling.names[owner], []).append(port)
 
     def _index_arcs(self) -> None:
-        """Set ``switch_links`` and where the links of every arc begin in it, in the order of
-        `SwitchGraph.arc_src`.
+        """Set ``switch_links`` and where the links of every arc begin in it, in the
+        order of `SwitchGraph.arc_src`.
         """
         switches = self.switches
         count = len(switches.nodes)
@@ -145,20 +162,22 @@ class Fabric:
 
     def switch_names(self, switches: Ints32) -> list[str]:
         """List the names of ``switches`` (n,)."""
-        return [self.cabling.names[node] for node in self.switches.nodes[switches].tolist()]
+        return [
+            self.cabling.names[node] for node in self.switches.nodes[switches].tolist()
+        ]
 
     @cached_property
     def groups(self) -> Ints32 | None:
-        """(switches,) the group of each switch: the first of its coordinates; None if the
-        switches have none.
+        """(switches,) the group of each switch: the first of its coordinates; None if
+        the switches have none.
         """
         coordinates = self.cabling.coordinates
         return None if coordinates is None else coordinates[self.switches.nodes, 0]
 
     @cached_property
     def longest_route(self) -> int:
-        """Number of links of the longest shortest route that there can be, the injecting and
-        ejecting links included.
+        """Number of links of the longest shortest route that there can be, the
+        injecting and ejecting links included.
         """
         # of the topmost switches, if the topology says that it is a tree
         height = self.cabling.height
@@ -178,24 +197,25 @@ class Fabric:
 
     @cached_property
     def direct_choices(self) -> Choices:
-        """The choices among the links that begin a route with at most one hop between groups:
-        the routes with the fewest such hops, of those the shortest. Only where
+        """The choices among the links that begin a route with at most one hop between
+        groups: the routes with the fewest such hops, of those the shortest. Only where
         `has_linked_groups`.
         """
         return self.choices_by_steps(self._direct_steps, self._arc_cost)
 
     @cached_property
     def longest_direct_route(self) -> int:
-        """Number of links of the longest route of `direct_choices`, the injecting and ejecting
-        links included.
+        """Number of links of the longest route of `direct_choices`, the injecting and
+        ejecting links included.
         """
         steps = self._direct_steps
         return 2 + int((steps % GROUP_HOP)[steps < 2 * GROUP_HOP].max(initial=0))
 
     @cached_property
     def has_linked_groups(self) -> bool:
-        """True if the switches stand in groups, each group is linked to all others, and routes with
-        at most one hop between groups reach every goal."""
+        """True if the switches stand in groups, each group is linked to all others, and
+        routes with at most one hop between groups reach every goal.
+        """
         if self.groups is None:
             return False
         is_global = self._arc_cost > 1
@@ -209,7 +229,9 @@ class Fabric:
 
     @cached_property
     def _arc_cost(self) -> Ints32:
-        """(arcs,) steps that each arc counts: 1, and `GROUP_HOP` more between two groups."""
+        """(arcs,) steps that each arc counts: 1, and `GROUP_HOP` more between two
+        groups.
+        """
         groups = self.groups
         assert groups is not None  # noqa: S101 - checked where the router is made
         src_group = groups[self.switches.arc_src]
@@ -243,15 +265,15 @@ class Fabric:
 
     @cached_property
     def _direct_steps(self) -> NDArray[np.int16]:
-        """(switches, goals) steps to each goal, `GROUP_HOP` more for a hop between groups;
-        `FAR` if one such hop is not enough.
+        """(switches, goals) steps to each goal, `GROUP_HOP` more for a hop between
+        groups; `FAR` if one such hop is not enough.
         """
         return direct_steps(self.switches, self.goals, self._arc_cost)
 
     @cached_property
     def port_order(self) -> Ints32 | None:
-        """(links,) index of the port of the switch that each link leaves, by which the links
-        of a choice are ordered; None if ports are not known.
+        """(links,) index of the port of the switch that each link leaves, by which the
+        links of a choice are ordered; None if ports are not known.
         """
         ports = self.cabling.ports
         return None if ports is None else ports.ravel()
@@ -272,19 +294,21 @@ class Fabric:
         return self.build_choices(nearer)
 
     def is_passable(self, arcs: slice) -> Flags:
-        """(arcs, goals) True where one of the ``arcs`` (a slice) may lead to a goal: no route
-        leads through the switch of a storage system.
+        """(arcs, goals) True where one of the ``arcs`` (a slice) may lead to a goal: no
+        route leads through the switch of a storage system.
         """
         dst = self.switches.arc_dst[arcs]
-        return np.asarray(self.switches.is_transit[dst][:, None] | (dst[:, None] == self.goals))
+        return np.asarray(
+            self.switches.is_transit[dst][:, None] | (dst[:, None] == self.goals)
+        )
 
     def build_choices(self, nearer: Any) -> Choices:
         """Build the choices from a rule that says which arcs lead nearer.
 
         Args:
-            nearer: called with a switch and the slice of its arcs; returns (arcs, goals)
-                True where an arc leads nearer to a goal. Arcs that are not `is_passable`
-                are left out.
+            nearer: called with a switch and the slice of its arcs; returns (arcs,
+                goals) True where an arc leads nearer to a goal. Arcs that are not
+                `is_passable` are left out.
         """
         switches = self.switches
         choice_index = np.full((len(switches.nodes), len(self.goals)), -1, np.int32)
@@ -303,11 +327,15 @@ class Fabric:
             if not has_arcs.any():
                 continue
             choice, arc = np.nonzero(is_allowed[:, example_goals[has_arcs]].T)
-            choice_ends = np.searchsorted(choice, np.arange(1, np.count_nonzero(has_arcs)))
+            choice_ends = np.searchsorted(
+                choice, np.arange(1, np.count_nonzero(has_arcs))
+            )
             arcs_of_choices += np.split(switches.first_arc[switch] + arc, choice_ends)
         return self._assemble_choices(choice_index, arcs_of_choices)
 
-    def _assemble_choices(self, choice_index: Ints32, arcs_of_choices: list[Ints64]) -> Choices:
+    def _assemble_choices(
+        self, choice_index: Ints32, arcs_of_choices: list[Ints64]
+    ) -> Choices:
         """Assemble the record of all choices.
 
         Args:
@@ -319,7 +347,10 @@ class Fabric:
         arcs = np.concatenate([np.zeros(0, np.int64), *arcs_of_choices])
         num_neighbours = np.array([len(arcs) for arcs in arcs_of_choices], np.int64)
         first_neighbour = np.append(0, np.cumsum(num_neighbours))
-        leads_down = switches.depth[switches.arc_dst[arcs]] < switches.depth[switches.arc_src[arcs]]
+        leads_down = (
+            switches.depth[switches.arc_dst[arcs]]
+            < switches.depth[switches.arc_src[arcs]]
+        )
 
         # link j of a neighbour stands at first_link + j
         num_parallel = self.links_per_arc[arcs]
@@ -329,7 +360,9 @@ class Fabric:
         return Choices(
             index=choice_index,
             num_neighbours=num_neighbours.astype(np.int32),
-            num_parallel=np.minimum.reduceat(num_parallel, first_neighbour[:-1]).astype(np.int32),
+            num_parallel=np.minimum.reduceat(num_parallel, first_neighbour[:-1]).astype(
+                np.int32
+            ),
             leads_down=np.logical_and.reduceat(leads_down, first_neighbour[:-1]),
             first_link=np.append(first_link, num_parallel.sum())[first_neighbour],
             links=self.switch_links[link_index],
@@ -338,17 +371,20 @@ class Fabric:
         )
 
     def select_link(self, arcs: Ints, index: Ints32) -> Ints32:
-        """(n,) the link with an index, modulo their number, among the links of several arcs.
+        """(n,) the link with an index, modulo their number, among the links of several
+        arcs.
 
         Args:
-            arcs: (n, most) arcs of each message; numbers larger than all arcs where there
-                are fewer.
+            arcs: (n, most) arcs of each message; numbers larger than all arcs where
+                there are fewer.
             index: (n,) any index from 0.
         """
         # (n, most) a row for each message, a column for each arc; the links of a row are counted
         # through: column c has those from link_ends[c] - num_parallel[c] to before link_ends[c]
         is_arc = arcs < len(self.links_per_arc)
-        num_parallel = np.where(is_arc, self.links_per_arc[np.where(is_arc, arcs, 0)], 0)
+        num_parallel = np.where(
+            is_arc, self.links_per_arc[np.where(is_arc, arcs, 0)], 0
+        )
         link_ends = num_parallel.cumsum(axis=1)
         index = index % link_ends[:, -1]
         messages = np.arange(len(arcs))
@@ -365,7 +401,9 @@ def _group_equal_columns(columns: Flags) -> tuple[Ints64, Ints64]:
         An example column of each kind, and (n,) the kind of each column.
     """
     # equal columns are equal words of 64 bits: a bit for each row, packed and padded
-    column_bytes = np.pad(np.packbits(columns, axis=0), ((0, -len(columns) // 8 % 8), (0, 0)))
+    column_bytes = np.pad(
+        np.packbits(columns, axis=0), ((0, -len(columns) // 8 % 8), (0, 0))
+    )
     words = np.ascontiguousarray(column_bytes.T).view(np.uint64).T
     order = np.lexsort(words)
     is_first = np.append(True, (np.diff(words[:, order]) != 0).any(axis=0))

@@ -54,7 +54,9 @@ class ForwardingTableFile(BaseModel):
             f"{json.dumps(name)}: {json.dumps(ports, separators=(',', ':'))}"
             for name, ports in self.switches.items()
         )
-        destinations = json.dumps([list(destination) for destination in self.destinations])
+        destinations = json.dumps(
+            [list(destination) for destination in self.destinations]
+        )
         return (
             f'{{"source": {json.dumps(self.source)},\n"destinations": {destinations},\n'
             f'"switches": {{\n{rows}\n}}}}\n'
@@ -62,12 +64,14 @@ class ForwardingTableFile(BaseModel):
 
 
 class ForwardingTables(RoutingRule):
-    """Forwarding tables that were dumped from a fabric: a JSON file, which ``simshuffle machine
-    import --routes`` writes. It needs a topology whose links have ports. Storage that is not in the
-    file is reached as by `MinHop`. ``sha256``, if given, must be that of the file.
+    """Forwarding tables that were dumped from a fabric: a JSON file, which ``simshuffle
+    machine import --routes`` writes. It needs a topology whose links have ports.
+    Storage that is not in the file is reached as by `MinHop`. ``sha256``, if given,
+    must be that of the file.
 
     Attributes:
-        path: of the file, from the folder of the scenario or from the working directory.
+        path: of the file, from the folder of the scenario or from the working
+            directory.
         sha256: of that file, in hexadecimal; if given, another file is refused.
     """
 
@@ -76,7 +80,9 @@ class ForwardingTables(RoutingRule):
     sha256: str | None = None
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """Return a router that looks up the tables of the file; see `RoutingRule.router`."""
+        """Return a router that looks up the tables of the file; see
+        `RoutingRule.router`.
+        """
         return TableRouter(fabric, self.tables(), self.path)
 
     def tables(self) -> ForwardingTableFile:
@@ -86,7 +92,9 @@ class ForwardingTables(RoutingRule):
             TopologyError: it cannot be read, has changed, or holds no tables.
         """
         try:
-            content = read_limited_file(self.path, MAX_BYTES, "Import a part of the fabric.")
+            content = read_limited_file(
+                self.path, MAX_BYTES, "Import a part of the fabric."
+            )
             if self.sha256 not in (None, hashlib.sha256(content).hexdigest()):
                 rule = "is no longer the file that sha256 names. Remove sha256 to use the new one."
                 raise TopologyError(rule, self.path)
@@ -95,14 +103,20 @@ class ForwardingTables(RoutingRule):
             raise
         except OSError as error:
             remedy = "Give the path relative to the machine's file."
-            raise TopologyError(f"cannot be read: {error.strerror}. {remedy}", self.path) from None
+            raise TopologyError(
+                f"cannot be read: {error.strerror}. {remedy}", self.path
+            ) from None
         except ValidationError as error:
             first_error = error.errors()[0]
             where = ".".join(map(str, first_error["loc"]))
             remedy = "Write it with `simshuffle machine import --routes`."
-            raise TopologyError(Problem(where, first_error["msg"], "", remedy), self.path) from None
+            raise TopologyError(
+                Problem(where, first_error["msg"], "", remedy), self.path
+            ) from None
         except ValueError as error:
-            raise TopologyError(f"cannot be read: {error}. Correct the path.", self.path) from None
+            raise TopologyError(
+                f"cannot be read: {error}. Correct the path.", self.path
+            ) from None
 
 
 class TableRouter(HopByHop):
@@ -120,7 +134,9 @@ class TableRouter(HopByHop):
 
     by_destination = True
 
-    def __init__(self, fabric: Fabric, tables: ForwardingTableFile, source: str) -> None:
+    def __init__(
+        self, fabric: Fabric, tables: ForwardingTableFile, source: str
+    ) -> None:
         super().__init__(fabric)
         if fabric.cabling.ports is None:
             raise unsuited(
@@ -129,7 +145,8 @@ class TableRouter(HopByHop):
                 "Import the fabric with `simshuffle machine import`.",
             )
         self._problems: list[Problem] = []
-        self._tables, self._source = tables, source
+        self._tables = tables
+        self._source = source
         kinds = np.array(fabric.cabling.kinds)
         self._node_of_port = fabric.links.dst_node[fabric.eject_link]
         """(ports,) the node of each port."""
@@ -143,17 +160,23 @@ class TableRouter(HopByHop):
         return 2 + self._max_steps
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """(n,) next link of each message, looked up in the table; see `HopByHop.choose`."""
+        """(n,) next link of each message, looked up in the table; see
+        `HopByHop.choose`.
+        """
         return self.table[step.switch, step.dst]
 
     def _fill_table(self) -> Ints32:
-        """(switches, ports) the link by which each switch sends to each port; -1 for none."""
-        fabric, tables = self.fabric, self._tables
+        """(switches, ports) the link by which each switch sends to each port; -1 for
+        none.
+        """
+        fabric = self.fabric
+        tables = self._tables
         # the file does not know the storage that a machine adds, and the switch of that storage
         table = BalancedRouter(fabric).table.copy()
         port_by_node = self._ports_by_node()
         port_of_column = np.array(
-            [port_by_node.get(destination, -1) for destination in tables.destinations], np.int64
+            [port_by_node.get(destination, -1) for destination in tables.destinations],
+            np.int64,
         )
         host_ports = np.flatnonzero(self._kind_of_port == "host").tolist()
         for port in sorted(set(host_ports) - set(port_of_column.tolist())):
@@ -166,7 +189,9 @@ class TableRouter(HopByHop):
             switch_row = tables.switches.get(name)
             if switch_row is None:
                 if fabric.switches.is_transit[switch]:
-                    self._note_problem(f"switches.{name}", "every switch needs a table", "none")
+                    self._note_problem(
+                        f"switches.{name}", "every switch needs a table", "none"
+                    )
             elif len(switch_row) != len(port_of_column):
                 rule = f"must have a port for each of the {len(port_of_column)} destinations"
                 self._note_problem(f"switches.{name}", rule, f"{len(switch_row)} ports")
@@ -185,9 +210,14 @@ class TableRouter(HopByHop):
         # the end of a cable that link 2k leaves is the first; that of 2k + 1 the second
         port_indices = cabling.ports.ravel()[self.fabric.inject_link].tolist()
         node_names = [cabling.names[node] for node in self._node_of_port.tolist()]
-        return {key: port for port, key in enumerate(zip(node_names, port_indices, strict=True))}
+        return {
+            key: port
+            for port, key in enumerate(zip(node_names, port_indices, strict=True))
+        }
 
-    def _links_by_port(self, name: str, switch: int, ports: Any, destinations: Any) -> Ints32:
+    def _links_by_port(
+        self, name: str, switch: int, ports: Any, destinations: Any
+    ) -> Ints32:
         """(n,) the links that leave a switch by the port numbers ``ports`` (n,); -1 for 0. A
         number without a cable is noted as a problem.
 
@@ -214,13 +244,14 @@ class TableRouter(HopByHop):
         return links
 
     def _check_routes(self) -> int:
-        """Follow all routes between hosts or storage; return the most switches that a route
-        passes after the first.
+        """Follow all routes between hosts or storage; return the most switches that a
+        route passes after the first.
 
         Raises:
             TopologyError: with all problems.
         """
-        fabric, table = self.fabric, self.table
+        fabric = self.fabric
+        table = self.table
         traffic_ports = np.flatnonzero(self._kind_of_port != "other")
         start_switches = np.unique(fabric.switch_of_port[traffic_ports])
         max_steps = 0
@@ -228,7 +259,9 @@ class TableRouter(HopByHop):
             link_to_port = table[:, port]
             goal = int(fabric.switch_of_port[port])
             self._check_last(port, goal)
-            next_switch = np.where(link_to_port >= 0, fabric.entered_switch[link_to_port], -1)
+            next_switch = np.where(
+                link_to_port >= 0, fabric.entered_switch[link_to_port], -1
+            )
             next_switch[goal] = goal
             positions = start_switches
             steps = 0
@@ -244,8 +277,8 @@ class TableRouter(HopByHop):
         return max_steps
 
     def _check_last(self, port: int, goal: int) -> None:
-        """Note a problem if the last switch ``goal`` does not send to ``port`` by the link
-        that leads there.
+        """Note a problem if the last switch ``goal`` does not send to ``port`` by the
+        link that leads there.
         """
         link = int(self.table[goal, port])
         if link not in (-1, int(self.fabric.eject_link[port])):
@@ -266,7 +299,11 @@ class TableRouter(HopByHop):
                 continue
             names = [self._switch_name(switch) for switch in route if switch >= 0]
             rule = f"{self._describe_port(port)} must be reached from every host"
-            observed = "no port for it" if route[-1] == -1 else f"a circle: {' > '.join(names)}"
+            observed = (
+                "no port for it"
+                if route[-1] == -1
+                else f"a circle: {' > '.join(names)}"
+            )
             self._note_problem(f"switches.{names[-1]}", rule, observed)
             return
 

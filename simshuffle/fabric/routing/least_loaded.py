@@ -29,8 +29,8 @@ def route_by_load(
     Args:
         src, dst: (n,) ports.
         detour: (n,) index in ``goals`` of a switch to go by, or -1.
-        inject_link, eject_link, switch_of_port, goals, goal_of_port, entered_switch: see
-            `Fabric`.
+        inject_link, eject_link, switch_of_port, goals, goal_of_port, entered_switch:
+            see `Fabric`.
         arcs: the arcs that lead nearer to each goal.
         load: (links,) messages on each link; changed in place.
         detour_route: (width,) scratch.
@@ -38,7 +38,8 @@ def route_by_load(
     """
     width = out.shape[1]
     for i in range(src.shape[0]):
-        start, goal = switch_of_port[src[i]], goal_of_port[dst[i]]
+        start = switch_of_port[src[i]]
+        goal = goal_of_port[dst[i]]
         route = out[i]
         route[0] = inject_link[src[i]]
         length = _extend_route(route, 1, start, goal, goals, arcs, entered_switch, load)
@@ -49,11 +50,20 @@ def route_by_load(
             )
             detour_switch = goals[detour[i]]
             full_length = _extend_route(
-                detour_route, detour_length, detour_switch, goal, goals, arcs, entered_switch, load
+                detour_route,
+                detour_length,
+                detour_switch,
+                goal,
+                goals,
+                arcs,
+                entered_switch,
+                load,
             )
             # UGAL: load of the fullest link * links between switches, straight and by the detour
             straight_cost = _highest_load(route, length, load) * (length - 1)
-            detour_cost = _highest_load(detour_route, full_length, load) * (full_length - 1)
+            detour_cost = _highest_load(detour_route, full_length, load) * (
+                full_length - 1
+            )
             if straight_cost > detour_cost:
                 for k in range(full_length):
                     route[k] = detour_route[k]
@@ -76,8 +86,8 @@ def _extend_route(
     entered_switch: Ints32,
     load: Ints64,
 ) -> int:
-    """Extend a route from switch ``start`` to a goal over the least loaded links; return
-    its new length.
+    """Extend a route from switch ``start`` to a goal over the least loaded links;
+    return its new length.
 
     Args:
         route: links so far; changed in place.

@@ -23,11 +23,13 @@ from simshuffle.spec.arrays import Ints32
 
 
 class Minimal(RoutingRule):
-    """Minimal routing, for switches that stand in groups (dragonfly, Dragonfly+): to a switch that
-    has a link to the group of the destination, over it, and on to the destination (Kim et al.,
-    Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA 2008). Of several such ways, source
-    and destination choose one by a hash. Where all routes are in use, some wait for one another in
-    a circle, which real machines break by virtual channels."""
+    """Minimal routing, for switches that stand in groups (dragonfly, Dragonfly+): to a
+    switch that has a link to the group of the destination, over it, and on to the
+    destination (Kim et al., Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA
+    2008). Of several such ways, source and destination choose one by a hash. Where all
+    routes are in use, some wait for one another in a circle, which real machines break
+    by virtual channels.
+    """
 
     kind: Literal["minimal"] = "minimal"
 
@@ -59,7 +61,9 @@ class MinimalRouter(HopByHop):
 
     @cached_property
     def choices(self) -> Choices:
-        """The choices among links with at most one hop between groups; see `HopByHop.choices`."""
+        """The choices among links with at most one hop between groups; see
+        `HopByHop.choices`.
+        """
         return self.fabric.direct_choices
 
     @property
@@ -68,17 +72,21 @@ class MinimalRouter(HopByHop):
         return self.fabric.longest_direct_route
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """(n,) next link of each message, by a hash of switch, source and destination; see
-        `HopByHop.choose`.
+        """(n,) next link of each message, by a hash of switch, source and destination;
+        see `HopByHop.choose`.
         """
-        return self.select_link(step, hash_words(self.seed, step.switch, step.src, step.dst))
+        return self.select_link(
+            step, hash_words(self.seed, step.switch, step.src, step.dst)
+        )
 
 
 class Valiant(RoutingRule):
-    """Valiant routing (Valiant & Brebner, STOC 1981; for dragonflies Kim et al., ISCA 2008): every
-    message goes to a switch drawn at random among those with hosts, and from there to its
-    destination; each part of the way as `Minimal`. Between switches of one group it goes straight.
-    It makes any traffic look uniform, and puts twice as much of it on the links."""
+    """Valiant routing (Valiant & Brebner, STOC 1981; for dragonflies Kim et al., ISCA
+    2008): every message goes to a switch drawn at random among those with hosts, and
+    from there to its destination; each part of the way as `Minimal`. Between switches
+    of one group it goes straight. It makes any traffic look uniform, and puts twice as
+    much of it on the links.
+    """
 
     drawn: ClassVar[bool] = True
     remembers: ClassVar[bool] = True
@@ -119,27 +127,30 @@ class DetourDrawer:
     """
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
-        self._fabric, self._seed = fabric, seed
+        self._fabric = fabric
+        self._seed = seed
         self._sent = 0
 
     def draw(self, src: Ints32, dst: Ints32) -> Ints32:
-        """Draw a switch for each message between two ports, ``src`` and ``dst`` (n,) each.
+        """Draw a switch for each message between two ports, ``src`` and ``dst`` (n,)
+        each.
 
         Returns:
             (n,) index in `Fabric.goals`; -1 within a group, and to and from storage.
         """
-        fabric, groups = self._fabric, self._fabric.groups
+        fabric = self._fabric
+        groups = self._fabric.groups
         assert groups is not None  # noqa: S101 - checked where a router is made
         message = np.arange(self._sent, self._sent + len(src))
         self._sent += len(src)
         candidates = np.flatnonzero(groups[fabric.goals] >= 0)
         detour = candidates[
-            (hash_words(self._seed, message) % np.uint64(len(candidates))).astype(np.int64)
+            (hash_words(self._seed, message) % np.uint64(len(candidates))).astype(
+                np.int64
+            )
         ]
-        src_group, dst_group = (
-            groups[fabric.switch_of_port[src]],
-            groups[fabric.switch_of_port[dst]],
-        )
+        src_group = groups[fabric.switch_of_port[src]]
+        dst_group = groups[fabric.switch_of_port[dst]]
         return np.where(
             (src_group == dst_group) | (src_group < 0) | (dst_group < 0), -1, detour
         ).astype(np.int32)

@@ -39,8 +39,8 @@ class MessagePositions:
 class Router(ABC):
     """The routes over one network.
 
-    A router may remember what it gave before: one that spreads messages by load does. So each
-    simulation makes one of its own.
+    A router may remember what it gave before: one that spreads messages by load does.
+    So each simulation makes one of its own.
 
     Attributes:
         fabric: the network.
@@ -53,7 +53,9 @@ class Router(ABC):
     """Whether all messages between two ports take one route, at any time."""
 
     def without_history(self) -> Router:
-        """Return a router with the routes that this one gave before any message was routed."""
+        """Return a router with the routes that this one gave before any message was
+        routed.
+        """
         return self
 
     @property
@@ -66,8 +68,8 @@ class Router(ABC):
         return self.fabric.endpoints(node)
 
     def leaf_names(self, endpoints: Ints32) -> list[str]:
-        """List the name of the switch that each of the ports ``endpoints`` (n,) is attached
-        to.
+        """List the name of the switch that each of the ports ``endpoints`` (n,) is
+        attached to.
         """
         return self.fabric.switch_names(self.fabric.switch_of_port[endpoints])
 
@@ -78,20 +80,22 @@ class Router(ABC):
 
     @property
     def diameter(self) -> int:
-        """Number of links of the longest route that there can be, the injecting and ejecting
-        links included.
+        """Number of links of the longest route that there can be, the injecting and
+        ejecting links included.
         """
         return self.fabric.longest_route
 
     def possible_links(self, ports: Ints32) -> Ints32:
-        """The links that messages among ``ports`` (n,) may cross, ascending; further ones
-        where only a search of all routes would tell.
+        """The links that messages among ``ports`` (n,) may cross, ascending; further
+        ones where only a search of all routes would tell.
         """
         return np.arange(len(self.links), dtype=np.int32)
 
     @abstractmethod
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        """(n, `diameter`) int32 links from port ``src[i]`` to ``dst[i]``, padded with -1."""
+        """(n, `diameter`) int32 links from port ``src[i]`` to ``dst[i]``, padded with
+        -1.
+        """
 
 
 class HopByHop(Router):
@@ -102,14 +106,14 @@ class HopByHop(Router):
 
     @cached_property
     def choices(self) -> Choices:
-        """The choices among which switches pick the next link: by default all links that begin
-        a shortest route.
+        """The choices among which switches pick the next link: by default all links
+        that begin a shortest route.
         """
         return self.fabric.shortest_choices
 
     def choice_of(self, switches: Ints32, goal: Ints32) -> Ints32:
-        """(n,) index in `choices` of the choice that each of ``switches`` (n,) has towards
-        ``goal`` (n,), an index in `Fabric.goals`.
+        """(n,) index in `choices` of the choice that each of ``switches`` (n,) has
+        towards ``goal`` (n,), an index in `Fabric.goals`.
         """
         return self.choices.index[switches, goal]
 
@@ -118,13 +122,15 @@ class HopByHop(Router):
         """(n,) the next link of each message."""
 
     def intermediate_goals(self, src: Ints32, dst: Ints32) -> list[Ints32]:
-        """List the goals (n,), as indices in `Fabric.goals`, that messages must pass before
-        they turn to their destination; by default none.
+        """List the goals (n,), as indices in `Fabric.goals`, that messages must pass
+        before they turn to their destination; by default none.
         """
         return []
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        """(n, `diameter`) int32 links of each route, switch by switch; see `Router.routes`."""
+        """(n, `diameter`) int32 links of each route, switch by switch; see
+        `Router.routes`.
+        """
         routes = np.full((len(src), self.diameter), -1, np.int32)
         if not len(src):
             return routes
@@ -161,7 +167,8 @@ class HopByHop(Router):
         messages = np.flatnonzero(switch != goal_switch)
         hop = 1
         while len(messages):
-            here, towards = switch[messages], goal[messages]
+            here = switch[messages]
+            towards = goal[messages]
             step = MessagePositions(
                 hop=hop,
                 switch=here,
@@ -179,13 +186,15 @@ class HopByHop(Router):
             hop += 1
 
     def select_link(self, step: MessagePositions, index: Ints) -> Ints32:
-        """(n,) link of each message: the one with ``index`` (n,), modulo the number of links of
-        its choice.
+        """(n,) link of each message: the one with ``index`` (n,), modulo the number of
+        links of its choice.
         """
         choices = self.choices
         first = choices.first_link[step.choice]
         count = choices.first_link[step.choice + 1] - first
-        return choices.links[first + (index % count.astype(index.dtype)).astype(np.int64)]
+        return choices.links[
+            first + (index % count.astype(index.dtype)).astype(np.int64)
+        ]
 
 
 def hash_words(*words: Ints | int) -> Words:
@@ -196,7 +205,9 @@ def hash_words(*words: Ints | int) -> Words:
     """
     state: Words = np.zeros(1, np.uint64)
     for word in words:
-        state = state + np.uint64(0x9E3779B97F4A7C15) + np.asarray(word).astype(np.uint64)
+        state = (
+            state + np.uint64(0x9E3779B97F4A7C15) + np.asarray(word).astype(np.uint64)
+        )
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         state = state ^ (state >> np.uint64(31))
@@ -230,8 +241,8 @@ class RoutingRule(Spec, ABC):
         return []
 
     def short(self) -> str:
-        """Return the short form: the kind, and the keys that are not the default ones, such as
-        ``ecmp:queue_pairs=4``.
+        """Return the short form: the kind, and the keys that are not the default ones,
+        such as ``ecmp:queue_pairs=4``.
         """
         keys = self.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
         settings = ",".join(f"{key}={value}" for key, value in keys.items())
@@ -260,8 +271,8 @@ def unsuited(rule: str, observed: str, remedy: str) -> TopologyError:
 
 
 def link_loads(router: Router, src: Ints32, dst: Ints32) -> Ints64:
-    """(links,) number of messages on each link, if one goes from each port ``src[i]`` to
-    ``dst[i]``, (n,).
+    """(links,) number of messages on each link, if one goes from each port ``src[i]``
+    to ``dst[i]``, (n,).
     """
     out = np.zeros(len(router.links), np.int64)
     for begin in range(0, len(src), _ROUTES_AT_ONCE):
@@ -272,8 +283,8 @@ def link_loads(router: Router, src: Ints32, dst: Ints32) -> Ints64:
 
 
 def uniform_loads(router: Router, ports: Ints32) -> Ints64:
-    """(links,) number of messages on each link, if every one of ``ports`` (n,) sends one
-    to every other.
+    """(links,) number of messages on each link, if every one of ``ports`` (n,) sends
+    one to every other.
 
     Where switches look at the destination alone, the messages of all ports of a switch
     are followed together.
@@ -319,7 +330,9 @@ def _follow_to_ports(
     messages = np.flatnonzero(switch != fabric.switch_of_port[dst])
     hop = 1
     while len(messages):
-        here, towards, targets = switch[messages], goal[messages], dst[messages]
+        here = switch[messages]
+        towards = goal[messages]
+        targets = dst[messages]
         step = MessagePositions(
             hop=hop,
             switch=here,
@@ -349,7 +362,9 @@ def reachable_links(router: Router, ports: Ints32) -> Flags:
     is_reached[fabric.inject_link[ports]] = True
     is_reached[fabric.eject_link[ports]] = True
     has_groups = fabric.has_linked_groups
-    if router.diameter > (fabric.longest_direct_route if has_groups else fabric.longest_route):
+    if router.diameter > (
+        fabric.longest_direct_route if has_groups else fabric.longest_route
+    ):
         is_reached[fabric.switch_links] = True
         return is_reached
     choices = fabric.direct_choices if has_groups else fabric.shortest_choices

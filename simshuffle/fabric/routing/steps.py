@@ -38,13 +38,18 @@ def direct_steps(switches: SwitchGraph, goals: Ints32, cost: Ints) -> NDArray[np
     return steps_after_hop
 
 
-def _spread_in_groups(steps: NDArray[np.int16], switches: SwitchGraph, local_arcs: Ints64) -> None:
-    """Shorten ``steps`` (switches, goals), in place, along paths of any length inside groups.
+def _spread_in_groups(
+    steps: NDArray[np.int16], switches: SwitchGraph, local_arcs: Ints64
+) -> None:
+    """Shorten ``steps`` (switches, goals), in place, along paths of any length inside
+    groups.
 
     Each gateway of a group leads to few goals: so the goals of each gateway are spread
     at once.
     """
-    ends = np.stack([switches.arc_src[local_arcs], switches.arc_dst[local_arcs]], axis=1)
+    ends = np.stack(
+        [switches.arc_src[local_arcs], switches.arc_dst[local_arcs]], axis=1
+    )
     ends = ends[switches.is_transit[ends].all(axis=1)]
     if not len(ends):
         return
@@ -53,11 +58,15 @@ def _spread_in_groups(steps: NDArray[np.int16], switches: SwitchGraph, local_arc
     component_labels, first_end = np.unique(component[ends[:, 0]], return_index=True)
     index_in_group = np.zeros(len(component), np.int64)
     ends_by_group = np.split(ends, first_end[1:])
-    for group, group_links in zip(component_labels.tolist(), ends_by_group, strict=True):
+    for group, group_links in zip(
+        component_labels.tolist(), ends_by_group, strict=True
+    ):
         members = np.flatnonzero(component == group)
         index_in_group[members] = np.arange(len(members))
         is_linked = np.zeros((len(members), len(members)), bool)
-        is_linked[index_in_group[group_links[:, 0]], index_in_group[group_links[:, 1]]] = True
+        is_linked[
+            index_in_group[group_links[:, 0]], index_in_group[group_links[:, 1]]
+        ] = True
         # shortest[a, g] = min over gateways w with known steps of distance[a, w] + steps[w, g]
         distance = line_steps(is_linked).astype(np.int16)
         group_steps = steps[members]
@@ -65,8 +74,12 @@ def _spread_in_groups(steps: NDArray[np.int16], switches: SwitchGraph, local_arc
         for gateway, is_known in enumerate(group_steps < FAR):
             known_goals = np.flatnonzero(is_known)
             if len(known_goals):
-                steps_by_gateway = distance[:, gateway, None] + group_steps[gateway, known_goals]
-                shortest[:, known_goals] = np.minimum(shortest[:, known_goals], steps_by_gateway)
+                steps_by_gateway = (
+                    distance[:, gateway, None] + group_steps[gateway, known_goals]
+                )
+                shortest[:, known_goals] = np.minimum(
+                    shortest[:, known_goals], steps_by_gateway
+                )
         steps[members] = shortest
 
 

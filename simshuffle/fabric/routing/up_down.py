@@ -17,15 +17,16 @@ from simshuffle.spec.arrays import Flags, Ints32
 
 
 class UpDown(RoutingRule):
-    """Up*/down* (Schroeder et al., Autonet, IEEE JSAC 9, 1991): every link leads up towards a root
-    or down from it, and no route goes up after it went down. So none waits for another in a circle,
-    whatever the network; for that, ways are longer than they need be and links near the root busier
-    than others.
+    """Up*/down* (Schroeder et al., Autonet, IEEE JSAC 9, 1991): every link leads up
+    towards a root or down from it, and no route goes up after it went down. So none
+    waits for another in a circle, whatever the network; for that, ways are longer than
+    they need be and links near the root busier than others.
 
-    Levels are counted from the ``roots``, names of switches. The default are the switches farthest
-    from the hosts, if that reaches every destination; else the one switch from which the farthest
-    other one is nearest, of several that with the most links. A switch that can go down to a
-    destination all the way does so. Links get equal numbers of destinations, as in `MinHop`.
+    Levels are counted from the ``roots``, names of switches. The default are the
+    switches farthest from the hosts, if that reaches every destination; else the one
+    switch from which the farthest other one is nearest, of several that with the most
+    links. A switch that can go down to a destination all the way does so. Links get
+    equal numbers of destinations, as in `MinHop`.
 
     Attributes:
         roots: names of switches from which levels are counted; found if left out.
@@ -51,8 +52,8 @@ class _UpDownRouter(BalancedRouter):
         """Choose the roots, and find the arcs that lead up.
 
         Returns:
-            (arcs,) True where an arc leads up; (switches, goals) steps to each goal that
-            lead down only; and (switches, goals) steps of the route that is taken.
+            (arcs,) True where an arc leads up; (switches, goals) steps to each goal
+            that lead down only; and (switches, goals) steps of the route that is taken.
 
         Raises:
             TopologyError: some destination cannot be reached by going up and then down.
@@ -61,7 +62,11 @@ class _UpDownRouter(BalancedRouter):
         max_depth = switches.depth[switches.is_transit].max()
         is_topmost = switches.is_transit & (switches.depth == max_depth)
         topmost = np.flatnonzero(is_topmost).astype(np.int32)
-        root_sets = [self._switches_by_name(roots)] if roots else [topmost, self._central_switch()]
+        root_sets = (
+            [self._switches_by_name(roots)]
+            if roots
+            else [topmost, self._central_switch()]
+        )
         for root_switches in root_sets:
             upward = self._find_upward_arcs(root_switches)
             down_steps, route_steps = self._count_steps(upward)
@@ -80,7 +85,9 @@ class _UpDownRouter(BalancedRouter):
             TopologyError: no switch has one of the names.
         """
         names = self.fabric.cabling.names
-        switch_by_name = dict(zip(names, self.fabric.switch_of_node.tolist(), strict=True))
+        switch_by_name = dict(
+            zip(names, self.fabric.switch_of_node.tolist(), strict=True)
+        )
         unknown = [name for name in roots if switch_by_name.get(name, -1) < 0]
         if unknown:
             rule = "up_down needs the names of switches as roots"
@@ -88,33 +95,35 @@ class _UpDownRouter(BalancedRouter):
         return np.array([switch_by_name[name] for name in roots], np.int32)
 
     def _central_switch(self) -> Ints32:
-        """(1,) the switch from which the farthest other switch is nearest; of equal ones the
-        one with the most links.
+        """(1,) the switch from which the farthest other switch is nearest; of equal
+        ones the one with the most links.
         """
         switches = self.fabric.switches
         transit_switches = np.flatnonzero(switches.is_transit).astype(np.int32)
         steps = switches.steps(transit_switches)[transit_switches]
         eccentricity = np.where(steps < FAR, steps, 0).max(axis=1)
         leads_to_transit = switches.is_transit[switches.arc_dst]
-        degree = np.bincount(switches.arc_src[leads_to_transit], minlength=len(switches.nodes))[
-            transit_switches
-        ]
+        degree = np.bincount(
+            switches.arc_src[leads_to_transit], minlength=len(switches.nodes)
+        )[transit_switches]
         return np.asarray(transit_switches[np.lexsort((-degree, eccentricity))[:1]])
 
     def _find_upward_arcs(self, roots: Ints32) -> Flags:
-        """(arcs,) True where an arc leads up: to a level nearer to a root, or within a level
-        to the switch with the lower index.
+        """(arcs,) True where an arc leads up: to a level nearer to a root, or within a
+        level to the switch with the lower index.
         """
         switches = self.fabric.switches
         level = switches.steps(roots).min(axis=1).astype(np.int64)
         src_level = level[switches.arc_src]
         dst_level = level[switches.arc_dst]
         is_lower_index = switches.arc_dst < switches.arc_src
-        return np.asarray((dst_level < src_level) | ((dst_level == src_level) & is_lower_index))
+        return np.asarray(
+            (dst_level < src_level) | ((dst_level == src_level) & is_lower_index)
+        )
 
     def _count_steps(self, upward: Flags) -> tuple[Steps, Steps]:
-        """Return (switches, goals) steps to each goal that lead down only, and (switches,
-        goals) steps of the route that is taken.
+        """Return (switches, goals) steps to each goal that lead down only, and
+        (switches, goals) steps of the route that is taken.
         """
         switches = self.fabric.switches
         goals = self.fabric.goals
@@ -123,7 +132,14 @@ class _UpDownRouter(BalancedRouter):
         relax(down_steps, switches, goals, np.flatnonzero(~upward), 1)
         route_steps = down_steps.copy()
         # only where there is no way down does a route go up
-        relax(route_steps, switches, goals, np.flatnonzero(upward), 1, open_to=down_steps == FAR)
+        relax(
+            route_steps,
+            switches,
+            goals,
+            np.flatnonzero(upward),
+            1,
+            open_to=down_steps == FAR,
+        )
         return down_steps, route_steps
 
     @property
@@ -132,8 +148,8 @@ class _UpDownRouter(BalancedRouter):
 
     @cached_property
     def choices(self) -> Choices:
-        """The links by which a switch may send, see `HopByHop.choices`: those that begin a
-        shortest route down, or, where none leads down, up.
+        """The links by which a switch may send, see `HopByHop.choices`: those that
+        begin a shortest route down, or, where none leads down, up.
         """
         down_steps = self._down_steps
         route_steps = self._route_steps

@@ -1,5 +1,6 @@
-"""Topologies: each a record of a few named numbers that builds a networkx graph. To add one, write
-a file and add it to the union."""
+"""Topologies: each a record of a few named numbers that builds a networkx graph. To add
+one, write a file and add it to the union.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The interface of every topology, `Interconnect`, and the scale-up domains that may join hosts
-beside it.
+"""The interface of every topology, `Interconnect`, and the scale-up domains that may
+join hosts beside it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from simshuffle.spec.record import Bandwidth, Seconds, Sourced, Spec
 
 
 class ScaleUp(Sourced):
-    """Scale-up domains: every ``hosts`` consecutive hosts (the last domain maybe fewer) whose GPUs
-    are joined by switches of their own, as by NVLink in an NVL72.
+    """Scale-up domains: every ``hosts`` consecutive hosts (the last domain maybe fewer)
+    whose GPUs are joined by switches of their own, as by NVLink in an NVL72.
 
     Attributes:
         hosts: of a domain.
-        bandwidth: of each GPU in each direction, to all other hosts of the domain together.
+        bandwidth: of each GPU in each direction, to all other hosts of the domain
+            together.
         latency: from GPU to GPU.
     """
 
@@ -33,9 +34,10 @@ class Interconnect(Spec, ABC):
     """A network between hosts, by a few numbers.
 
     Attributes:
-        hcas_are_rails: whether every host must have as many HCAs as links, one for each rail.
-        default_routing: the kind of routing that is taken if none is named; D-mod-K becomes min-hop
-            where switches do not stand in levels.
+        hcas_are_rails: whether every host must have as many HCAs as links, one for each
+            rail.
+        default_routing: the kind of routing that is taken if none is named; D-mod-K
+            becomes min-hop where switches do not stand in levels.
     """
 
     hcas_are_rails: ClassVar[bool] = False
@@ -53,8 +55,9 @@ class Interconnect(Spec, ABC):
     @property
     @abstractmethod
     def links_per_host(self) -> int:
-        """Links of a host to switches; of the host with the fewest, if they differ. Raises as
-        `num_hosts`."""
+        """Links of a host to switches; of the host with the fewest, if they differ.
+        Raises as `num_hosts`.
+        """
 
     @property
     def domains(self) -> ScaleUp | None:
@@ -62,15 +65,16 @@ class Interconnect(Spec, ABC):
         return None
 
     def structure(self) -> str:
-        """Describe in words how many switches and links the network has, where its keys do not
-        tell; else return an empty text.
+        """Describe in words how many switches and links the network has, where its keys
+        do not tell; else return an empty text.
         """
         return ""
 
     @property
     def height(self) -> int | None:
-        """The number of switch levels less one, if the network is a tree in which all routes go up
-        and then down; else None."""
+        """The number of switch levels less one, if the network is a tree in which all
+        routes go up and then down; else None.
+        """
         return None
 
     @property
@@ -105,18 +109,20 @@ class Interconnect(Spec, ABC):
 
     @property
     def key(self) -> str:
-        """A text that identifies the network: equal for equal networks, different for different
-        ones.
+        """A text that identifies the network: equal for equal networks, different for
+        different ones.
         """
         return f"{type(self).__qualname__} {self.model_dump_json(exclude={'source'})}"
 
 
 def problem(key: str, rule: str, value: object, remedy: str) -> PydanticCustomError:
-    """Return the pydantic error of ``key`` of a topology, with its rule, its value and a remedy.
+    """Return the pydantic error of ``key`` of a topology, with its rule, its value and
+    a remedy.
 
     Args:
         key: the key of the topology's record that is wrong.
-        rule: the rule that the value breaks; continues a sentence that begins with the key.
+        rule: the rule that the value breaks; continues a sentence that begins with the
+            key.
         value: the value that breaks it.
         remedy: a sentence that says what to write instead.
     """

@@ -1,5 +1,5 @@
-"""A network as arrays (`Cabling`), and its switches as a graph of arcs (`SwitchGraph`). Routes,
-levels and racks are found in these arrays.
+"""A network as arrays (`Cabling`), and its switches as a graph of arcs (`SwitchGraph`).
+Routes, levels and racks are found in these arrays.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FAR = np.iinfo(np.int16).max
 
 @dataclass(frozen=True)
 class Cabling:
-    """A network as arrays: its nodes, numbered in the order in which they were added, and its
-    cables.
+    """A network as arrays: its nodes, numbered in the order in which they were added,
+    and its cables.
 
     Cables stand in the order of networkx: first those of the first node, ordered by the
-    neighbour to which the node was linked first; then those of the second node to later nodes,
-    and so on.
+    neighbour to which the node was linked first; then those of the second node to later
+    nodes, and so on.
     """
 
     names: list[str]  # (nodes,) name of each node
@@ -46,8 +46,8 @@ class Cabling:
 
     @staticmethod
     def from_graph(graph: Any) -> Cabling:
-        """Turn a graph that is a valid network (`simshuffle.fabric.topology.graph`) into a
-        cabling; a cabling is returned as is.
+        """Turn a graph that is a valid network (`simshuffle.fabric.topology.graph`)
+        into a cabling; a cabling is returned as is.
         """
         if isinstance(graph, Cabling):
             return graph
@@ -55,11 +55,17 @@ class Cabling:
         edges = list(graph.edges(data=True))
         index_of_node = {name: i for i, name in enumerate(nodes)}
         # (edges, 2) the two nodes of each edge, the lower one first
-        nodes_of_edges = [[index_of_node[src], index_of_node[dst]] for src, dst, _ in edges]
-        ends_of_edges = np.sort(np.array(nodes_of_edges, np.int32).reshape(-1, 2), axis=1)
+        nodes_of_edges = [
+            [index_of_node[src], index_of_node[dst]] for src, dst, _ in edges
+        ]
+        ends_of_edges = np.sort(
+            np.array(nodes_of_edges, np.int32).reshape(-1, 2), axis=1
+        )
 
         # one number for each pair of nodes, whichever is named first: lower * nodes + upper
-        pair_of_edge = ends_of_edges[:, 0].astype(np.int64) * len(nodes) + ends_of_edges[:, 1]
+        pair_of_edge = (
+            ends_of_edges[:, 0].astype(np.int64) * len(nodes) + ends_of_edges[:, 1]
+        )
         _, first_edge, pair_index, num_edges = np.unique(
             pair_of_edge, return_index=True, return_inverse=True, return_counts=True
         )
@@ -91,8 +97,11 @@ class Cabling:
             ports=_ports_of_cables(edges, index_of_node, cable_order),
         )
 
-    def with_storage(self, name: str, *, bandwidth: float, latency: float, links: int) -> Cabling:
-        """Return this network with a storage system added at the switches farthest from the hosts.
+    def with_storage(
+        self, name: str, *, bandwidth: float, latency: float, links: int
+    ) -> Cabling:
+        """Return this network with a storage system added at the switches farthest from
+        the hosts.
 
         The storage system hangs on a switch of its own, ``NAME.switch``, which is not a
         bottleneck. Each of the farthest switches gets ``links`` links to that switch.
@@ -118,13 +127,19 @@ class Cabling:
         order = np.argsort(ends[:, 0], kind="stable")
 
         def append(values: Any, of_links: Any, of_storage: Any) -> Any:
-            """(cables,) ``values`` and the ones of the new cables, in the order of all cables."""
+            """(cables,) ``values`` and the ones of the new cables, in the order of all
+            cables.
+            """
             new_values = np.append(of_links, of_storage).astype(values.dtype)
             return np.concatenate([values, new_values])[order]
 
         def append_unknown(table: Ints32 | None, rows: int) -> Ints32 | None:
             """``table`` with so many further rows of -1."""
-            return None if table is None else np.pad(table, ((0, rows), (0, 0)), constant_values=-1)
+            return (
+                None
+                if table is None
+                else np.pad(table, ((0, rows), (0, 0)), constant_values=-1)
+            )
 
         ports = append_unknown(self.ports, num_links + 1)
         num_cables = len(self.insertion_order)
@@ -135,10 +150,18 @@ class Cabling:
             tiers=[*self.tiers, "storage", "storage"],
             crossing_latency=np.append(self.crossing_latency, [0.0, 0.0]),
             ends=ends[order],
-            insertion_order=append(self.insertion_order, new_cables, num_cables + num_links),
-            parallel=append(self.parallel, np.tile(np.arange(links), len(top_switches)), 0),
-            has_parallel=append(self.has_parallel, np.full(num_links, links > 1), False),
-            bandwidth=append(self.bandwidth, np.full(num_links, bandwidth), total_bandwidth),
+            insertion_order=append(
+                self.insertion_order, new_cables, num_cables + num_links
+            ),
+            parallel=append(
+                self.parallel, np.tile(np.arange(links), len(top_switches)), 0
+            ),
+            has_parallel=append(
+                self.has_parallel, np.full(num_links, links > 1), False
+            ),
+            bandwidth=append(
+                self.bandwidth, np.full(num_links, bandwidth), total_bandwidth
+            ),
             latency=append(self.latency, np.full(num_links, latency), 0.0),
             height=self.height,
             coordinates=append_unknown(self.coordinates, 2),
@@ -151,23 +174,28 @@ class Cabling:
 
     @cached_property
     def depth(self) -> Ints32:
-        """(nodes,) distance of each switch from the nearest host, 0 for leaf switches; -1 for
-        nodes that are no switch and for switches that no host reaches.
+        """(nodes,) distance of each switch from the nearest host, 0 for leaf switches;
+        -1 for nodes that are no switch and for switches that no host reaches.
 
-        A node of kind 'other' and tier 'host' takes no part in traffic but counts as a host here.
+        A node of kind 'other' and tier 'host' takes no part in traffic but counts as a
+        host here.
         """
         host_like_nodes = [
-            node for node in self.nodes_of_kind("other").tolist() if self.tiers[node] == "host"
+            node
+            for node in self.nodes_of_kind("other").tolist()
+            if self.tiers[node] == "host"
         ]
-        start_nodes = np.append(self.nodes_of_kind("host"), np.array(host_like_nodes, np.int32))
+        start_nodes = np.append(
+            self.nodes_of_kind("host"), np.array(host_like_nodes, np.int32)
+        )
         steps = self._steps_from(start_nodes)
         is_switch = np.zeros(len(self.names), bool)
         is_switch[self.nodes_of_kind("switch")] = True
         return np.where(is_switch & (steps > 0), steps - 1, -1).astype(np.int32)
 
     def _steps_from(self, start_nodes: Ints32) -> Ints32:
-        """(nodes,) steps from the nearest of ``start_nodes`` to each node; -1 for nodes that are
-        not reached.
+        """(nodes,) steps from the nearest of ``start_nodes`` to each node; -1 for nodes
+        that are not reached.
         """
         first_neighbour, neighbours = self.neighbours
         steps = np.full(len(self.names), -1, np.int32)
@@ -175,7 +203,9 @@ class Cabling:
         frontier = start_nodes
         while len(frontier):
             steps[frontier] = distance
-            rows = concatenate_ranges(first_neighbour[frontier], first_neighbour[frontier + 1])
+            rows = concatenate_ranges(
+                first_neighbour[frontier], first_neighbour[frontier + 1]
+            )
             adjacent_nodes = neighbours[rows]
             frontier = np.unique(adjacent_nodes[steps[adjacent_nodes] < 0])
             distance += 1
@@ -183,10 +213,12 @@ class Cabling:
 
     @cached_property
     def usual_bandwidth(self) -> Floats:
-        """(cables,) bandwidth, in bytes/s, that is most common among the cables that join the two
-        tiers of each cable.
+        """(cables,) bandwidth, in bytes/s, that is most common among the cables that
+        join the two tiers of each cable.
         """
-        index_of_tier = {tier: index for index, tier in enumerate(dict.fromkeys(self.tiers))}
+        index_of_tier = {
+            tier: index for index, tier in enumerate(dict.fromkeys(self.tiers))
+        }
         tier_index = np.array([index_of_tier[tier] for tier in self.tiers])
         # one group for each pair of tiers: lower * tiers + upper
         lower, upper = np.sort(tier_index[self.ends], axis=1).T
@@ -194,11 +226,12 @@ class Cabling:
 
     @cached_property
     def neighbours(self) -> tuple[Ints32, Ints32]:
-        """The neighbours of every node as a pair of arrays: ``(first_neighbour, neighbours)``.
+        """The neighbours of every node as a pair of arrays: ``(first_neighbour,
+        neighbours)``.
 
-        ``neighbours[first_neighbour[i]:first_neighbour[i + 1]]`` are the nodes at the other
-        ends of the cables of node i, one entry for each cable. ``first_neighbour`` has shape
-        (nodes + 1,).
+        ``neighbours[first_neighbour[i]:first_neighbour[i + 1]]`` are the nodes at the
+        other ends of the cables of node i, one entry for each cable.
+        ``first_neighbour`` has shape (nodes + 1,).
         """
         # every cable twice: seen from its first end, and from its second
         src = self.ends.T.ravel()
@@ -208,8 +241,8 @@ class Cabling:
         return first_neighbour, dst[np.argsort(src, kind="stable")]
 
     def components(self, is_included: Flags) -> Ints32:
-        """(nodes,) label of the connected component of each node, counting only cables between
-        nodes with ``is_included``.
+        """(nodes,) label of the connected component of each node, counting only cables
+        between nodes with ``is_included``.
 
         The label is the lowest node of the component. A node that is not included is a
         component of its own.
@@ -217,12 +250,14 @@ class Cabling:
         Args:
             is_included: (nodes,) True for the nodes that may join others.
         """
-        return connected_components(len(self.names), self.ends[is_included[self.ends].all(axis=1)])
+        return connected_components(
+            len(self.names), self.ends[is_included[self.ends].all(axis=1)]
+        )
 
 
 def most_common_bandwidth(group_of_cable: Ints, bandwidth: Floats) -> Floats:
-    """(n,) for each cable the bandwidth, in bytes/s, that is most common in its group; of equally
-    common ones the highest.
+    """(n,) for each cable the bandwidth, in bytes/s, that is most common in its group;
+    of equally common ones the highest.
 
     Args:
         group_of_cable: (n,) any integer that names the group of each cable.
@@ -232,7 +267,9 @@ def most_common_bandwidth(group_of_cable: Ints, bandwidth: Floats) -> Floats:
     distinct_rates, rate_index = np.unique(bandwidth, return_inverse=True)
 
     # one number for each pair of a group and a rate: group * rates + rate
-    pairs, count = np.unique(group_of_cable * len(distinct_rates) + rate_index, return_counts=True)
+    pairs, count = np.unique(
+        group_of_cable * len(distinct_rates) + rate_index, return_counts=True
+    )
     # ascending by count: the last pair of each group, which is written last, has the highest
     sorted_pairs = pairs[np.lexsort((pairs, count))]
     most_common_rate = np.zeros(group_of_cable.max(initial=-1) + 1, int)
@@ -242,8 +279,8 @@ def most_common_bandwidth(group_of_cable: Ints, bandwidth: Floats) -> Floats:
 
 
 def _coordinates_of_nodes(nodes: list[dict[str, Any]]) -> Ints32 | None:
-    """(nodes, dimensions) `Cabling.coordinates` from the attributes of all nodes; None if no node
-    has coordinates.
+    """(nodes, dimensions) `Cabling.coordinates` from the attributes of all nodes; None
+    if no node has coordinates.
     """
     coordinates = [data.get("coordinates", ()) for data in nodes]
     num_dimensions = max(map(len, coordinates), default=0)
@@ -252,7 +289,9 @@ def _coordinates_of_nodes(nodes: list[dict[str, Any]]) -> Ints32 | None:
     out = np.full((len(coordinates), num_dimensions), -1, np.int32)
     for size in {len(node_coordinates) for node_coordinates in coordinates} - {0}:
         rows = [
-            row for row, node_coordinates in enumerate(coordinates) if len(node_coordinates) == size
+            row
+            for row, node_coordinates in enumerate(coordinates)
+            if len(node_coordinates) == size
         ]
         out[rows, :size] = [coordinates[row] for row in rows]
     return out
@@ -261,8 +300,8 @@ def _coordinates_of_nodes(nodes: list[dict[str, Any]]) -> Ints32 | None:
 def _ports_of_cables(
     edges: list[Any], index_of_node: dict[str, int], cable_order: Ints64
 ) -> Ints32 | None:
-    """(cables, 2) `Cabling.ports` from the edges of a graph, the port at the earlier node first;
-    None if no edge has ports.
+    """(cables, 2) `Cabling.ports` from the edges of a graph, the port at the earlier
+    node first; None if no edge has ports.
 
     Args:
         edges: (node, node, attributes) of each edge, in the order of the graph.
@@ -280,8 +319,8 @@ def _ports_of_cables(
 
 
 def connected_components(num_nodes: int, ends: Ints32) -> Ints32:
-    """(num_nodes,) label of the connected component of each node: the lowest node of the
-    component.
+    """(num_nodes,) label of the connected component of each node: the lowest node of
+    the component.
 
     Args:
         num_nodes: nodes of the graph.
@@ -290,7 +329,8 @@ def connected_components(num_nodes: int, ends: Ints32) -> Ints32:
     label = np.arange(num_nodes, dtype=np.int32)
     while True:
         end_labels = label[ends]
-        lower, upper = end_labels.min(axis=1), end_labels.max(axis=1)
+        lower = end_labels.min(axis=1)
+        upper = end_labels.max(axis=1)
         if (lower == upper).all():
             return label
         np.minimum.at(label, upper, lower)
@@ -299,8 +339,8 @@ def connected_components(num_nodes: int, ends: Ints32) -> Ints32:
 
 
 def concatenate_ranges(first: Ints, end: Ints) -> Ints64:
-    """Concatenate the integer ranges from each of ``first`` (n,) to below each of ``end`` (n,), in
-    order.
+    """Concatenate the integer ranges from each of ``first`` (n,) to below each of
+    ``end`` (n,), in order.
     """
     # entry j of range i is first[i] + j; it stands at begin[i] + j of the result
     counts = (end - first).astype(np.int64)
@@ -317,8 +357,8 @@ class SwitchGraph:
     Attributes:
         nodes: (switches,) the node of `Cabling` that each switch is.
         depth: (switches,) distance from the nearest host, see `Cabling.depth`.
-        is_transit: (switches,) True where routes may lead through; False for the switch of
-            a storage system.
+        is_transit: (switches,) True where routes may lead through; False for the switch
+            of a storage system.
         arc_src, arc_dst: (arcs,) the two switches of each arc; arcs are ordered by
             ``arc_src``, then by when the two were linked first.
         first_arc: (switches + 1,) where the arcs of each switch begin.
@@ -327,22 +367,26 @@ class SwitchGraph:
     def __init__(self, cabling: Cabling) -> None:
         self.nodes = np.flatnonzero(cabling.depth >= 0).astype(np.int32)
         self.depth = cabling.depth[self.nodes]
-        self.is_transit = np.array([cabling.tiers[node] != "storage" for node in self.nodes], bool)
+        self.is_transit = np.array(
+            [cabling.tiers[node] != "storage" for node in self.nodes], bool
+        )
         switch_of_node = np.full(len(cabling.names), -1, np.int32)
         switch_of_node[self.nodes] = np.arange(len(self.nodes))
         ends = switch_of_node[cabling.ends]
         # (arcs, 2) both directions of the first of the parallel cables between two switches
         is_counted = (cabling.parallel == 0) & (ends >= 0).all(axis=1)
         arcs = np.concatenate([ends[is_counted], ends[is_counted, ::-1]])
-        arc_order = np.lexsort((np.tile(cabling.insertion_order[is_counted], 2), arcs[:, 0]))
-        self.arc_src, self.arc_dst = arcs[arc_order].T
-        self.first_arc = np.searchsorted(self.arc_src, np.arange(len(self.nodes) + 1)).astype(
-            np.int32
+        arc_order = np.lexsort(
+            (np.tile(cabling.insertion_order[is_counted], 2), arcs[:, 0])
         )
+        self.arc_src, self.arc_dst = arcs[arc_order].T
+        self.first_arc = np.searchsorted(
+            self.arc_src, np.arange(len(self.nodes) + 1)
+        ).astype(np.int32)
 
     def steps(self, goals: Ints32) -> NDArray[np.int16]:
-        """(switches, goals) int16 steps from every switch to each goal switch; `FAR` where no
-        route leads.
+        """(switches, goals) int16 steps from every switch to each goal switch; `FAR`
+        where no route leads.
 
         No route leads through the switch of a storage system.
 
@@ -366,7 +410,9 @@ class SwitchGraph:
                 next_bits[linked_switches] |= neighbour_bits
             if np.array_equal(next_bits, reached_bits):
                 break
-            is_new = np.unpackbits(next_bits & ~reached_bits, axis=1, count=len(goals)).view(bool)
+            is_new = np.unpackbits(
+                next_bits & ~reached_bits, axis=1, count=len(goals)
+            ).view(bool)
             steps[is_new] = distance
             reached_bits = next_bits
         return steps
@@ -374,8 +420,8 @@ class SwitchGraph:
     def stand_in_levels(self) -> bool:
         """Return True if the switches stand in levels, as D-mod-K needs.
 
-        True if each link between transit switches leads up or down one level, or if only one
-        path joins any two of them (a forest).
+        True if each link between transit switches leads up or down one level, or if
+        only one path joins any two of them (a forest).
         """
         arcs = np.stack([self.arc_src, self.arc_dst], axis=1)
         arcs = arcs[(self.arc_src < self.arc_dst) & self.is_transit[arcs].all(axis=1)]

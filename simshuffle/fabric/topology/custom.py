@@ -21,11 +21,15 @@ from simshuffle.spec.late import networkx as nx
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 
 MAX_BYTES = 32 << 20
-"""Largest file: a node or link has some 150 bytes, and 100,000 of them take seconds to read."""
+"""Largest file: a node or link has some 150 bytes, and 100,000 of them take seconds to
+read.
+"""
 MAX_LINKS = 1_000_000
 """Most links, parallel ones counted: each takes some 500 bytes of memory."""
 MAX_KEYS = 100
-"""Most declarations of attributes in GraphML: each default is copied to every node or link."""
+"""Most declarations of attributes in GraphML: each default is copied to every node or
+link.
+"""
 
 # the parsers of the two formats raise many types; each means the same to the user
 _UNREADABLE = (
@@ -40,16 +44,19 @@ _UNREADABLE = (
 
 
 class Custom(Interconnect):
-    """A graph read from ``path``: node-link JSON (``.json``) or GraphML (``.graphml``, ``.xml``).
+    """A graph read from ``path``: node-link JSON (``.json``) or GraphML (``.graphml``,
+    ``.xml``).
 
-    Nodes need ``kind`` ('host', 'switch', 'storage', 'other'); a node may have ``tier`` (text) and
-    ``latency``. Edges need ``bandwidth`` and ``latency``, as text with a unit; ``links`` (default
-    1) makes parallel links. ``sha256``, if given, must be that of the file. Switches may have
-    ``coordinates`` ('0.3.1'), links ``ports`` ('12-5', in JSON at source and target, in GraphML at
-    the node that comes first and at the other).
+    Nodes need ``kind`` ('host', 'switch', 'storage', 'other'); a node may have ``tier``
+    (text) and ``latency``. Edges need ``bandwidth`` and ``latency``, as text with a
+    unit; ``links`` (default 1) makes parallel links. ``sha256``, if given, must be that
+    of the file. Switches may have ``coordinates`` ('0.3.1'), links ``ports`` ('12-5',
+    in JSON at source and target, in GraphML at the node that comes first and at the
+    other).
 
     Attributes:
-        path: of the file, from the folder of the scenario or from the working directory.
+        path: of the file, from the folder of the scenario or from the working
+            directory.
         sha256: of that file, in hexadecimal; if given, another file is refused.
     """
 
@@ -77,8 +84,8 @@ class Custom(Interconnect):
         return True
 
     def _host_counts(self) -> tuple[int, int]:
-        """Return the number of hosts, and the links of the host that has the fewest. The file is
-        read again when it was changed.
+        """Return the number of hosts, and the links of the host that has the fewest.
+        The file is read again when it was changed.
         """
         try:
             state = Path(self.path).stat()
@@ -106,29 +113,45 @@ class Custom(Interconnect):
         problems: list[Problem] = []
         if len({str(node) for node in file_graph}) < len(file_graph):
             rule = "every node needs a name of its own"
-            problems.append(Problem("nodes", rule, "some differ in type only", "Rename them."))
+            problems.append(
+                Problem("nodes", rule, "some differ in type only", "Rename them.")
+            )
         added = 0
         for node, data in file_graph.nodes(data=True):
             kind = data.get("kind")
             latency = _parse_quantity(
-                data.get("latency", "0 s"), Dimension.SECONDS, f"nodes.{node}.latency", problems
+                data.get("latency", "0 s"),
+                Dimension.SECONDS,
+                f"nodes.{node}.latency",
+                problems,
             )
-            coordinates = _parse_numbers(data, "coordinates", ".", f"nodes.{node}", problems)
+            coordinates = _parse_numbers(
+                data, "coordinates", ".", f"nodes.{node}", problems
+            )
             tier = str(data.get("tier", kind))
-            graph.add_node(str(node), kind=kind, tier=tier, latency=latency, **coordinates)
+            graph.add_node(
+                str(node), kind=kind, tier=tier, latency=latency, **coordinates
+            )
         for a, b, data in file_graph.edges(data=True):
             path = f"links.{a}-{b}"
             bandwidth = _parse_quantity(
-                data.get("bandwidth"), Dimension.BANDWIDTH, f"{path}.bandwidth", problems
+                data.get("bandwidth"),
+                Dimension.BANDWIDTH,
+                f"{path}.bandwidth",
+                problems,
             )
             latency = _parse_quantity(
                 data.get("latency"), Dimension.SECONDS, f"{path}.latency", problems
             )
-            links = _parse_link_count(data.get("links", 1), MAX_LINKS - added, path, problems)
+            links = _parse_link_count(
+                data.get("links", 1), MAX_LINKS - added, path, problems
+            )
             added += links
             ports = _parse_numbers(data, "ports", "-", path, problems)
             for _ in range(links):
-                graph.add_edge(str(a), str(b), bandwidth=bandwidth, latency=latency, **ports)
+                graph.add_edge(
+                    str(a), str(b), bandwidth=bandwidth, latency=latency, **ports
+                )
         if problems:
             raise TopologyError(problems, self.path)
 
@@ -146,7 +169,9 @@ class Custom(Interconnect):
                     " one.",
                     self.path,
                 )
-            graph = _parse(content, graphml=Path(self.path).suffix in {".graphml", ".xml"})
+            graph = _parse(
+                content, graphml=Path(self.path).suffix in {".graphml", ".xml"}
+            )
         except TopologyError:
             raise
         except OSError as error:
@@ -175,8 +200,8 @@ class Custom(Interconnect):
 
 
 def read_limited_file(name: str, max_nbytes: int, remedy: str) -> bytes:
-    """Read a regular file of at most ``max_nbytes`` bytes; a device or a pipe, which may have no
-    end, is not opened.
+    """Read a regular file of at most ``max_nbytes`` bytes; a device or a pipe, which
+    may have no end, is not opened.
 
     Args:
         name: path of the file.
@@ -208,13 +233,18 @@ def _parse(content: bytes, *, graphml: bool) -> Any:
 
 
 def _turn_ported_links(data: Any) -> None:
-    """Turn links with ports so that their source is the node that comes first in the file.
+    """Turn links with ports so that their source is the node that comes first in the
+    file.
 
-    networkx gives both ends of an undirected link in the order of the nodes, whatever the file
-    calls source.
+    networkx gives both ends of an undirected link in the order of the nodes, whatever
+    the file calls source.
     """
-    links = [link for link in data.get("links", data.get("edges", [])) if "ports" in link]
-    index_of_node = {node["id"]: index for index, node in enumerate(data["nodes"])} if links else {}
+    links = [
+        link for link in data.get("links", data.get("edges", [])) if "ports" in link
+    ]
+    index_of_node = (
+        {node["id"]: index for index, node in enumerate(data["nodes"])} if links else {}
+    )
     for link in links:
         if index_of_node[link["target"]] < index_of_node[link["source"]]:
             link["source"], link["target"] = link["target"], link["source"]
@@ -233,7 +263,9 @@ def _check_xml(content: bytes) -> None:
     keys = 0
 
     def refuse(*_: object) -> None:
-        raise ValueError("it has a <!DOCTYPE>, which may stand for anything; remove that line")
+        raise ValueError(
+            "it has a <!DOCTYPE>, which may stand for anything; remove that line"
+        )
 
     def count(name: str, _: object) -> None:
         nonlocal keys
@@ -250,7 +282,8 @@ def _check_xml(content: bytes) -> None:
 def _parse_numbers(
     data: dict[str, Any], key: str, separator: str, path: str, problems: list[Problem]
 ) -> dict[str, tuple[int, ...]]:
-    """Parse the whole numbers of a text such as '0.3.1' under ``key`` of the attributes ``data``.
+    """Parse the whole numbers of a text such as '0.3.1' under ``key`` of the attributes
+    ``data``.
 
     Returns:
         ``{key: numbers}``; empty if the key is left out or its text is wrong, which is
@@ -271,14 +304,18 @@ def _parse_numbers(
     return {}
 
 
-def _parse_link_count(value: object, max_links: int, path: str, problems: list[Problem]) -> int:
-    """Return the number of parallel links that ``value`` says; 1 if it is wrong, which is added to
-    ``problems``.
+def _parse_link_count(
+    value: object, max_links: int, path: str, problems: list[Problem]
+) -> int:
+    """Return the number of parallel links that ``value`` says; 1 if it is wrong, which
+    is added to ``problems``.
     """
     if type(value) is not int or value < 1:
-        rule, remedy = "must be a whole number of at least 1", "Leave it out for 1."
+        rule = "must be a whole number of at least 1"
+        remedy = "Leave it out for 1."
     elif value > max_links:
-        rule, remedy = f"all links together must be at most {MAX_LINKS}", "Use fewer."
+        rule = f"all links together must be at most {MAX_LINKS}"
+        remedy = "Use fewer."
     else:
         return value
     problems.append(Problem(f"{path}.links", rule, repr(value), remedy))
@@ -287,8 +324,8 @@ def _parse_link_count(value: object, max_links: int, path: str, problems: list[P
 
 @lru_cache(maxsize=64)
 def _count_hosts(topology: Custom, changed_ns: int, nbytes: int) -> tuple[int, int]:
-    """Return the number of hosts of a file in that state, and the links of the host that has the
-    fewest.
+    """Return the number of hosts of a file in that state, and the links of the host
+    that has the fewest.
     """
     sketch = topology.sketch()
     problems = graph_problems(sketch, "cluster.topology")
@@ -307,6 +344,8 @@ def _parse_quantity(
         return parse_quantity(value, dimension)
     except UnitError as error:
         problems.append(
-            Problem(path, str(error), repr(value), "Write the value as text with its unit.")
+            Problem(
+                path, str(error), repr(value), "Write the value as text with its unit."
+            )
         )
         return 0.0

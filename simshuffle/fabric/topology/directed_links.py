@@ -17,7 +17,9 @@ class DirectedLinks:
 
     cabling: Cabling = field(repr=False)
     capacity: Floats  # (links,) bytes/s
-    latency: Floats  # (links,) s, of the cable and of crossing the node that the link enters
+    latency: (
+        Floats  # (links,) s, of the cable and of crossing the node that the link enters
+    )
     src_node: Ints32  # (links,) the node that each link leaves
     dst_node: Ints32  # (links,) the node that each link enters
 
@@ -35,10 +37,14 @@ class DirectedLinks:
         return self.tiers_of(np.arange(len(self)))
 
     def names_of(self, links: Ints) -> list[str]:
-        """Names of ``links``: 'from>to', with '#k' for the k-th of several parallel links."""
+        """Names of ``links``: 'from>to', with '#k' for the k-th of several parallel
+        links.
+        """
         cabling = self.cabling
         nodes = cabling.names
-        parallel_index = np.where(cabling.has_parallel, cabling.parallel, -1)[links // 2].tolist()
+        parallel_index = np.where(cabling.has_parallel, cabling.parallel, -1)[
+            links // 2
+        ].tolist()
         src_and_dst = (self.src_node[links].tolist(), self.dst_node[links].tolist())
         return [
             f"{nodes[a]}>{nodes[b]}" if k < 0 else f"{nodes[a]}>{nodes[b]}#{k}"
@@ -52,15 +58,20 @@ class DirectedLinks:
         tier_index = np.array([index_of_tier[name] for name in tier_of])
         tier_pairs = [f"{a}>{b}" for a in index_of_tier for b in index_of_tier]
         pair_index = (
-            tier_index[self.src_node[links]] * len(index_of_tier) + tier_index[self.dst_node[links]]
+            tier_index[self.src_node[links]] * len(index_of_tier)
+            + tier_index[self.dst_node[links]]
         )
         return [tier_pairs[i] for i in pair_index.tolist()]
 
 
 def directed_links(cabling: Cabling) -> DirectedLinks:
-    """Return the two directed links of every cable of a network, in the order of its cables."""
+    """Return the two directed links of every cable of a network, in the order of its
+    cables.
+    """
     # link 2k leaves the first end of cable k, link 2k + 1 the second one
     src_node = cabling.ends.ravel()
     dst_node = cabling.ends[:, ::-1].ravel()
     latency = np.repeat(cabling.latency, 2) + cabling.crossing_latency[dst_node]
-    return DirectedLinks(cabling, np.repeat(cabling.bandwidth, 2), latency, src_node, dst_node)
+    return DirectedLinks(
+        cabling, np.repeat(cabling.bandwidth, 2), latency, src_node, dst_node
+    )

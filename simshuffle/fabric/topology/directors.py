@@ -13,25 +13,27 @@ from simshuffle.spec.record import Few, Seconds, Spec
 
 
 class Directors(Spec):
-    """Directors as the topmost switches: line modules with ``line_ports`` ports for the switches
-    below, each linked to every one of ``fabric_modules``. A module has as many ports as both
-    numbers together, so there are at most so many line modules; those that are not needed are
-    left out. A Mellanox CS7500 has 36 line modules of 18 ports and 18 fabric modules.
+    """Directors as the topmost switches: line modules with ``line_ports`` ports for the
+    switches below, each linked to every one of ``fabric_modules``. A module has as many
+    ports as both numbers together, so there are at most so many line modules; those
+    that are not needed are left out. A Mellanox CS7500 has 36 line modules of 18 ports
+    and 18 fabric modules.
 
-    All parallel links of a lower switch are side by side on one line module. Lower switches
-    fill line modules in their order; where not all links of one fit, it goes to the next
-    module, and so does the first of each set of those that lead to different hosts: FBB
-    switches 0 of all racks, then FBB switches 1, and so on. So two racks share a line module of
-    every set or of none, and D-mod-K spreads traffic evenly: shortest routes turn at a line
-    module where they can.
+    All parallel links of a lower switch are side by side on one line module. Lower
+    switches fill line modules in their order; where not all links of one fit, it goes
+    to the next module, and so does the first of each set of those that lead to
+    different hosts: FBB switches 0 of all racks, then FBB switches 1, and so on. So two
+    racks share a line module of every set or of none, and D-mod-K spreads traffic
+    evenly: shortest routes turn at a line module where they can.
 
-    A route through two line modules and a fabric module takes as long as one through the closed
-    switch. Links inside have the bandwidth of those outside and no length.
+    A route through two line modules and a fabric module takes as long as one through
+    the closed switch. Links inside have the bandwidth of those outside and no length.
 
     Attributes:
         line_ports: ports of a line module for the switches below.
         fabric_modules: of a director; each line module has a link to every one.
-        module_latency: of crossing a module; a third of that of the closed switch if left out.
+        module_latency: of crossing a module; a third of that of the closed switch if
+            left out.
     """
 
     line_ports: Few
@@ -49,9 +51,9 @@ class Directors(Spec):
         return self.max_lines * self.line_ports
 
     def num_lines(self, set_size: int, links: int, num_sets: int = 1) -> int:
-        """Number of line modules that ``num_sets`` sets of ``set_size`` lower switches with
-        ``links`` links each need; more than `max_lines` if the links of one switch do not fit a
-        module.
+        """Number of line modules that ``num_sets`` sets of ``set_size`` lower switches
+        with ``links`` links each need; more than `max_lines` if the links of one switch
+        do not fit a module.
         """
         switches_per_line = self.line_ports // links
         return (
@@ -60,9 +62,11 @@ class Directors(Spec):
             else self.max_lines + 1
         )
 
-    def problem(self, set_size: int, links: int, num_sets: int = 1) -> PydanticCustomError | None:
-        """Return the error if the lower switches do not fit one director; None if they fit. For
-        the arguments see `num_lines`.
+    def problem(
+        self, set_size: int, links: int, num_sets: int = 1
+    ) -> PydanticCustomError | None:
+        """Return the error if the lower switches do not fit one director; None if they
+        fit. For the arguments see `num_lines`.
         """
         if self.num_lines(set_size, links, num_sets) <= self.max_lines:
             return None
@@ -72,11 +76,16 @@ class Directors(Spec):
         )
         requested_links = f"{num_sets * set_size} switches x {links} links"
         return problem(
-            "directors", rule, requested_links, "Use more line_ports, or leave directors out."
+            "directors",
+            rule,
+            requested_links,
+            "Use more line_ports, or leave directors out.",
         )
 
     def describe(self, set_size: int, links: int, num_sets: int = 1) -> str:
-        """Describe in words how many modules a director has. For the arguments see `num_lines`."""
+        """Describe in words how many modules a director has. For the arguments see
+        `num_lines`.
+        """
         lines = self.num_lines(set_size, links, num_sets)
         return f"{lines} line and {self.fabric_modules} fabric modules"
 
@@ -90,18 +99,21 @@ class Directors(Spec):
         links: int,
         cable: dict[str, Any],
     ) -> None:
-        """Add the modules ``NAME.line0`` and ``NAME.fabric0`` of a director, and the links to
-        lower switches.
+        """Add the modules ``NAME.line0`` and ``NAME.fabric0`` of a director, and the
+        links to lower switches.
 
         Args:
             graph: the network that the modules are added to.
             name: name of the director.
             latency: of crossing the closed switch (s).
-            lower_sets: names of the switches below, set by set; all sets have the same size.
+            lower_sets: names of the switches below, set by set; all sets have the same
+                size.
             links: parallel links from each lower switch.
             cable: bandwidth and latency of each link.
         """
-        module_latency = latency / 3 if self.module_latency is None else self.module_latency
+        module_latency = (
+            latency / 3 if self.module_latency is None else self.module_latency
+        )
         switches_per_line = self.line_ports // links
         lines_per_set = self.num_lines(len(lower_sets[0]), links)
         lines = [f"{name}.line{i}" for i in range(lines_per_set * len(lower_sets))]

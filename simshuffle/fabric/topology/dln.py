@@ -13,8 +13,8 @@ from simshuffle.spec.record import Count
 
 
 def _list_powers_of_two(value: object) -> object:
-    """Turn a number n of shortcuts into their distances 2, 4, ..., 2^n; other values are returned
-    as they are.
+    """Turn a number n of shortcuts into their distances 2, 4, ..., 2^n; other values
+    are returned as they are.
     """
     if type(value) is not int or value < 0:
         return value
@@ -22,22 +22,27 @@ def _list_powers_of_two(value: object) -> object:
 
 
 Powers = Annotated[int, Field(ge=0)]
-_number_to_list = BeforeValidator(_list_powers_of_two, json_schema_input_type=Powers | list[Count])
+_number_to_list = BeforeValidator(
+    _list_powers_of_two, json_schema_input_type=Powers | list[Count]
+)
 
 
 class Dln(Populated):
-    """A distributed loop network: ``switches`` on a ring, each linked to those at the distances
-    ``shortcuts`` in both directions as well. They are a list, or the number of powers of two, 2, 4,
-    8, and so on. The default are all powers of two up to half of the ring.
+    """A distributed loop network: ``switches`` on a ring, each linked to those at the
+    distances ``shortcuts`` in both directions as well. They are a list, or the number
+    of powers of two, 2, 4, 8, and so on. The default are all powers of two up to half
+    of the ring.
 
-    Then switches at a distance of a power of two have a link of their own, as have all pairs that
-    communicate in halving and doubling (the variant of Truong & Wahib, CCGrid 2021, of the DLN of
-    Koibuchi et al., A Case for Random Shortcut Topologies for HPC Interconnects, ISCA 2012).
+    Then switches at a distance of a power of two have a link of their own, as have all
+    pairs that communicate in halving and doubling (the variant of Truong & Wahib,
+    CCGrid 2021, of the DLN of Koibuchi et al., A Case for Random Shortcut Topologies
+    for HPC Interconnects, ISCA 2012).
 
     Attributes:
         switches: on the ring.
-        shortcuts: distances of the switches that each is linked to, on both sides; a number n
-            stands for 2, 4, ..., 2^n. If left out, all powers of two up to half of the ring.
+        shortcuts: distances of the switches that each is linked to, on both sides; a
+            number n stands for 2, 4, ..., 2^n. If left out, all powers of two up to
+            half of the ring.
     """
 
     default_routing: ClassVar[str] = "min_hop"
@@ -50,9 +55,13 @@ class Dln(Populated):
     def _check(self) -> None:
         half_ring = self.switches // 2
         wrong_distances = [
-            distance for distance in self.shortcuts or [] if not 2 <= distance <= half_ring
+            distance
+            for distance in self.shortcuts or []
+            if not 2 <= distance <= half_ring
         ]
-        if wrong_distances or len(set(self.shortcuts or [])) < len(self.shortcuts or []):
+        if wrong_distances or len(set(self.shortcuts or [])) < len(
+            self.shortcuts or []
+        ):
             raise problem(
                 "shortcuts",
                 f"must be different distances from 2 to {half_ring}, half of the ring",
@@ -66,7 +75,11 @@ class Dln(Populated):
         """Distances along the ring between linked switches: 1, then the shortcuts."""
         if self.shortcuts is not None:
             return [1, *self.shortcuts]
-        return [2**k for k in range(self.switches.bit_length()) if 2 ** (k + 1) <= self.switches]
+        return [
+            2**k
+            for k in range(self.switches.bit_length())
+            if 2 ** (k + 1) <= self.switches
+        ]
 
     @property
     def switches_with_hosts(self) -> int:
@@ -75,8 +88,8 @@ class Dln(Populated):
 
     @property
     def switch_links(self) -> int:
-        """Number of links between switches: one for each switch and distance, half as many between
-        opposite switches.
+        """Number of links between switches: one for each switch and distance, half as
+        many between opposite switches.
         """
         return sum(self._links_at_distance(distance) for distance in self.distances)
 

@@ -1,7 +1,8 @@
 """Topologies of switch groups that are linked to one another.
 
-In a dragonfly, every two switches of a group and every two groups are linked. The groups of a
-Dragonfly+ consist of leaf and spine switches, and the spine switches link the groups.
+In a dragonfly, every two switches of a group and every two groups are linked. The
+groups of a Dragonfly+ consist of leaf and spine switches, and the spine switches link
+the groups.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from pydantic import Field
 
 from simshuffle.fabric.topology.base import problem
 from simshuffle.fabric.topology.graph import Graph, add_switch, connect
-from simshuffle.fabric.topology.hyperx import grid_positions, mesh_bisection, mesh_links, mesh_pairs
+from simshuffle.fabric.topology.hyperx import (
+    grid_positions,
+    mesh_bisection,
+    mesh_links,
+    mesh_pairs,
+)
 from simshuffle.fabric.topology.populated import (
     NumberPerDimension,
     Populated,
@@ -27,7 +33,9 @@ from simshuffle.spec.record import Bandwidth, Few, Seconds
 
 
 class GlobalLink(NamedTuple):
-    """A link between two groups, by the indices of its switches among those with global links."""
+    """A link between two groups, by the indices of its switches among those with global
+    links.
+    """
 
     src_group: int  # the group at one end
     src_gateway: int  # index of the switch there, among the gateways of that group
@@ -40,15 +48,15 @@ class Grouped(Populated):
     are ports for; ports that are left over are not used.
 
     Global links lie as in a palm tree (Camarero, Vallejo & Beivide, Topological
-    Characterization of Hamming and Dragonfly Networks and Its Implications on Routing, ACM TACO
-    11, 2014): a group's first port leads to the next group, the second to the one after that,
-    and so on, in as many rounds as two groups have links. The ports in use are spread evenly
-    over the switches. So all groups look alike.
+    Characterization of Hamming and Dragonfly Networks and Its Implications on Routing,
+    ACM TACO 11, 2014): a group's first port leads to the next group, the second to the
+    one after that, and so on, in as many rounds as two groups have links. The ports in
+    use are spread evenly over the switches. So all groups look alike.
 
     Attributes:
         groups: how many; as many as can be linked if left out.
-        global_links_per_switch: ports of a switch for links to other groups; of a Dragonfly+ of
-            each spine switch.
+        global_links_per_switch: ports of a switch for links to other groups; of a
+            Dragonfly+ of each spine switch.
         local_bandwidth: of links in a group; 'link_bandwidth' if left out.
         global_bandwidth: of links between groups; 'link_bandwidth' if left out.
         global_cable_latency: of a cable between groups.
@@ -105,7 +113,9 @@ class Grouped(Populated):
 
     @property
     def switch_links(self) -> int:
-        """Number of links between switches: inside all groups, and between every two groups."""
+        """Number of links between switches: inside all groups, and between every two
+        groups.
+        """
         count = self.num_groups
         pairs = count * (count - 1) // 2
         return count * self.links_in_group + pairs * self.links_between_groups
@@ -116,15 +126,23 @@ class Grouped(Populated):
 
     @property
     def _group_bisection(self) -> float:
-        """Bandwidth, in bytes/s, of the global links from one half of the groups to the other."""
+        """Bandwidth, in bytes/s, of the global links from one half of the groups to the
+        other.
+        """
         half_of_groups = self.num_groups // 2
-        links = half_of_groups * (self.num_groups - half_of_groups) * self.links_between_groups
+        links = (
+            half_of_groups
+            * (self.num_groups - half_of_groups)
+            * self.links_between_groups
+        )
         return links * (self.global_bandwidth or self.link_bandwidth)
 
     @property
     def _global_links_text(self) -> str:
         """The global links, and the global ports that are not used, in words."""
-        unused_ports = self._global_ports - self.links_between_groups * (self.num_groups - 1)
+        unused_ports = self._global_ports - self.links_between_groups * (
+            self.num_groups - 1
+        )
         remark = (
             f", {unused_ports} of {self._global_ports} global ports of a group unused"
             if unused_ports
@@ -141,7 +159,10 @@ class Grouped(Populated):
             gateways: for each group, the names of its switches with global links.
         """
         bandwidth = self.global_bandwidth or self.link_bandwidth
-        cable: dict[str, Any] = {"bandwidth": bandwidth, "latency": self.global_cable_latency}
+        cable: dict[str, Any] = {
+            "bandwidth": bandwidth,
+            "latency": self.global_cable_latency,
+        }
         for link in self._list_global_links():
             src = gateways[link.src_group][link.src_gateway]
             dst = gateways[link.dst_group][link.dst_gateway]
@@ -168,18 +189,20 @@ class Grouped(Populated):
 
 
 class Dragonfly(Grouped):
-    """A dragonfly (Kim, Dally, Scott & Abts, Technology-Driven, Highly-Scalable Dragonfly Topology,
-    ISCA 2008): ``groups`` of ``switches_per_group`` switches with ``hosts_per_switch`` hosts and
-    ``global_links_per_switch`` ports for links to other groups. The switches of a group are all
-    linked to one another, by ``local_links`` parallel links, as those of Slingshot are; or, with
-    ``group_shape``, only along the rows of a grid: Aries has ``group_shape: [16, 6]`` with
-    ``local_links: [1, 3]``.
+    """A dragonfly (Kim, Dally, Scott & Abts, Technology-Driven, Highly-Scalable
+    Dragonfly Topology, ISCA 2008): ``groups`` of ``switches_per_group`` switches with
+    ``hosts_per_switch`` hosts and ``global_links_per_switch`` ports for links to other
+    groups. The switches of a group are all linked to one another, by ``local_links``
+    parallel links, as those of Slingshot are; or, with ``group_shape``, only along the
+    rows of a grid: Aries has ``group_shape: [16, 6]`` with ``local_links: [1, 3]``.
 
     Attributes:
-        switches_per_group: switches of a group, all linked to one another; or 'group_shape'.
-        group_shape: switches of a group in every dimension of a grid, linked along its rows only.
-        local_links: parallel links between two switches of a group; one number, or one for each
-            dimension.
+        switches_per_group: switches of a group, all linked to one another; or
+            'group_shape'.
+        group_shape: switches of a group in every dimension of a grid, linked along its
+            rows only.
+        local_links: parallel links between two switches of a group; one number, or one
+            for each dimension.
     """
 
     kind: Literal["dragonfly"]
@@ -204,7 +227,9 @@ class Dragonfly(Grouped):
 
     @property
     def gateways(self) -> int:
-        """Number of switches of a group that have global links: every switch of the group."""
+        """Number of switches of a group that have global links: every switch of the
+        group.
+        """
         return math.prod(self._shape)
 
     @property
@@ -253,16 +278,23 @@ class Dragonfly(Grouped):
         for names in names_by_position:
             for src, dst, dimension in mesh_pairs(self._shape):
                 parallel = self._links[dimension]
-                connect(graph, names[src], names[dst], links=parallel, **self._local_cable)
-        self._add_global_links(graph, [list(names.values()) for names in names_by_position])
-        self._add_hosts(graph, [name for names in names_by_position for name in names.values()])
+                connect(
+                    graph, names[src], names[dst], links=parallel, **self._local_cable
+                )
+        self._add_global_links(
+            graph, [list(names.values()) for names in names_by_position]
+        )
+        self._add_hosts(
+            graph, [name for names in names_by_position for name in names.values()]
+        )
 
 
 class DragonflyPlus(Grouped):
-    """Dragonfly+ (Shpiner et al., Dragonfly+: Low Cost Topology for Scaling Datacenters, HiPINEB
-    2017): in every one of the ``groups`` each of ``leaf_switches`` is linked to each of
-    ``spine_switches`` by ``leaf_spine_links``. Leaf switches have ``hosts_per_switch`` hosts, spine
-    switches ``global_links_per_switch`` ports for links to other groups.
+    """Dragonfly+ (Shpiner et al., Dragonfly+: Low Cost Topology for Scaling
+    Datacenters, HiPINEB 2017): in every one of the ``groups`` each of ``leaf_switches``
+    is linked to each of ``spine_switches`` by ``leaf_spine_links``. Leaf switches have
+    ``hosts_per_switch`` hosts, spine switches ``global_links_per_switch`` ports for
+    links to other groups.
 
     Attributes:
         leaf_switches: of a group.
@@ -312,14 +344,26 @@ class DragonflyPlus(Grouped):
         """Add switches ``g0.leaf1`` and ``g0.spine2``, and hosts ``h0000``."""
         groups = range(self.num_groups)
         leaves = [[f"g{g}.leaf{i}" for i in range(self.leaf_switches)] for g in groups]
-        spines = [[f"g{g}.spine{i}" for i in range(self.spine_switches)] for g in groups]
+        spines = [
+            [f"g{g}.spine{i}" for i in range(self.spine_switches)] for g in groups
+        ]
         for group in groups:
-            for tier_index, (tier, names) in enumerate([("leaf", leaves), ("spine", spines)]):
+            for tier_index, (tier, names) in enumerate(
+                [("leaf", leaves), ("spine", spines)]
+            ):
                 for i, name in enumerate(names[group]):
-                    add_switch(graph, name, tier, self.switch_latency, (group, tier_index, i))
+                    add_switch(
+                        graph, name, tier, self.switch_latency, (group, tier_index, i)
+                    )
         for lower, upper in zip(leaves, spines, strict=True):
             for leaf in lower:
                 for spine in upper:
-                    connect(graph, leaf, spine, links=self.leaf_spine_links, **self._local_cable)
+                    connect(
+                        graph,
+                        leaf,
+                        spine,
+                        links=self.leaf_spine_links,
+                        **self._local_cable,
+                    )
         self._add_global_links(graph, spines)
         self._add_hosts(graph, [name for names in leaves for name in names])

@@ -1,5 +1,6 @@
-"""Fat trees of one or more levels, full-bisection or tapered, by their switches or as a k-ary
-n-tree."""
+"""Fat trees of one or more levels, full-bisection or tapered, by their switches or as a
+k-ary n-tree.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from simshuffle.fabric.topology.base import Interconnect, problem
 from simshuffle.fabric.topology.directors import Directors
 from simshuffle.fabric.topology.graph import Graph, add_host, add_switch, connect
 from simshuffle.fabric.topology.populated import Populated, format_count
-from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
+from simshuffle.spec.record import (
+    MOST_HOSTS,
+    Bandwidth,
+    Count,
+    Seconds,
+    Sourced,
+    whole_as_float,
+)
 from simshuffle.spec.units import Dimension, readable
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
@@ -37,31 +45,33 @@ class LevelLinks:
 class FatTree(Sourced, Interconnect):
     """A fat tree, described in one of two ways.
 
-    *By its switches*: ``hosts`` on switches with ``ports`` ports. A leaf switch has u = floor(ports
-    / (taper + 1)) links up and floor(u taper) hosts; what is left of its ports is unused. Switches
-    between leaf and spine have half their ports up. There are as many ``levels`` as the hosts need,
-    and of the switches above others the fewest over which those can spread their links evenly.
+    *By its switches*: ``hosts`` on switches with ``ports`` ports. A leaf switch has u =
+    floor(ports / (taper + 1)) links up and floor(u taper) hosts; what is left of its
+    ports is unused. Switches between leaf and spine have half their ports up. There are
+    as many ``levels`` as the hosts need, and of the switches above others the fewest
+    over which those can spread their links evenly.
 
-    *As a k-ary n-tree* (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and as many links
-    down at each of ``levels`` levels. ``hosts`` cuts the tree down to that many hosts; the default
-    is ``arity ** levels``.
+    *As a k-ary n-tree* (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and
+    as many links down at each of ``levels`` levels. ``hosts`` cuts the tree down to
+    that many hosts; the default is ``arity ** levels``.
 
-    Above the leaf switches the tree is full. Rail k of every host is on leaf switches of its own,
-    and rails meet in the topmost switches; on a tree of one switch all are on that. ``directors``
-    have as many ports as their modules, whatever ``ports`` is.
+    Above the leaf switches the tree is full. Rail k of every host is on leaf switches
+    of its own, and rails meet in the topmost switches; on a tree of one switch all are
+    on that. ``directors`` have as many ports as their modules, whatever ``ports`` is.
 
     Attributes:
         ports: of every switch; or 'arity' and 'levels'.
         levels: of switches; as many as the hosts need if left out, with 'ports'.
         arity: hosts on a leaf switch, and links down at every level.
-        taper: links below a leaf switch to those above it: 1 is full bisection. With 'arity' it
-            must divide that into a whole number.
+        taper: links below a leaf switch to those above it: 1 is full bisection. With
+            'arity' it must divide that into a whole number.
         rails: HCAs of a host; ``cluster.host.hcas`` must be the same.
         hosts: in all; needed with 'ports', otherwise 'arity ** levels'.
         link_bandwidth: of a link, in each direction.
         cable_latency: of every cable.
         switch_latency: of crossing a switch.
-        directors: what the topmost switches are made of; one ideal switch each if left out.
+        directors: what the topmost switches are made of; one ideal switch each if left
+            out.
     """
 
     hcas_are_rails: ClassVar[bool] = True
@@ -88,9 +98,13 @@ class FatTree(Sourced, Interconnect):
         if self.directors:
             if self.num_levels == 1:
                 rule = "are for trees of at least two levels"
-                raise problem("directors", rule, "1 level", "Leave it out, or set levels: 2.")
+                raise problem(
+                    "directors", rule, "1 level", "Leave it out, or set levels: 2."
+                )
             top_links = self.links()[-1]
-            if director_problem := self.directors.problem(top_links.children, top_links.parallel):
+            if director_problem := self.directors.problem(
+                top_links.children, top_links.parallel
+            ):
                 raise director_problem
         return self
 
@@ -105,7 +119,9 @@ class FatTree(Sourced, Interconnect):
             raise PydanticCustomError(
                 "taper", "taper must divide the arity into a whole number of links up"
             )
-        if self.num_hosts * self.rails > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
+        if self.num_hosts * self.rails > min(
+            MOST_HOSTS, self.arity ** (self.levels - 1) * 4096
+        ):
             raise PydanticCustomError(
                 "hosts",
                 "a tree of this arity and these levels has too many hosts; give fewer as hosts",
@@ -134,14 +150,17 @@ class FatTree(Sourced, Interconnect):
                 f"{self.taper:g}",
                 f"Use a taper of at most {self._ports - 1}.",
             )
-        if self.hosts > (max_hosts := self._capacity(self._ports, self.levels or MOST_LEVELS)):
+        if self.hosts > (
+            max_hosts := self._capacity(self._ports, self.levels or MOST_LEVELS)
+        ):
             raise self._too_many_hosts(max_hosts)
 
     def _too_many_hosts(self, max_hosts: int) -> PydanticCustomError:
-        """Return the error of a tree with more hosts than its levels have room for, with the
-        levels or ports that suffice.
+        """Return the error of a tree with more hosts than its levels have room for,
+        with the levels or ports that suffice.
         """
-        hosts, levels = self.num_hosts, self.levels or MOST_LEVELS
+        hosts = self.num_hosts
+        levels = self.levels or MOST_LEVELS
         sufficient = [
             f"levels: {num_levels}"
             for num_levels in range(levels + 1, MOST_LEVELS + 1)
@@ -151,8 +170,12 @@ class FatTree(Sourced, Interconnect):
             for ports in range(self._ports + 1, MOST_PORTS + 1)
             if self._capacity(ports, levels) >= hosts
         ][:1]
-        taper_text = f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
-        switches = f"{format_count(levels, 'level')} of {self.ports}-port switches{taper_text}"
+        taper_text = (
+            f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
+        )
+        switches = (
+            f"{format_count(levels, 'level')} of {self.ports}-port switches{taper_text}"
+        )
         rails = format_count(self.rails, "rail")
         rule = f"a fat tree with {switches} and {rails} has room for {max_hosts}"
         remedy = f"Use {' or '.join(sufficient) or 'fewer rails'}, or at most {max_hosts} hosts."
@@ -169,8 +192,8 @@ class FatTree(Sourced, Interconnect):
     def _capacity(self, ports: int, levels: int) -> int:
         """Number of hosts that a tree of so many levels of such switches has room for.
 
-        Each rail has its share of the ports of a topmost switch, and every switch between leaf
-        and top has half of its ports down.
+        Each rail has its share of the ports of a topmost switch, and every switch
+        between leaf and top has half of its ports down.
         """
         if levels == 1:
             return ports // self.rails
@@ -200,7 +223,9 @@ class FatTree(Sourced, Interconnect):
         if self.levels is not None:
             return self.levels
         return next(
-            n for n in itertools.count(1) if self._capacity(self._ports, n) >= self.num_hosts
+            n
+            for n in itertools.count(1)
+            if self._capacity(self._ports, n) >= self.num_hosts
         )
 
     @property
@@ -223,7 +248,9 @@ class FatTree(Sourced, Interconnect):
         links = [LevelLinks(self.hosts_per_leaf)]
         if self.num_levels == 1:
             return links
-        return links + (self._links_of_arity() if self.ports is None else self._links_of_ports())
+        return links + (
+            self._links_of_arity() if self.ports is None else self._links_of_ports()
+        )
 
     def _links_of_arity(self) -> list[LevelLinks]:
         """Return the links below every level but the leaf switches, of a k-ary n-tree."""
@@ -238,8 +265,8 @@ class FatTree(Sourced, Interconnect):
         ]
 
     def _links_of_ports(self) -> list[LevelLinks]:
-        """Return the links below every level but the leaf switches, of a tree described by its
-        switches.
+        """Return the links below every level but the leaf switches, of a tree described
+        by its switches.
         """
         links = []
         uplinks = self.uplinks
@@ -249,11 +276,16 @@ class FatTree(Sourced, Interconnect):
             is_top = level == self.num_levels
             # subtrees of one size, as few as there can be
             subtrees = 1 if is_top else -(-subtrees_below // half_ports)
-            children = subtrees_below * self.rails if is_top else -(-subtrees_below // subtrees)
+            children = (
+                subtrees_below * self.rails
+                if is_top
+                else -(-subtrees_below // subtrees)
+            )
             parents = next(
                 n
                 for n in range(1, uplinks + 1)
-                if uplinks % n == 0 and self._fits(children, uplinks // n, is_top=is_top)
+                if uplinks % n == 0
+                and self._fits(children, uplinks // n, is_top=is_top)
             )
             links.append(LevelLinks(children, parents, uplinks // parents))
             uplinks = children * uplinks // parents
@@ -261,13 +293,17 @@ class FatTree(Sourced, Interconnect):
         return links
 
     def _fits(self, children: int, parallel: int, *, is_top: bool) -> bool:
-        """Return True if a switch has the ports for ``parallel`` links to ``children`` children."""
+        """Return True if a switch has the ports for ``parallel`` links to ``children``
+        children.
+        """
         if is_top and self.directors:
             return self.directors.problem(children, parallel) is None
         return children * parallel <= (self._ports if is_top else self._ports // 2)
 
     def structure(self) -> str:
-        """Describe the switches of a tree that is given by its ports; empty for a k-ary n-tree."""
+        """Describe the switches of a tree that is given by its ports; empty for a k-ary
+        n-tree.
+        """
         if self.ports is None:
             return ""
         links = self.links()
@@ -288,29 +324,43 @@ class FatTree(Sourced, Interconnect):
             count = switches_per_subtree * (1 if is_top else subtrees * self.rails)
             switches = f"{count} {self._tier(level)} switch{'es' * (count > 1)}"
             if is_top and self.directors:
-                switches += f" of {self.directors.describe(upper.children, upper.parallel)}"
-            tiers.append(f"{switches}, {format_count(upper.parallel, 'link')} to each one below")
-        bisection_links = self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
+                switches += (
+                    f" of {self.directors.describe(upper.children, upper.parallel)}"
+                )
+            tiers.append(
+                f"{switches}, {format_count(upper.parallel, 'link')} to each one below"
+            )
+        bisection_links = (
+            self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
+        )
         bisection = readable(bisection_links * self.link_bandwidth, Dimension.BANDWIDTH)
         return "; ".join((*tiers, f"bisection about {bisection} both ways together"))
 
     @property
     def height(self) -> int:
-        """Number of switch levels less one; ``directors`` count as two levels of modules."""
+        """Number of switch levels less one; ``directors`` count as two levels of
+        modules.
+        """
         return self.num_levels - 1 + (self.directors is not None)
 
     def build(self, graph: Graph) -> None:
-        """Add hosts ``h0000`` and switches, named by level and digits: ``leaf.3``, ``spine.0``.
+        """Add hosts ``h0000`` and switches, named by level and digits: ``leaf.3``,
+        ``spine.0``.
 
-        A switch of level l is a digit for each level above it (which subtree) and one for each
-        level below (which parent was taken); two switches of neighbouring levels are linked where
-        their other digits agree. The subtrees below the topmost switches are those of rail 0, of
-        rail 1, and so on.
+        A switch of level l is a digit for each level above it (which subtree) and one
+        for each level below (which parent was taken); two switches of neighbouring
+        levels are linked where their other digits agree. The subtrees below the topmost
+        switches are those of rail 0, of rail 1, and so on.
         """
         links = self.links()
-        cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
+        cable: dict[str, Any] = {
+            "bandwidth": self.link_bandwidth,
+            "latency": self.cable_latency,
+        }
         for level in range(1, self.num_levels + 1):
-            parents = itertools.product(*(range(upper.parents) for upper in links[1:level]))
+            parents = itertools.product(
+                *(range(upper.parents) for upper in links[1:level])
+            )
             subtrees = self._subtrees(links[level:])
             for parent_digits, subtree_digits in itertools.product(parents, subtrees):
                 if self._is_empty(subtree_digits, links):
@@ -319,12 +369,16 @@ class FatTree(Sourced, Interconnect):
                 children: list[str] = []
                 if level > 1:
                     child_names = (
-                        self._name(level - 1, (*subtree_digits, child), parent_digits[:-1])
+                        self._name(
+                            level - 1, (*subtree_digits, child), parent_digits[:-1]
+                        )
                         for child in range(links[level - 1].children)
                     )
                     children = [child for child in child_names if child in graph]
                 parallel = links[level - 1].parallel
-                self._add_switch(graph, name, level, children, links=parallel, cable=cable)
+                self._add_switch(
+                    graph, name, level, children, links=parallel, cable=cable
+                )
         self._add_hosts(graph, links, cable)
 
     def _add_switch(
@@ -337,7 +391,8 @@ class FatTree(Sourced, Interconnect):
         links: int,
         cable: dict[str, Any],
     ) -> None:
-        """Add a switch of a level, or the modules of a director, with links to its children.
+        """Add a switch of a level, or the modules of a director, with links to its
+        children.
 
         Args:
             graph: the network that the switch is added to.
@@ -349,7 +404,9 @@ class FatTree(Sourced, Interconnect):
         """
         latency = self.switch_latency
         if self.directors and level == self.num_levels:
-            self.directors.add_modules(graph, name, latency, [children], links=links, cable=cable)
+            self.directors.add_modules(
+                graph, name, latency, [children], links=links, cable=cable
+            )
             return
         add_switch(graph, name, self._tier(level), latency)
         for child_name in children:
@@ -357,22 +414,36 @@ class FatTree(Sourced, Interconnect):
 
     @staticmethod
     def _subtrees(links: list[LevelLinks]) -> Iterable[tuple[int, ...]]:
-        """Iterate over the digits of all subtrees below ``links``, the topmost digit first."""
-        return itertools.product(*(range(level_links.children) for level_links in reversed(links)))
+        """Iterate over the digits of all subtrees below ``links``, the topmost digit
+        first.
+        """
+        return itertools.product(
+            *(range(level_links.children) for level_links in reversed(links))
+        )
 
-    def _is_empty(self, subtree_digits: tuple[int, ...], links: list[LevelLinks]) -> bool:
-        """Return True if no host is below the switches with the digits ``subtree_digits``."""
+    def _is_empty(
+        self, subtree_digits: tuple[int, ...], links: list[LevelLinks]
+    ) -> bool:
+        """Return True if no host is below the switches with the digits
+        ``subtree_digits``.
+        """
         # the digits, read as a number with a radix for each level, are the index of the subtree
         level = len(links) - len(subtree_digits)
         subtree = 0
         for digit, upper in zip(subtree_digits, reversed(links[level:]), strict=True):
             subtree = subtree * upper.children + digit
-        first_leaf = subtree * math.prod(level_links.children for level_links in links[1:level])
+        first_leaf = subtree * math.prod(
+            level_links.children for level_links in links[1:level]
+        )
         rails = self.rails if len(links) > 1 else 1
-        leaves_of_rail = math.prod(level_links.children for level_links in links[1:]) // rails
+        leaves_of_rail = (
+            math.prod(level_links.children for level_links in links[1:]) // rails
+        )
         return first_leaf % leaves_of_rail >= self._leaves_per_rail
 
-    def _add_hosts(self, graph: Graph, links: list[LevelLinks], cable: dict[str, Any]) -> None:
+    def _add_hosts(
+        self, graph: Graph, links: list[LevelLinks], cable: dict[str, Any]
+    ) -> None:
         """Add all hosts and their links to leaf switches."""
         leaves = list(self._subtrees(links[1:]))
         # of a host: one on the leaf switches of each rail, or all on the only switch
@@ -383,17 +454,24 @@ class FatTree(Sourced, Interconnect):
             name = f"h{host:04d}"
             add_host(graph, name)
             for rail in range(rails):
-                leaf = leaf_names[rail * (len(leaf_names) // rails) + host // hosts_per_leaf]
+                leaf = leaf_names[
+                    rail * (len(leaf_names) // rails) + host // hosts_per_leaf
+                ]
                 connect(graph, name, leaf, links=parallel, **cable)
 
     def _tier(self, level: int) -> str:
-        """Return the tier of a level: 'leaf', 'spine', or 'level2' and so on between them."""
+        """Return the tier of a level: 'leaf', 'spine', or 'level2' and so on between
+        them.
+        """
         if level == 1:
             return "leaf"
         return "spine" if level == self.num_levels else f"level{level}"
 
     def _name(
-        self, level: int, subtree_digits: tuple[int, ...], parent_digits: tuple[int, ...]
+        self,
+        level: int,
+        subtree_digits: tuple[int, ...],
+        parent_digits: tuple[int, ...],
     ) -> str:
         """Return the name of a switch: its tier, then its digits, such as ``leaf.3``."""
         digits = ".".join(str(digit) for digit in (*subtree_digits, *parent_digits))

@@ -18,16 +18,18 @@ FAULTS_KEY = "cluster.faults"
 def apply_faults(network: Sketch, faults: Mapping[str, float]) -> Sketch:
     """Return a network whose faulty cables have less bandwidth or are gone.
 
-    Nodes that lose all their cables are gone too, as the hosts below a leaf switch that is cut.
+    Nodes that lose all their cables are gone too, as the hosts below a leaf switch that
+    is cut.
 
     Args:
         network: the network without faults.
         faults: share of the bandwidth that is left, by the name of a node (then all its
-            cables are meant) or of a cable ('from>to' or 'from>to#k', either direction, as
-            links are called); 0 cuts the cable. Of several shares the lowest counts.
+            cables are meant) or of a cable ('from>to' or 'from>to#k', either direction,
+            as links are called); 0 cuts the cable. Of several shares the lowest counts.
 
     Raises:
-        TopologyError: no node or cable has that name, or the remaining cables are no network.
+        TopologyError: no node or cable has that name, or the remaining cables are no
+            network.
     """
     edges = list(network.edges(data=True))
     remaining_shares = _remaining_shares(
@@ -54,12 +56,16 @@ def apply_faults(network: Sketch, faults: Mapping[str, float]) -> Sketch:
         faulty.add_edge(a, b, **{**data, "bandwidth": share * data["bandwidth"]})
     if is_cut and (problems := graph_problems(faulty, FAULTS_KEY)):
         remedy = "Cut less, or slow it: a share above 0."
-        raise TopologyError([replace(problem, remedy=remedy) for problem in problems], "faults")
+        raise TopologyError(
+            [replace(problem, remedy=remedy) for problem in problems], "faults"
+        )
     return faulty
 
 
 def _remaining_shares(
-    edges: list[tuple[str, str, dict[str, Any]]], faults: Mapping[str, float], nodes: list[str]
+    edges: list[tuple[str, str, dict[str, Any]]],
+    faults: Mapping[str, float],
+    nodes: list[str],
 ) -> list[float]:
     """Return the share of its bandwidth that each cable keeps, 1 without a fault.
 
@@ -83,7 +89,9 @@ def _remaining_shares(
         faulty_cables = cables_of_node.get(name) or cables_by_name.get(name)
         if faulty_cables is None:
             problems.append(
-                _unknown_name_problem(name, cables_by_name if ">" in name else cables_of_node)
+                _unknown_name_problem(
+                    name, cables_by_name if ">" in name else cables_of_node
+                )
             )
         for cable in faulty_cables or ():
             shares[cable] = min(shares[cable], share)
@@ -93,7 +101,9 @@ def _remaining_shares(
 
 
 def _unknown_name_problem(name: str, known_names: Iterable[str]) -> Problem:
-    """Return the problem of a fault that names no node or cable; its remedy has similar names."""
+    """Return the problem of a fault that names no node or cable; its remedy has similar
+    names.
+    """
     rule = "must name a host, a switch, or a cable (FROM>TO) of the network"
     similar_names = get_close_matches(name, known_names, 3)
     remedy = f"There are {', '.join(similar_names)}. " if similar_names else ""

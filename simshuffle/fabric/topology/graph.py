@@ -2,13 +2,14 @@
 
 The graph is an undirected networkx multigraph with units, or a `Sketch` of one.
 
-Node attributes: ``kind`` ('host', 'switch', 'storage', or 'other' for what is attached and
-takes no part), ``tier`` (name of its level, such as 'leaf'; an 'other' node of the tier 'host'
-stands where hosts stand, and levels are counted from it too), ``latency`` (s, crossing it); of
-a switch maybe ``coordinates``. Graph attribute: ``height``, the number of switch levels less
-one, if the network is a tree in which all routes go up and then down. Edge attributes:
-``bandwidth`` (bytes/s in each direction), ``latency`` (s, the cable); maybe ``ports``, their
-numbers at both ends. Parallel links are parallel edges.
+Node attributes: ``kind`` ('host', 'switch', 'storage', or 'other' for what is attached
+and takes no part), ``tier`` (name of its level, such as 'leaf'; an 'other' node of the
+tier 'host' stands where hosts stand, and levels are counted from it too), ``latency``
+(s, crossing it); of a switch maybe ``coordinates``. Graph attribute: ``height``, the
+number of switch levels less one, if the network is a tree in which all routes go up and
+then down. Edge attributes: ``bandwidth`` (bytes/s in each direction), ``latency`` (s,
+the cable); maybe ``ports``, their numbers at both ends. Parallel links are parallel
+edges.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ Graph = Any
 
 
 class Sketch:
-    """A network that is only added to and then read, with the methods of `networkx.MultiGraph`
-    that this needs. A multigraph takes longer and more memory, and has to be imported.
+    """A network that is only added to and then read, with the methods of
+    `networkx.MultiGraph` that this needs. A multigraph takes longer and more memory,
+    and has to be imported.
 
     Args:
         attributes: of the graph; ``height`` as in the head of this module.
@@ -45,8 +47,8 @@ class Sketch:
         self._nodes[name] = data
 
     def add_edge(self, a: str, b: str, **data: Any) -> None:
-        """Add a link between two nodes that were added. Links in a row with equal attributes share
-        one record of them.
+        """Add a link between two nodes that were added. Links in a row with equal
+        attributes share one record of them.
         """
         if data != self._last_attributes:
             self._last_attributes = data
@@ -68,9 +70,12 @@ class Sketch:
         """
         hosts = [name for name, data in self._nodes.items() if data["kind"] == "host"]
         new_names = dict(zip(hosts, names, strict=True))
-        self._nodes = {new_names.get(name, name): data for name, data in self._nodes.items()}
+        self._nodes = {
+            new_names.get(name, name): data for name, data in self._nodes.items()
+        }
         self._edges = [
-            (new_names.get(a, a), new_names.get(b, b), data) for a, b, data in self._edges
+            (new_names.get(a, a), new_names.get(b, b), data)
+            for a, b, data in self._edges
         ]
 
     def __contains__(self, name: str) -> bool:
@@ -88,7 +93,11 @@ def add_host(graph: Graph, name: str) -> None:
 
 
 def add_switch(
-    graph: Graph, name: str, tier: str, latency: float, coordinates: tuple[int, ...] = ()
+    graph: Graph,
+    name: str,
+    tier: str,
+    latency: float,
+    coordinates: tuple[int, ...] = (),
 ) -> None:
     """Add a switch without links.
 
@@ -107,22 +116,23 @@ def add_switch(
 def connect(
     graph: Graph, a: str, b: str, *, bandwidth: float, latency: float, links: int = 1
 ) -> None:
-    """Add ``links`` parallel links of ``bandwidth`` (bytes/s in each direction) and cable
-    ``latency`` (s)."""
+    """Add ``links`` parallel links of ``bandwidth`` (bytes/s in each direction) and
+    cable ``latency`` (s).
+    """
     for _ in range(links):
         graph.add_edge(a, b, bandwidth=bandwidth, latency=latency)
 
 
 def graph_problems(graph: Graph, path: str) -> list[Problem]:
-    """Return all problems that keep ``graph`` from being a network: no host, loose parts, numbers
-    that are not positive.
+    """Return all problems that keep ``graph`` from being a network: no host, loose
+    parts, numbers that are not positive.
     """
     return check_graph(graph, path)[0]
 
 
 def check_graph(graph: Graph, path: str) -> tuple[list[Problem], Cabling | None]:
-    """Return the problems of ``graph``, see `graph_problems`, and its cabling, or None if it
-    cannot be made.
+    """Return the problems of ``graph``, see `graph_problems`, and its cabling, or None
+    if it cannot be made.
     """
     if all(data.get("kind") != "host" for _, data in graph.nodes(data=True)):
         rule = "a topology needs at least one node with kind 'host'"
@@ -146,8 +156,8 @@ def check_graph(graph: Graph, path: str) -> tuple[list[Problem], Cabling | None]
 
 
 def _distinct_links(graph: Graph) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Iterate over the links of a network, leaving out links that share the valid record of the
-    link before them.
+    """Iterate over the links of a network, leaving out links that share the valid
+    record of the link before them.
     """
     previous = None
     is_valid = False
@@ -171,7 +181,9 @@ def _node_problems(node: str, data: dict[str, Any], path: str) -> list[Problem]:
     if not (isinstance(latency, float) and 0 <= latency < math.inf):
         key = f"{path}.nodes.{node}.latency"
         rule = "the latency of a switch must be at least 0"
-        problems.append(Problem(key, rule, repr(latency), "Write for example latency: '90 ns'."))
+        problems.append(
+            Problem(key, rule, repr(latency), "Write for example latency: '90 ns'.")
+        )
     return problems
 
 
@@ -182,7 +194,10 @@ def _link_problems(a: str, b: str, data: dict[str, Any], path: str) -> list[Prob
     if a == b:
         rule = "a link must join two nodes"
         problems.append(Problem(where, rule, "a link to itself", "Remove it."))
-    for attribute, comparison in (("bandwidth", "greater than"), ("latency", "of at least")):
+    for attribute, comparison in (
+        ("bandwidth", "greater than"),
+        ("latency", "of at least"),
+    ):
         value = data.get(attribute)
         is_zero_latency = value == 0 and attribute == "latency"
         if not (isinstance(value, float) and (is_zero_latency or 0 < value < math.inf)):
@@ -193,8 +208,8 @@ def _link_problems(a: str, b: str, data: dict[str, Any], path: str) -> list[Prob
 
 
 def _component_problems(cabling: Cabling, path: str) -> list[Problem]:
-    """Return the problem of a network in several components, or of groups of switches that only
-    hosts join.
+    """Return the problem of a network in several components, or of groups of switches
+    that only hosts join.
     """
     component = cabling.components(np.ones(len(cabling.names), bool))
     if component.any():
@@ -202,9 +217,12 @@ def _component_problems(cabling: Cabling, path: str) -> list[Problem]:
         for label, name in zip(component.tolist(), cabling.names, strict=True):
             members.setdefault(label, []).append(name)
         components = sorted(
-            map(sorted, members.values()), key=lambda component: (-len(component), component)
+            map(sorted, members.values()),
+            key=lambda component: (-len(component), component),
         )
-        cut_off_nodes = ", ".join(node for component in components[1:] for node in component[:3])
+        cut_off_nodes = ", ".join(
+            node for component in components[1:] for node in component[:3]
+        )
         description = f"{len(components)} separate parts; cut off: {cut_off_nodes}"
         rule = "every host must reach every other"
         return [Problem(path, rule, description, "Add the missing links.")]
@@ -224,6 +242,11 @@ def _host_problems(cabling: Cabling, path: str) -> list[Problem]:
     kinds = np.array(cabling.kinds)
     attached = cabling.ends[(kinds[cabling.ends] == "switch").any(axis=1)]
     return [
-        Problem(f"{path}.nodes.{cabling.names[host]}", rule, "none", "Connect it to a switch.")
+        Problem(
+            f"{path}.nodes.{cabling.names[host]}",
+            rule,
+            "none",
+            "Connect it to a switch.",
+        )
         for host in np.setdiff1d(cabling.nodes_of_kind("host"), attached).tolist()
     ]

@@ -21,14 +21,15 @@ Position = tuple[int, ...]
 
 
 class HyperX(Populated):
-    """HyperX (Ahn et al., HyperX: Topology, Routing, and Packaging of Efficient Large-Scale
-    Networks, SC 2009): switches on a grid of ``shape``, each linked to all others that differ in
-    one coordinate.
+    """HyperX (Ahn et al., HyperX: Topology, Routing, and Packaging of Efficient
+    Large-Scale Networks, SC 2009): switches on a grid of ``shape``, each linked to all
+    others that differ in one coordinate.
 
     Attributes:
-        shape: switches in every dimension; one dimension is a full mesh, two are a flattened
-            butterfly.
-        links: parallel links between two switches of a row; one number, or one for each dimension.
+        shape: switches in every dimension; one dimension is a full mesh, two are a
+            flattened butterfly.
+        links: parallel links between two switches of a row; one number, or one for each
+            dimension.
     """
 
     default_routing: ClassVar[str] = "dimension_order"
@@ -50,7 +51,9 @@ class HyperX(Populated):
     @property
     def switch_links(self) -> int:
         """Number of links between switches: a full mesh in each row of every dimension."""
-        return mesh_links(self.shape, expand_to_dimensions(self.links, "links", len(self.shape)))
+        return mesh_links(
+            self.shape, expand_to_dimensions(self.links, "links", len(self.shape))
+        )
 
     def structure(self) -> str:
         """Describe switches and links in words, see `Interconnect.structure`."""
@@ -61,13 +64,16 @@ class HyperX(Populated):
     def build(self, graph: Graph) -> None:
         """Add switches ``s0.0`` by their coordinates, and hosts ``h0000``."""
         names = {
-            position: f"s{'.'.join(map(str, position))}" for position in grid_positions(self.shape)
+            position: f"s{'.'.join(map(str, position))}"
+            for position in grid_positions(self.shape)
         }
         for position, name in names.items():
             add_switch(graph, name, "leaf", self.switch_latency, position)
         links = expand_to_dimensions(self.links, "links", len(self.shape))
         for src, dst, dimension in mesh_pairs(self.shape):
-            connect(graph, names[src], names[dst], links=links[dimension], **self._cable)
+            connect(
+                graph, names[src], names[dst], links=links[dimension], **self._cable
+            )
         self._add_hosts(graph, list(names.values()))
 
 
@@ -77,8 +83,8 @@ def grid_positions(shape: list[int]) -> Iterator[Position]:
 
 
 def mesh_pairs(shape: list[int]) -> Iterator[tuple[Position, Position, int]]:
-    """Iterate over all pairs of grid positions that differ in one coordinate, each pair once, with
-    the dimension of that coordinate.
+    """Iterate over all pairs of grid positions that differ in one coordinate, each pair
+    once, with the dimension of that coordinate.
     """
     for position in grid_positions(shape):
         for dimension, size in enumerate(shape):
@@ -105,8 +111,8 @@ def mesh_links(shape: list[int], links: list[int]) -> int:
 
 
 def mesh_bisection(shape: list[int], links: list[int]) -> int:
-    """Number of links between two halves of such a grid, cut where they are fewest (Ahn et al.);
-    for the arguments see `mesh_links`.
+    """Number of links between two halves of such a grid, cut where they are fewest (Ahn
+    et al.); for the arguments see `mesh_links`.
     """
     num_switches = math.prod(shape)
     return min(

@@ -21,7 +21,9 @@ def _number_to_list(value: object) -> object:
     return [value] if type(value) is int else value
 
 
-Shape = Annotated[list[Annotated[int, Field(ge=2, le=1024)]], Field(min_length=1, max_length=8)]
+Shape = Annotated[
+    list[Annotated[int, Field(ge=2, le=1024)]], Field(min_length=1, max_length=8)
+]
 """Switches in every dimension."""
 NumberPerDimension = Annotated[
     list[Few], BeforeValidator(_number_to_list, json_schema_input_type=Few | list[Few])
@@ -30,16 +32,16 @@ NumberPerDimension = Annotated[
 
 
 class Populated(Sourced, Interconnect):
-    """``hosts_per_switch`` hosts on each of the switches that have hosts, all HCAs of a host on its
-    switch. ``hosts`` are fewer, spread evenly in their order, so that each of those switches has
-    one; or they fill one switch after the other.
+    """``hosts_per_switch`` hosts on each of the switches that have hosts, all HCAs of a
+    host on its switch. ``hosts`` are fewer, spread evenly in their order, so that each
+    of those switches has one; or they fill one switch after the other.
 
     Attributes:
         hosts_per_switch: hosts on each switch that has some.
         hcas_per_host: links of a host to its switch.
         hosts: fewer of them. All if left out.
-        spread: whether fewer hosts are spread evenly, with at least one on each switch; else they
-            fill one switch after the other, and the last ones have none.
+        spread: whether fewer hosts are spread evenly, with at least one on each switch;
+            else they fill one switch after the other, and the last ones have none.
         link_bandwidth: of a link, in each direction.
         cable_latency: of every cable.
         switch_latency: of crossing a switch.
@@ -77,8 +79,8 @@ class Populated(Sourced, Interconnect):
         return self
 
     def _check(self) -> None:
-        """Raise a PydanticCustomError where the numbers of hosts, HCAs, switches and links do not
-        go together.
+        """Raise a PydanticCustomError where the numbers of hosts, HCAs, switches and
+        links do not go together.
         """
         max_hosts = self.switches_with_hosts * self.hosts_per_switch
         min_hosts = self.switches_with_hosts if self.spread else 1
@@ -94,10 +96,14 @@ class Populated(Sourced, Interconnect):
         if self.num_hosts * self.hcas_per_host > MOST_HOSTS:
             rule = f"all hosts together must have at most {MOST_HOSTS} HCAs"
             hosts_and_hcas = f"{self.num_hosts} hosts x {self.hcas_per_host}"
-            raise problem("hosts_per_switch", rule, hosts_and_hcas, "Use fewer hosts or switches.")
+            raise problem(
+                "hosts_per_switch", rule, hosts_and_hcas, "Use fewer hosts or switches."
+            )
         if self.switch_links > MOST_LINKS:
             rule = f"all links between switches together must be at most {MOST_LINKS}"
-            raise problem(self.sized_by, rule, self.switch_links, "Use fewer switches or links.")
+            raise problem(
+                self.sized_by, rule, self.switch_links, "Use fewer switches or links."
+            )
 
     @property
     def num_hosts(self) -> int:
@@ -115,15 +121,25 @@ class Populated(Sourced, Interconnect):
         return {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
 
     def _add_hosts(self, graph: Graph, switches: Sequence[str]) -> None:
-        """Add hosts ``h0000`` and so on to the switches named ``switches``, in their order."""
+        """Add hosts ``h0000`` and so on to the switches named ``switches``, in their
+        order.
+        """
         num_hosts = self.num_hosts
         for host in range(num_hosts):
             name = f"h{host:04d}"
             add_host(graph, name)
             switch_index = (
-                host * len(switches) // num_hosts if self.spread else host // self.hosts_per_switch
+                host * len(switches) // num_hosts
+                if self.spread
+                else host // self.hosts_per_switch
             )
-            connect(graph, name, switches[switch_index], links=self.hcas_per_host, **self._cable)
+            connect(
+                graph,
+                name,
+                switches[switch_index],
+                links=self.hcas_per_host,
+                **self._cable,
+            )
 
     def _describe(self, num_switches: int, *details: str, bisection: float) -> str:
         """Describe the network in words, for `Interconnect.structure`.
@@ -149,8 +165,8 @@ def format_count(count: int, noun: str) -> str:
 
 
 def expand_to_dimensions(values: list[int], key: str, num_dimensions: int) -> list[int]:
-    """Return the number of ``key`` for each of ``num_dimensions`` dimensions; a single number
-    holds for all.
+    """Return the number of ``key`` for each of ``num_dimensions`` dimensions; a single
+    number holds for all.
 
     Raises:
         PydanticCustomError: there are more or fewer.

@@ -16,19 +16,21 @@ from simshuffle.spec.units import Dimension, readable
 
 
 class RailOptimised(Sourced, Interconnect):
-    """``pods`` (scalable units) of ``hosts_per_pod`` hosts with an HCA on each of ``rails`` rails.
-    In a pod every rail has a leaf switch of its own, or as many as its hosts need; ``hosts`` are
-    fewer, so that the last pod is not full (NVIDIA DGX SuperPOD reference architectures).
+    """``pods`` (scalable units) of ``hosts_per_pod`` hosts with an HCA on each of
+    ``rails`` rails. In a pod every rail has a leaf switch of its own, or as many as its
+    hosts need; ``hosts`` are fewer, so that the last pod is not full (NVIDIA DGX
+    SuperPOD reference architectures).
 
-    All switches have ``ports`` ports. A leaf switch has u = floor(ports / (taper + 1)) links up and
-    at most floor(u taper) hosts. ``spine_layout`` says which leaf switches a spine is linked to:
+    All switches have ``ports`` ports. A leaf switch has u = floor(ports / (taper + 1))
+    links up and at most floor(u taper) hosts. ``spine_layout`` says which leaf switches
+    a spine is linked to:
 
     - ``shared``: all. There are two levels.
     - ``rail``: all of one rail. Core switches above join the rails.
     - ``pod``: all of one pod. Core switches above join the pods.
 
-    The first spines of all rails, or pods, are linked to ``cores`` core switches of their own, the
-    second ones to as many others, and so on.
+    The first spines of all rails, or pods, are linked to ``cores`` core switches of
+    their own, the second ones to as many others, and so on.
 
     Attributes:
         pods: scalable units.
@@ -37,12 +39,12 @@ class RailOptimised(Sourced, Interconnect):
         hosts: in all; fewer than fit leave room in the last pod. All if left out.
         ports: of every switch.
         taper: links below a leaf switch to those above it: 1 is full bisection.
-        spine_layout: which leaf switches a spine is linked to: all, those of one rail, or those of
-            one pod.
-        spines: in all, of a rail or of a pod; the fewest over which links spread evenly if left
-            out.
-        cores: switches above the spines of one number; the fewest over which links spread evenly if
-            left out.
+        spine_layout: which leaf switches a spine is linked to: all, those of one rail,
+            or those of one pod.
+        spines: in all, of a rail or of a pod; the fewest over which links spread evenly
+            if left out.
+        cores: switches above the spines of one number; the fewest over which links
+            spread evenly if left out.
         core_taper: links below a spine to those above it.
         link_bandwidth: of a link, in each direction.
         cable_latency: of every cable.
@@ -73,12 +75,18 @@ class RailOptimised(Sourced, Interconnect):
     def _check(self) -> RailOptimised:
         self._check_hosts()
         if self.uplinks == 0:
-            rule = f"a leaf switch of {self.ports} ports must have at least one of them up"
-            raise problem("taper", rule, f"{self.taper:g}", f"Use at most {self.ports - 1}.")
+            rule = (
+                f"a leaf switch of {self.ports} ports must have at least one of them up"
+            )
+            raise problem(
+                "taper", rule, f"{self.taper:g}", f"Use at most {self.ports - 1}."
+            )
         self._check_switch_count("spines", self.spines, self._spine_counts)
         if self.num_blocks == 1 and self.cores is not None:
             rule = "there are none: the spines join all leaf switches"
-            raise problem("cores", rule, self.cores, "Leave it out, or choose a spine_layout.")
+            raise problem(
+                "cores", rule, self.cores, "Leave it out, or choose a spine_layout."
+            )
         if self.num_blocks > 1:
             links_down = self._leaves_per_block * self._spine_links
             if self._core_links_of_spine(links_down) == 0:
@@ -90,7 +98,9 @@ class RailOptimised(Sourced, Interconnect):
         return self
 
     def _check_hosts(self) -> None:
-        """Raise a PydanticCustomError where there are too many hosts, or pods without hosts."""
+        """Raise a PydanticCustomError where there are too many hosts, or pods without
+        hosts.
+        """
         max_hosts = self.pods * self.hosts_per_pod
         min_hosts = max_hosts - self.hosts_per_pod + 1
         if max_hosts * self.rails > MOST_HOSTS:
@@ -99,13 +109,15 @@ class RailOptimised(Sourced, Interconnect):
         if not min_hosts <= self.num_hosts <= max_hosts:
             pods = -(-self.num_hosts // self.hosts_per_pod)
             rule = f"must be from {min_hosts} to {max_hosts}: all pods but the last"
-            raise problem("hosts", f"{rule} are full", self.num_hosts, f"Use pods: {pods}.")
+            raise problem(
+                "hosts", f"{rule} are full", self.num_hosts, f"Use pods: {pods}."
+            )
 
     def _check_switch_count(
         self, key: str, requested: int | None, possible_counts: list[int]
     ) -> None:
-        """Raise a PydanticCustomError where the links of a block cannot be spread evenly over its
-        upper switches, by their ports.
+        """Raise a PydanticCustomError where the links of a block cannot be spread
+        evenly over its upper switches, by their ports.
 
         Args:
             key: 'spines' or 'cores', the upper switches.
@@ -173,12 +185,19 @@ class RailOptimised(Sourced, Interconnect):
         return [
             num_cores
             for num_cores in range(1, uplinks + 1)
-            if uplinks % num_cores == 0 and self.num_blocks * uplinks // num_cores <= self.ports
+            if uplinks % num_cores == 0
+            and self.num_blocks * uplinks // num_cores <= self.ports
         ]
 
     def _core_links_of_spine(self, links_down: int) -> int:
-        """Number of links from a spine up to core switches, if it has ``links_down`` links down."""
-        return math.floor(links_down / self.core_taper + ROUNDING) if self.num_blocks > 1 else 0
+        """Number of links from a spine up to core switches, if it has ``links_down``
+        links down.
+        """
+        return (
+            math.floor(links_down / self.core_taper + ROUNDING)
+            if self.num_blocks > 1
+            else 0
+        )
 
     @property
     def num_spines(self) -> int:
@@ -187,8 +206,8 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def num_cores(self) -> int:
-        """Number of core switches above the spines with one index: ``cores``, or the fewest that
-        are possible; 0 if there is only one block.
+        """Number of core switches above the spines with one index: ``cores``, or the
+        fewest that are possible; 0 if there is only one block.
         """
         return 0 if self.num_blocks == 1 else self.cores or self._core_counts[0]
 
@@ -221,7 +240,8 @@ class RailOptimised(Sourced, Interconnect):
     def _core_links(self) -> int:
         """Number of parallel links between a spine and a core switch."""
         return (
-            self._core_links_of_spine(self._leaves_per_block * self._spine_links) // self.num_cores
+            self._core_links_of_spine(self._leaves_per_block * self._spine_links)
+            // self.num_cores
         )
 
     @property
@@ -243,7 +263,9 @@ class RailOptimised(Sourced, Interconnect):
         links_per_leaf = format_count(self._spine_links, "link")
         bisection_links = min(self.num_hosts * self.rails, leaves * self.uplinks)
         spines_of_block = (
-            "" if self.num_blocks == 1 else f", {self.num_spines} of each {self.spine_layout}"
+            ""
+            if self.num_blocks == 1
+            else f", {self.num_spines} of each {self.spine_layout}"
         )
         sentences = [
             f"{leaves} leaf switch{'es' * (leaves > 1)} with up to {self._hosts_per_leaf} links"
@@ -254,23 +276,34 @@ class RailOptimised(Sourced, Interconnect):
         if self.num_cores:
             links = format_count(self._core_links, "link")
             num_cores = self.num_cores * self.num_spines
-            sentences.append(f"{format_count(num_cores, 'core')}, {links} to each spine below")
+            sentences.append(
+                f"{format_count(num_cores, 'core')}, {links} to each spine below"
+            )
             if self.spine_layout == "pod":
-                bisection_links = min(bisection_links, spines * self.num_cores * self._core_links)
+                bisection_links = min(
+                    bisection_links, spines * self.num_cores * self._core_links
+                )
         if self.scale_up is not None:
             domain_size = self.scale_up.hosts
             domains = format_count(-(-self.num_hosts // domain_size), "scale-up domain")
             sentences.append(f"{domains} of up to {domain_size} hosts")
         bandwidth = readable(bisection_links * self.link_bandwidth, Dimension.BANDWIDTH)
-        return "; ".join((*sentences, f"bisection about {bandwidth} both ways together"))
+        return "; ".join(
+            (*sentences, f"bisection about {bandwidth} both ways together")
+        )
 
     def build(self, graph: Graph) -> None:
-        """Add switches ``pod0.rail1.leaf0``, rail by rail, ``spine0``, ``rail1.spine0`` or
-        ``pod0.spine0``, ``core0.1`` by the number of its spines and its own; and hosts
-        ``h0000``."""
-        cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
+        """Add switches ``pod0.rail1.leaf0``, rail by rail, ``spine0``, ``rail1.spine0``
+        or ``pod0.spine0``, ``core0.1`` by the number of its spines and its own; and
+        hosts ``h0000``.
+        """
+        cable: dict[str, Any] = {
+            "bandwidth": self.link_bandwidth,
+            "latency": self.cable_latency,
+        }
         leaf_names = {
-            (rail, pod, leaf): f"pod{pod}.rail{rail}.leaf{leaf}" for rail, pod, leaf in self._leaves
+            (rail, pod, leaf): f"pod{pod}.rail{rail}.leaf{leaf}"
+            for rail, pod, leaf in self._leaves
         }
         for name in leaf_names.values():
             add_switch(graph, name, "leaf", self.switch_latency)
@@ -294,8 +327,12 @@ class RailOptimised(Sourced, Interconnect):
                 leaf = leaf_names[rail, pod, index_in_pod // self._hosts_per_leaf]
                 connect(graph, f"h{host:04d}", leaf, **cable)
 
-    def _add_cores(self, graph: Graph, spines: list[list[str]], cable: dict[str, Any]) -> None:
-        """Add the core switches, and their links to the spines with one index in every block."""
+    def _add_cores(
+        self, graph: Graph, spines: list[list[str]], cable: dict[str, Any]
+    ) -> None:
+        """Add the core switches, and their links to the spines with one index in every
+        block.
+        """
         num_cores = self.num_cores
         parallel = self._core_links
         for spine_index, spine_column in enumerate(zip(*spines, strict=True)):

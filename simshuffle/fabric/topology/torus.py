@@ -24,15 +24,17 @@ class TorusDimension(NamedTuple):
 
     size: int  # switches in every row
     links: int  # parallel links between neighbours
-    is_closed: bool  # True if a further link joins the last switch of a row to the first
+    is_closed: (
+        bool  # True if a further link joins the last switch of a row to the first
+    )
 
 
 class Torus(Populated):
-    """Switches on a grid of ``shape``, each linked to the next one in every dimension; a ring of
-    two is one cable, not two.
+    """Switches on a grid of ``shape``, each linked to the next one in every dimension;
+    a ring of two is one cable, not two.
 
-    Tofu-D (Ajima et al., CLUSTER 2018) is ``shape: [X, Y, Z, 2, 3, 2]`` with ``wrap: [true, true,
-    true, false, true, false]``.
+    Tofu-D (Ajima et al., CLUSTER 2018) is ``shape: [X, Y, Z, 2, 3, 2]`` with ``wrap:
+    [true, true, true, false, true, false]``.
 
     Attributes:
         shape: switches in every dimension.
@@ -77,8 +79,8 @@ class Torus(Populated):
 
     @property
     def switch_links(self) -> int:
-        """Number of links between switches: in every dimension one for each switch of a ring, or
-        one fewer for each line.
+        """Number of links between switches: in every dimension one for each switch of a
+        ring, or one fewer for each line.
         """
         num_switches = self.switches_with_hosts
         return sum(
@@ -107,7 +109,9 @@ class Torus(Populated):
         strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
         dimensions = list(zip(self._dimensions, strides, strict=True))
         for index, (position, name) in enumerate(zip(positions, names, strict=True)):
-            for coordinate, (dimension, stride) in zip(position, dimensions, strict=True):
+            for coordinate, (dimension, stride) in zip(
+                position, dimensions, strict=True
+            ):
                 if coordinate + 1 < dimension.size:
                     next_index = index + stride
                 elif dimension.is_closed:

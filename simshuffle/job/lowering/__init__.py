@@ -1,4 +1,5 @@
 """Turn a plan into the transfers that carry it out: plan -> TransferBatch.
 
-Every function here is pure numpy and knows no clock; ``job/sim`` posts what they return.
+Every function here is pure numpy and knows no clock; ``job/sim`` posts what they
+return.
 """

@@ -1,10 +1,11 @@
-"""Time an all-to-all that has the machine to itself: every rank sends ``n`` bytes to every other.
+"""Time an all-to-all that has the machine to itself: every rank sends ``n`` bytes to
+every other.
 
-A message costs its host what LogGP says (Alexandrov, Ionescu, Schauser and Scheiman, SPAA 1995):
-o + n/c up to the size from which the HCA reads the buffer in place. From a second size on, the
-receiver must ask for the message first, which takes two more trips and one more overhead
-(`MessagePassing`). The network takes as long as its busiest link is loaded. The algorithms are
-those of Open MPI (coll_base_alltoall.c):
+A message costs its host what LogGP says (Alexandrov, Ionescu, Schauser and Scheiman,
+SPAA 1995): o + n/c up to the size from which the HCA reads the buffer in place. From a
+second size on, the receiver must ask for the message first, which takes two more trips
+and one more overhead (`MessagePassing`). The network takes as long as its busiest link
+is loaded. The algorithms are those of Open MPI (coll_base_alltoall.c):
 
 - ``linear``: a rank posts all M - 1 messages at once, each to another rank first. ``linear_sync``
   limits the messages under way, which costs nothing here. Eager messages travel while the host
@@ -36,11 +37,12 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 BRUCK_BELOW, BRUCK_FROM = 200, 12
 """Bytes a pair, and ranks, where Open MPI chooses Bruck's algorithm."""
 FRESH = 32 * 2**20
-"""Bytes from which on a buffer has fresh pages every time it is allocated: the largest threshold
-that glibc grows to (mallopt(3), M_MMAP_THRESHOLD)."""
+"""Bytes from which on a buffer has fresh pages every time it is allocated: the largest
+threshold that glibc grows to (mallopt(3), M_MMAP_THRESHOLD).
+"""
 MAX_SHIFTS = 1024
-"""Largest number of distances between sender and receiver that are computed; in an all-to-all of
-more ranks, so many evenly spread ones stand for all.
+"""Largest number of distances between sender and receiver that are computed; in an
+all-to-all of more ranks, so many evenly spread ones stand for all.
 """
 
 
@@ -48,8 +50,8 @@ more ranks, so many evenly spread ones stand for all.
 class AlltoallTimes:
     """Seconds of an all-to-all in full, without the network, and without the hosts.
 
-    ``host`` is the time if links carry everything in no time; ``links`` is the time if messages
-    cost the hosts and the trip nothing.
+    ``host`` is the time if links carry everything in no time; ``links`` is the time if
+    messages cost the hosts and the trip nothing.
     """
 
     seconds: float
@@ -63,14 +65,17 @@ class _Shift:
 
     distance: int
     latency: Floats  # (M,) s of each sender's message on its way
-    per_byte: Floats  # (M,) s/B, if all of the shift travel at once and share links equally
+    per_byte: (
+        Floats  # (M,) s/B, if all of the shift travel at once and share links equally
+    )
 
 
 class Alltoalls:
     """The all-to-alls among all M ranks of a machine."""
 
     def __init__(self, resources: Resources) -> None:
-        self._resources, self._passing = resources, resources.cluster.message_passing
+        self._resources = resources
+        self._passing = resources.cluster.message_passing
         self._ranks: Ints = np.arange(resources.world_size)
         self._shifts: dict[int, _Shift] = {}
 
@@ -96,7 +101,9 @@ class Alltoalls:
         if resolved not in ("pairwise", "bruck"):
             return self._linear(nbytes)
         law = self._pairwise if resolved == "pairwise" else self._bruck
-        return AlltoallTimes(law(nbytes, 1.0, 1.0), law(nbytes, 1.0, 0.0), law(nbytes, 0.0, 1.0))
+        return AlltoallTimes(
+            law(nbytes, 1.0, 1.0), law(nbytes, 1.0, 0.0), law(nbytes, 0.0, 1.0)
+        )
 
     def seconds(self, algorithm: Algorithm, nbytes: float) -> float:
         """Return the seconds of an all-to-all of ``nbytes`` bytes a pair, see `parts`."""
@@ -105,9 +112,12 @@ class Alltoalls:
     def _linear(self, nbytes: float) -> AlltoallTimes:
         """Time the algorithm that posts all messages at once."""
         per_byte, latency = self.at_once
-        links, route = per_byte * nbytes, latency - self._passing.latency
+        links = per_byte * nbytes
+        route = latency - self._passing.latency
         seconds, host_seconds = (
-            self._passing.all_at_once(self.world_size - 1, nbytes, carried + route, route)
+            self._passing.all_at_once(
+                self.world_size - 1, nbytes, carried + route, route
+            )
             for carried in (links, 0.0)
         )
         return AlltoallTimes(seconds, host_seconds, links)
@@ -115,20 +125,22 @@ class Alltoalls:
     def _pairwise(self, nbytes: float, host: float, wire: float) -> float:
         """Return the seconds of M - 1 steps of one message each.
 
-        ``host`` and ``wire`` are factors of the messages' costs on hosts and on links; 0 leaves the
-        part out.
+        ``host`` and ``wire`` are factors of the messages' costs on hosts and on links;
+        0 leaves the part out.
         """
-        shifts, count = self._sampled_shifts(), self.world_size - 1
+        shifts = self._sampled_shifts()
+        count = self.world_size - 1
         ends = np.zeros(self.world_size)
         for shift in shifts:
             ends = self._step(ends, shift, nbytes, host, wire)
         return float(ends.max()) * count / len(shifts)
 
     def _bruck(self, nbytes: float, host: float, wire: float) -> float:
-        """Return the seconds of Bruck's algorithm; ``host`` and ``wire`` are as in `_pairwise`.
+        """Return the seconds of Bruck's algorithm; ``host`` and ``wire`` are as in
+        `_pairwise`.
 
-        The buffer of all blocks is filled before and emptied after; each step packs and unpacks the
-        blocks that it sends.
+        The buffer of all blocks is filled before and emptied after; each step packs and
+        unpacks the blocks that it sends.
         """
         buffer_nbytes = self.world_size * nbytes
         fill_seconds = buffer_nbytes / (LARGE if buffer_nbytes >= FRESH else SMALL)
@@ -144,8 +156,9 @@ class Alltoalls:
     ) -> Floats:
         """Return when each rank has sent and received its message of a step, (M,) s.
 
-        ``begins``, (M,) s, is when each rank begins the step. A requested message leaves when
-        sender and receiver are both there, and the sender waits until it has arrived.
+        ``begins``, (M,) s, is when each rank begins the step. A requested message
+        leaves when sender and receiver are both there, and the sender waits until it
+        has arrived.
         """
         source = (self._ranks - shift.distance) % self.world_size
         trips = self._passing.trips(nbytes)
@@ -154,13 +167,19 @@ class Alltoalls:
         arrived = departure + travel[source]
         ends = np.maximum(begins, arrived)
         if trips > 1:
-            ends = np.maximum(ends, arrived[(self._ranks + shift.distance) % self.world_size])
+            ends = np.maximum(
+                ends, arrived[(self._ranks + shift.distance) % self.world_size]
+            )
         return ends + self._passing.host_seconds(nbytes) * host
 
     def _sampled_shifts(self) -> list[_Shift]:
-        """Return the shifts over all distances, or over `MAX_SHIFTS` distances, evenly spread."""
+        """Return the shifts over all distances, or over `MAX_SHIFTS` distances, evenly
+        spread.
+        """
         count = self.world_size - 1
-        distances = np.unique(np.linspace(1, count, min(count, MAX_SHIFTS)).round().astype(int))
+        distances = np.unique(
+            np.linspace(1, count, min(count, MAX_SHIFTS)).round().astype(int)
+        )
         return [self._shift(distance) for distance in distances.tolist()]
 
     def _shift(self, distance: int) -> _Shift:
@@ -170,23 +189,30 @@ class Alltoalls:
                 self._ranks, (self._ranks + distance) % self.world_size
             )
             # each flow's share of its fullest link; the last place is for what pads routes, -1
-            share_of_link = np.append(self._loads(routes) / self._resources.links.capacity, 0.0)
+            share_of_link = np.append(
+                self._loads(routes) / self._resources.links.capacity, 0.0
+            )
             per_byte = share_of_link[routes].max(axis=1)
-            self._shifts[distance] = _Shift(distance, latency + self._passing.latency, per_byte)
+            self._shifts[distance] = _Shift(
+                distance, latency + self._passing.latency, per_byte
+            )
         return self._shifts[distance]
 
     def _loads(self, routes: Ints32) -> Ints:
         """Count the routes that cross each link, (links,)."""
-        return np.bincount(routes[routes >= 0], minlength=len(self._resources.links.names))
+        return np.bincount(
+            routes[routes >= 0], minlength=len(self._resources.links.names)
+        )
 
     @cached_property
     def at_once(self) -> tuple[float, float]:
-        """Cost of all messages travelling at once: s per byte of each pair on the busiest link, and
-        the largest latency (s).
+        """Cost of all messages travelling at once: s per byte of each pair on the
+        busiest link, and the largest latency (s).
         """
         links = self._resources.links
         loads = np.zeros(len(links.names))
-        latency, shifts = 0.0, self._sampled_shifts()
+        latency = 0.0
+        shifts = self._sampled_shifts()
         for shift in shifts:
             target = (self._ranks + shift.distance) % self.world_size
             routes, _ = self._resources.message(self._ranks, target)

@@ -1,4 +1,6 @@
-"""Turn the traffic of other jobs into transfers: endless flows, bursts, and periodic writes."""
+"""Turn the traffic of other jobs into transfers: endless flows, bursts, and periodic
+writes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ import numpy as np
 
 from simshuffle.fabric.network.batch import TransferBatch, tasks
 from simshuffle.job.plan.resources import Resources
-from simshuffle.job.scenario.background import OnOff, PeriodicWrites, Permutation, Uniform
+from simshuffle.job.scenario.background import (
+    OnOff,
+    PeriodicWrites,
+    Permutation,
+    Uniform,
+)
 from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 ENDLESS = 1e18
@@ -24,13 +31,16 @@ def steady(
     """
     count = len(record.named_hosts or ())
     if isinstance(record, Permutation):
-        order = rng.permutation(count)  # each sends to the next one, so nobody to itself
+        order = rng.permutation(
+            count
+        )  # each sends to the next one, so nobody to itself
         partners = np.empty((count, 1), np.int64)
         partners[order, 0] = np.roll(order, -1)
     else:
         partners_per_host = min(record.partners, count - 1)
         partner_draws = [
-            rng.choice(count - 1, partners_per_host, replace=False) for _ in range(count)
+            rng.choice(count - 1, partners_per_host, replace=False)
+            for _ in range(count)
         ]
         partners = np.array(partner_draws).reshape(count, partners_per_host)
         partners += partners >= np.arange(count)[:, None]  # all but itself
@@ -44,11 +54,14 @@ def steady(
 def bursts(
     record: OnOff, resources: Resources, host: int, rng: np.random.Generator
 ) -> TransferBatch:
-    """Return the next `BURSTS` bursts of host number ``host``, each to a host that ``rng`` draws.
+    """Return the next `BURSTS` bursts of host number ``host``, each to a host that
+    ``rng`` draws.
 
-    A silence precedes each burst. A burst has the bytes that it would send in its time alone.
+    A silence precedes each burst. A burst has the bytes that it would send in its time
+    alone.
     """
-    count, hcas = len(record.named_hosts or ()), resources.cluster.host.hcas
+    count = len(record.named_hosts or ())
+    hcas = resources.cluster.host.hcas
     partners = rng.integers(count - 1, size=BURSTS)
     partners += partners >= host
     routes, latency, rate = _flows(record, resources, np.full(BURSTS, host), partners)
@@ -80,12 +93,12 @@ def writes(record: PeriodicWrites, resources: Resources) -> TransferBatch:
 def _flows(
     record: Uniform | Permutation | OnOff, resources: Resources, src: Ints, dst: Ints
 ) -> tuple[Ints32, Floats, Floats]:
-    """Route flows between hosts, from each HCA of host ``src`` to the corresponding one of
-    ``dst``.
+    """Route flows between hosts, from each HCA of host ``src`` to the corresponding one
+    of ``dst``.
 
     Returns:
-        the routes; the latencies, (n,) s; and the share of the first link's bandwidth that each
-        flow may use, (n,) bytes/s.
+        the routes; the latencies, (n,) s; and the share of the first link's bandwidth
+        that each flow may use, (n,) bytes/s.
     """
     ports = resources.ports_of(record.named_hosts or ())
     routes, latency = resources.port_routes(ports[src].ravel(), ports[dst].ravel())

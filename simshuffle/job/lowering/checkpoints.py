@@ -1,7 +1,9 @@
-"""Turn checkpoints into transfers, on the links that reads, gradients and samples use too.
+"""Turn checkpoints into transfers, on the links that reads, gradients and samples use
+too.
 
-A save goes through its resources in pieces. A stage therefore uses all its resources at once, as
-transfers side by side, and ends with the slowest of them. The laws are in docs/failures.md.
+A save goes through its resources in pieces. A stage therefore uses all its resources at
+once, as transfers side by side, and ends with the slowest of them. The laws are in
+docs/failures.md.
 """
 
 from __future__ import annotations
@@ -33,21 +35,29 @@ Row = dict[str, Any]
 
 @dataclass
 class _Transfers:
-    """Transfers in the order of their creation, and the edges that say which waits for which."""
+    """Transfers in the order of their creation, and the edges that say which waits for
+    which.
+    """
 
     rows: list[Row] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, row: Row, predecessors: Sequence[int] = ()) -> int:
-        """Append a transfer that begins when its ``predecessors`` have ended; return its number."""
+        """Append a transfer that begins when its ``predecessors`` have ended; return
+        its number.
+        """
         self.rows.append(row)
-        self.edges += [(predecessor, len(self.rows) - 1) for predecessor in predecessors]
+        self.edges += [
+            (predecessor, len(self.rows) - 1) for predecessor in predecessors
+        ]
         return len(self.rows) - 1
 
     def side_by_side(
         self, chains: Sequence[Sequence[Row]], predecessors: Sequence[int] = ()
     ) -> list[int]:
-        """Append chains of transfers that begin together; return the number of the last of each."""
+        """Append chains of transfers that begin together; return the number of the last
+        of each.
+        """
         ends = []
         for chain in chains:
             last_added = list(predecessors)
@@ -63,7 +73,12 @@ class _Transfers:
         routes = pad_routes([row["route"] for row in self.rows])
         columns = {
             name: np.array([row.get(name, default) for row in self.rows])
-            for name, default in (("work", 0.0), ("cap", np.inf), ("nbytes", 0.0), ("delay", 0.0))
+            for name, default in (
+                ("work", 0.0),
+                ("cap", np.inf),
+                ("nbytes", 0.0),
+                ("delay", 0.0),
+            )
         }
         edges = np.array(self.edges, np.int32).reshape(-1, 2)
         records = tasks(len(self.rows), **columns)
@@ -74,24 +89,29 @@ class CheckpointTransfers:
     """The transfers of the checkpoints of a scenario that saves some, on ``resources``."""
 
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
-        self._scenario, self._resources = scenario, resources
+        self._scenario = scenario
+        self._resources = resources
         self._checkpoint = checkpoint_of(scenario)
         self.written = save_size(scenario)
         places = {self._checkpoint.to, self._checkpoint.kept_in}
         self._pfs_written = self._pfs_read = (np.empty((0, 0), np.int32), np.empty(0))
         self._store: Ints32 = np.empty((0, 0), np.int32)
         if "pfs" in places:
-            self._pfs_written, self._pfs_read = resources.pfs_write_routes(), resources.pfs_read()
+            self._pfs_written, self._pfs_read = (
+                resources.pfs_write_routes(),
+                resources.pfs_read(),
+            )
         if "object_store" in places:
             self._store = resources.store_read()
 
     # ------------------------------------------------------------------------------------ a save
 
     def blocking_transfers(self, rank: int) -> TransferBatch | None:
-        """Return the transfers that the training loop of a rank waits for; None if the rank writes
-        nothing.
+        """Return the transfers that the training loop of a rank waits for; None if the
+        rank writes nothing.
 
-        They are a synchronous save as a whole, or the copy to the host of an asynchronous one.
+        They are a synchronous save as a whole, or the copy to the host of an
+        asynchronous one.
         """
         if rank >= self.written.ranks:
             return None
@@ -103,10 +123,11 @@ class CheckpointTransfers:
         return transfers.batch()
 
     def background_transfers(self, rank: int) -> TransferBatch | None:
-        """Return the transfers beside the training: an asynchronous save, then the drain; None for
-        nothing.
+        """Return the transfers beside the training: an asynchronous save, then the
+        drain; None for nothing.
         """
-        transfers, save_ends = _Transfers(), list[int]()
+        transfers = _Transfers()
+        save_ends = list[int]()
         if rank < self.written.ranks:
             if self._checkpoint.mode == "asynchronous":
                 save_ends = transfers.side_by_side(self._save(rank))
@@ -115,12 +136,14 @@ class CheckpointTransfers:
         return transfers.batch()
 
     def _save(self, rank: int) -> list[list[Row]]:
-        place, nbytes = self._checkpoint.to, self.written.nbytes
+        place = self._checkpoint.to
+        nbytes = self.written.nbytes
         serialising = [] if place == "memory" else [[self._core(rank, nbytes)]]
         return [*serialising, self._write(rank, place, nbytes)]
 
     def _drain(self, rank: int) -> list[list[Row]]:
-        checkpoint, nbytes = self._checkpoint, self.written.nbytes
+        checkpoint = self._checkpoint
+        nbytes = self.written.nbytes
         assert checkpoint.drain != "none"  # noqa: S101 - the caller has seen to it
         serialising = [[self._core(rank, nbytes)]] if checkpoint.to == "memory" else []
         read = self._read(rank, checkpoint.to, nbytes)
@@ -128,23 +151,34 @@ class CheckpointTransfers:
 
     def _copy(self, rank: int) -> Row:
         """Return the copy from the GPU to the host, over its PCIe slot."""
-        resources, nbytes = self._resources, self.written.nbytes
+        resources = self._resources
+        nbytes = self.written.nbytes
         slot = resources.pcie_out[resources.host_of[rank], resources.slot_of[rank]]
         return {"work": nbytes, "nbytes": nbytes, "route": [slot]}
 
     def _core(self, rank: int, nbytes: float) -> Row:
-        """Return the work of a core that serialises ``nbytes`` bytes, or deserialises them."""
+        """Return the work of a core that serialises ``nbytes`` bytes, or deserialises
+        them.
+        """
         cores = self._resources.cores[self._resources.host_of[rank]]
-        return {"work": nbytes / self._checkpoint.serialise, "cap": 1.0, "route": [cores]}
+        return {
+            "work": nbytes / self._checkpoint.serialise,
+            "cap": 1.0,
+            "route": [cores],
+        }
 
     def _write(self, rank: int, place: Place, nbytes: float) -> list[Row]:
         if place == "pfs":
             return self._pfs(rank, nbytes, *self._pfs_written)
         if place == "ssd":
-            resources, ssd = self._resources, self._resources.cluster.ssd
-            work, link = ssd.write_seconds(nbytes), resources.ssd[resources.host_of[rank]]
+            resources = self._resources
+            ssd = self._resources.cluster.ssd
+            work = ssd.write_seconds(nbytes)
+            link = resources.ssd[resources.host_of[rank]]
             return [{"work": work, "nbytes": nbytes, "route": [link]}]
-        return self._read(rank, place, nbytes)  # memory and object store are the same either way
+        return self._read(
+            rank, place, nbytes
+        )  # memory and object store are the same either way
 
     def _read(self, rank: int, place: Place, nbytes: float) -> list[Row]:
         resources = self._resources
@@ -154,24 +188,39 @@ class CheckpointTransfers:
         if place == "object_store":
             return self._object(rank, nbytes)
         if place == "memory":
-            return [{"work": nbytes, "nbytes": nbytes, "route": [resources.memory[host]]}]
+            return [
+                {"work": nbytes, "nbytes": nbytes, "route": [resources.memory[host]]}
+            ]
         work = resources.cluster.ssd.read_seconds(nbytes)
         return [{"work": work, "nbytes": nbytes, "route": [resources.ssd[host]]}]
 
     def _pfs(self, rank: int, nbytes: float, routes: Ints32, latency: Any) -> list[Row]:
         """Return the transfers of one file on the PFS: its opening, then its bytes."""
         pfs = self._resources.cluster.parallel_file_system
-        opening = {"work": 1.0, "cap": pfs.open_cap(1, 1.0), "route": [self._resources.pfs_open]}
+        opening = {
+            "work": 1.0,
+            "cap": pfs.open_cap(1, 1.0),
+            "route": [self._resources.pfs_open],
+        }
         moving = {"work": nbytes, "nbytes": nbytes, "delay": float(latency[rank])}
         return [opening, moving | {"route": _links(routes[rank])}]
 
     def _object(self, rank: int, nbytes: float) -> list[Row]:
-        """Return the transfers of one object: the requests for its parts, then its bytes."""
-        store, requests = self._resources.cluster.store, put_requests(nbytes)
-        work, waiting = requests * store.tries, put_wait_seconds(store, nbytes)
+        """Return the transfers of one object: the requests for its parts, then its
+        bytes.
+        """
+        store = self._resources.cluster.store
+        requests = put_requests(nbytes)
+        work = requests * store.tries
+        waiting = put_wait_seconds(store, nbytes)
         request = {"work": work, "cap": work / waiting if waiting else np.inf}
         cap = min(requests, PUT_CONNECTIONS) * store.connection_bandwidth
-        moving = {"work": nbytes, "nbytes": nbytes, "cap": cap, "route": _links(self._store[rank])}
+        moving = {
+            "work": nbytes,
+            "nbytes": nbytes,
+            "cap": cap,
+            "route": _links(self._store[rank]),
+        }
         return [request | {"route": [self._resources.store_requests]}, moving]
 
     # --------------------------------------------------------------------------------- a restart
@@ -181,11 +230,19 @@ class CheckpointTransfers:
 
         The law is that of `simshuffle.job.plan.checkpoint_bounds.restore_seconds`.
         """
-        resources, place, transfers = self._resources, self._checkpoint.kept_in, _Transfers()
-        nbytes, is_remote = read_back_nbytes(self._scenario), place in {"pfs", "object_store"}
+        resources = self._resources
+        place = self._checkpoint.kept_in
+        transfers = _Transfers()
+        nbytes = read_back_nbytes(self._scenario)
+        is_remote = place in {"pfs", "object_store"}
         for rank in range(resources.world_size):
-            host, slot = resources.host_of[rank], resources.slot_of[rank]
-            copy = {"work": nbytes, "nbytes": nbytes, "route": [resources.pcie_in[host, slot]]}
+            host = resources.host_of[rank]
+            slot = resources.slot_of[rank]
+            copy = {
+                "work": nbytes,
+                "nbytes": nbytes,
+                "route": [resources.pcie_in[host, slot]],
+            }
             chains = [[copy]]
             if place != "memory":
                 chains.append([self._core(rank, nbytes)])
@@ -201,14 +258,21 @@ class CheckpointTransfers:
         return batch
 
     def _ring_chains(self, nbytes: float) -> list[list[Row]]:
-        """Return the transfers from the first rank of every host to the first rank of the next
-        host.
+        """Return the transfers from the first rank of every host to the first rank of
+        the next host.
         """
         resources = self._resources
         _, first_ranks = np.unique(resources.host_of, return_index=True)
         routes, latency = resources.message(first_ranks, np.roll(first_ranks, -1))
         return [
-            [{"work": nbytes, "nbytes": nbytes, "delay": float(delay), "route": _links(route)}]
+            [
+                {
+                    "work": nbytes,
+                    "nbytes": nbytes,
+                    "delay": float(delay),
+                    "route": _links(route),
+                }
+            ]
             for route, delay in zip(routes, latency, strict=True)
         ]
 

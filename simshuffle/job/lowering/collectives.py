@@ -1,4 +1,6 @@
-"""Turn what the members of one group send each other into flows: a recipe for each collective."""
+"""Turn what the members of one group send each other into flows: a recipe for each
+collective.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.fabric.allreduce import Allreduce, AllreduceFlows, HostOrder, Nccl, Ring, Tree
+from simshuffle.fabric.allreduce import (
+    Allreduce,
+    AllreduceFlows,
+    HostOrder,
+    Nccl,
+    Ring,
+    Tree,
+)
 from simshuffle.fabric.allreduce.base import Paced
 from simshuffle.fabric.allreduce.nccl import PLATEAU_NBYTES, Choice
 from simshuffle.fabric.allreduce.steps import Sends, dependent_flows
@@ -21,25 +30,35 @@ from simshuffle.spec.interpolation import Curve
 from simshuffle.workload.parallelism.step import ALL, Node
 
 IMPORTANCE_NBYTES = 8.0
-"""Bytes of an importance on the wire: one double (github.com/TruongThaoNguyen/kakurenbo, 15eb317,
-ImportancePairScheduler)."""
+"""Bytes of an importance on the wire: one double
+(github.com/TruongThaoNguyen/kakurenbo, 15eb317, ImportancePairScheduler).
+"""
 
 
-def transfers_of(flows: AllreduceFlows, resources: Resources, count: int = 1) -> TransferBatch:
-    """Turn flows between ranks into transfers, each as long as ``count`` such flows in turn."""
+def transfers_of(
+    flows: AllreduceFlows, resources: Resources, count: int = 1
+) -> TransferBatch:
+    """Turn flows between ranks into transfers, each as long as ``count`` such flows in
+    turn.
+    """
     work = flows.nbytes * count
-    records = tasks(len(flows), work=work, nbytes=work, cap=flows.cap, delay=flows.delays * count)
+    records = tasks(
+        len(flows), work=work, nbytes=work, cap=flows.cap, delay=flows.delays * count
+    )
     routes = resources.gradient(flows.src, flows.dst, flows.rail)
     return TransferBatch(records, routes, flows.edge_from, flows.edge_to)
 
 
 class Allreduces:
-    """The allreduces of a run, of any size, as transfers; ``rng`` draws the order of hosts."""
+    """The allreduces of a run, of any size, as transfers; ``rng`` draws the order of
+    hosts.
+    """
 
     def __init__(
         self, allreduce: Allreduce, resources: Resources, rng: np.random.Generator
     ) -> None:
-        self._allreduce, self._resources = allreduce, resources
+        self._allreduce = allreduce
+        self._resources = resources
         self._ranks = ranks_in_order(allreduce.order, resources, rng)
         self._batches: dict[float, TransferBatch | None] = {}
 
@@ -50,24 +69,28 @@ class Allreduces:
         """
         domain_of = self._resources.domain_of[self._ranks]
         # numbered as it meets them, so that it goes through them in this order
-        domain_index = np.cumsum(np.diff(domain_of, prepend=domain_of[0]) != 0).astype(np.int32)
+        domain_index = np.cumsum(np.diff(domain_of, prepend=domain_of[0]) != 0).astype(
+            np.int32
+        )
         flows = self._allreduce.flows(domain_index, nbytes)
         if flows is None:
             return None
         return replace(flows, src=self._ranks[flows.src], dst=self._ranks[flows.dst])
 
     def batch(self, nbytes: float) -> TransferBatch | None:
-        """Return the transfers of an allreduce of ``nbytes`` bytes, laid out once; None for one
-        rank.
+        """Return the transfers of an allreduce of ``nbytes`` bytes, laid out once; None
+        for one rank.
         """
         if nbytes not in self._batches:
             flows = self.flows(nbytes)
-            self._batches[nbytes] = None if flows is None else transfers_of(flows, self._resources)
+            self._batches[nbytes] = (
+                None if flows is None else transfers_of(flows, self._resources)
+            )
         return self._batches[nbytes]
 
     def seconds(self, nbytes: float, model: Network) -> float:
-        """Return the seconds of an allreduce of ``nbytes`` bytes while nothing else uses the
-        machine.
+        """Return the seconds of an allreduce of ``nbytes`` bytes while nothing else
+        uses the machine.
 
         ``model`` says how cables are shared. One rank takes 0 s.
         """
@@ -75,10 +98,14 @@ class Allreduces:
         return 0.0 if batch is None else self._resources.seconds_alone(batch, model)
 
 
-def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints32:
-    """Return the ranks in the order in which an allreduce goes through their hosts, (M,).
+def ranks_in_order(
+    order: HostOrder, resources: Resources, rng: np.random.Generator
+) -> Ints32:
+    """Return the ranks in the order in which an allreduce goes through their hosts,
+    (M,).
 
-    The ranks of a host stay together, in their order, and so do the hosts of a scale-up domain.
+    The ranks of a host stay together, in their order, and so do the hosts of a scale-up
+    domain.
     """
     host_of = resources.host_of
     hosts = np.arange(resources.num_hosts)
@@ -91,17 +118,19 @@ def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Genera
     _, first_position, domain_index = np.unique(
         domain_of_host, return_index=True, return_inverse=True
     )
-    position_of_host = np.argsort(hosts[np.argsort(first_position[domain_index], kind="stable")])
+    position_of_host = np.argsort(
+        hosts[np.argsort(first_position[domain_index], kind="stable")]
+    )
     return np.argsort(position_of_host[host_of], kind="stable").astype(np.int32)
 
 
 def gather_seconds(importances: float, resources: Resources) -> float | None:
-    """Return the seconds of an all-gather of ``importances`` numbers of each rank, once all are
-    there.
+    """Return the seconds of an all-gather of ``importances`` numbers of each rank, once
+    all are there.
 
-    None if there is nothing to gather. Recursive doubling takes ceil(log2 M) messages, and every
-    rank receives (M - 1) times the bytes that one contributes (Thakur, Rabenseifner and Gropp, Int.
-    J. High Perform. Comput. Appl. 19, 2005, section 4.1).
+    None if there is nothing to gather. Recursive doubling takes ceil(log2 M) messages,
+    and every rank receives (M - 1) times the bytes that one contributes (Thakur,
+    Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, section 4.1).
     """
     world_size = resources.world_size
     if importances == 0.0 or world_size == 1:
@@ -114,11 +143,13 @@ def gather_seconds(importances: float, resources: Resources) -> float | None:
 def _share_of_a_rank(resources: Resources) -> float:
     """Return the bytes/s that a rank gets while all ranks of its host send.
 
-    Ranks share their HCA; in one scale-up domain the link that joins a GPU to the others; in one
-    host the memory.
+    Ranks share their HCA; in one scale-up domain the link that joins a GPU to the
+    others; in one host the memory.
     """
     other_domain_ranks = np.flatnonzero(resources.domain_of != resources.domain_of[0])
-    receiver = other_domain_ranks[-1] if len(other_domain_ranks) else resources.world_size - 1
+    receiver = (
+        other_domain_ranks[-1] if len(other_domain_ranks) else resources.world_size - 1
+    )
     route, _ = resources.message(np.array([0]), np.array([receiver]))
     if resources.num_domains > 1:
         shared_by = resources.ranks_per_host / resources.cluster.host.hcas
@@ -143,8 +174,8 @@ class Half:
         return self.allreduce.algorithm
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """Return the flows of the allreduce with half the bytes and half the steps; None for one
-        member.
+        """Return the flows of the allreduce with half the bytes and half the steps;
+        None for one member.
         """
         flows = self.allreduce.flows(host_of, nbytes)
         if flows is None:
@@ -164,11 +195,14 @@ class Pairs:
     rail: Ints32  # (members,) the HCA of each
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """Return flows between members on ``host_of``, (members,) hosts; None for one member."""
+        """Return flows between members on ``host_of``, (members,) hosts; None for one
+        member.
+        """
         src, dst, share = self._ends(len(host_of))
         if not len(src):
             return None
-        first_step, single_sum = np.zeros(len(src), np.int32), np.ones(len(src), np.int32)
+        first_step = np.zeros(len(src), np.int32)
+        single_sum = np.ones(len(src), np.int32)
         sends = Sends(first_step, src, dst, share, self.rail[src], single_sum, src)
         flows = dependent_flows(sends, host_of, nbytes, self.algorithm)
         if self.node.collective != "alltoall":
@@ -176,34 +210,49 @@ class Pairs:
         # pairwise: as many messages one after the other as there are others
         host_peers = np.bincount(np.unique(host_of, return_inverse=True)[1]) - 1
         latencies = host_peers * self.algorithm.intra_host_latency
-        latencies = latencies + (len(host_of) - 1 - host_peers) * self.algorithm.inter_host_latency
+        latencies = (
+            latencies
+            + (len(host_of) - 1 - host_peers) * self.algorithm.inter_host_latency
+        )
         return replace(flows, latency=self.base + float(latencies.max()), delay=0.0)
 
     def _ends(self, count: int) -> tuple[Ints32, Ints32, Floats]:
         """Return the source, the destination and the share of nbytes of every message."""
-        node, members = self.node, np.arange(count, dtype=np.int32)
+        node = self.node
+        members = np.arange(count, dtype=np.int32)
         if node.collective == "alltoall":
             return pair_up_by_shifts(members)
         if node.collective == "halo":
             lower = members[: -node.stride]
-            lower = lower[lower // node.stride % (node.row or count) < (node.row or count) - 1]
+            lower = lower[
+                lower // node.stride % (node.row or count) < (node.row or count) - 1
+            ]
             upper = lower + np.int32(node.stride)
-            src, dst = np.r_[lower, upper], np.r_[upper, lower]
+            src = np.r_[lower, upper]
+            dst = np.r_[upper, lower]
         elif node.collective == "gather":
-            src, dst = members[1:], np.zeros_like(members[1:])
+            src = members[1:]
+            dst = np.zeros_like(members[1:])
         else:
             is_forward = node.collective == "send"
-            src, dst = (members[:-1], members[1:]) if is_forward else (members[1:], members[:-1])
+            src, dst = (
+                (members[:-1], members[1:])
+                if is_forward
+                else (members[1:], members[:-1])
+            )
             if node.member != ALL:
                 is_chosen = src == node.member
-                src, dst = src[is_chosen], dst[is_chosen]
+                src = src[is_chosen]
+                dst = dst[is_chosen]
         return src, dst, np.ones(len(src))
 
 
 def pair_up_by_shifts(members: Ints32) -> tuple[Ints32, Ints32, Floats]:
-    """Pair everyone with everyone else: with the next, with the one after it, and so on.
+    """Pair everyone with everyone else: with the next, with the one after it, and so
+    on.
 
-    Beyond `MAX_ALLTOALL_MESSAGES` messages, some of these shifts, evenly spread, stand for all.
+    Beyond `MAX_ALLTOALL_MESSAGES` messages, some of these shifts, evenly spread, stand
+    for all.
 
     Returns:
         source, destination and share of nbytes of every message, (messages,) each.
@@ -221,8 +270,8 @@ Recipe = Choice | Half | Pairs
 
 
 def buses(recipe: Recipe, host_of: Ints32, flows: AllreduceFlows) -> Flags:
-    """Tell which flows the bus bandwidth between hosts bounds, (flows,); the others are bounded
-    inside.
+    """Tell which flows the bus bandwidth between hosts bounds, (flows,); the others are
+    bounded inside.
     """
     crosses_hosts = host_of[flows.src] != host_of[flows.dst]
     if isinstance(recipe, Pairs) or not isinstance(recipe.algorithm, Ring | Tree):
@@ -237,12 +286,14 @@ class Recipes:
         self._allreduce = allreduce
         self._recipes_by_key: dict[tuple[Any, ...], Sequence[Recipe]] = {}
 
-    def among(self, node: Node, host_of: Ints32, rail: Ints32, nbytes: float) -> Sequence[Recipe]:
-        """Return the recipes among which the fastest is chosen for one message of ``nbytes``
-        bytes.
+    def among(
+        self, node: Node, host_of: Ints32, rail: Ints32, nbytes: float
+    ) -> Sequence[Recipe]:
+        """Return the recipes among which the fastest is chosen for one message of
+        ``nbytes`` bytes.
 
-        ``host_of`` and ``rail`` are (members,). ``nbytes`` is for one of the ``count`` times that
-        the node sends.
+        ``host_of`` and ``rail`` are (members,). ``nbytes`` is for one of the ``count``
+        times that the node sends.
         """
         spans_hosts = bool((host_of != host_of[0]).any())
         key: tuple[Any, ...] = (node.collective, spans_hosts)
@@ -282,20 +333,23 @@ def as_sent(node: Node) -> tuple[Any, ...]:
 
 
 def _rings(allreduce: Paced) -> Ring:
-    """Return rings with the latencies and bandwidths of another algorithm, one ring for each of
-    its HCAs.
+    """Return rings with the latencies and bandwidths of another algorithm, one ring for
+    each of its HCAs.
     """
     if isinstance(allreduce, Ring):
         return allreduce
     names = Paced.model_fields.keys() - {"source", "order", "overlap"}
     values = {name: getattr(allreduce, name) for name in names}
-    return Ring.model_construct(rings=getattr(allreduce, allreduce.one_for_each_hca), **values)
+    return Ring.model_construct(
+        rings=getattr(allreduce, allreduce.one_for_each_hca), **values
+    )
 
 
 def override_performance(
     allreduce: Allreduce, bus_bandwidth: float | None, step_latency: float | None
 ) -> Allreduce:
-    """Return an allreduce with other bus bandwidths (bytes/s) or latencies of a step (s).
+    """Return an allreduce with other bus bandwidths (bytes/s) or latencies of a step
+    (s).
 
     None keeps the allreduce's value.
     """

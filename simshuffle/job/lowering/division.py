@@ -11,7 +11,11 @@ import numpy as np
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.fabric.allreduce import NoOverlap
 from simshuffle.fabric.network.batch import TransferBatch
-from simshuffle.job.lowering.step_transfers import Communicators, StepTransfers, step_transfers
+from simshuffle.job.lowering.step_transfers import (
+    Communicators,
+    StepTransfers,
+    step_transfers,
+)
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
@@ -21,26 +25,37 @@ from simshuffle.workload.parallelism import DividedWorkload, Step
 def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload:
     """Return what a scenario trains, on ``world_size`` ranks or on the scenario's own.
 
-    Under data parallelism a model that does not list its layers is one layer. Times are those of
-    one GPU, from the step times of its accelerator: of layers by `LayerList.shares`. The overlap's
-    hooks count as fixed. That the backward pass is slower while gradients travel is left out.
+    Under data parallelism a model that does not list its layers is one layer. Times are
+    those of one GPU, from the step times of its accelerator: of layers by
+    `LayerList.shares`. The overlap's hooks count as fixed. That the backward pass is
+    slower while gradients travel is left out.
 
     Raises:
         ScenarioError: training is divided by layers, and the model does not list them.
     """
-    workload, times = scenario.workload, scenario.step_times
-    model, overlap = workload.model, workload.allreduce.overlap
-    layers, world_size = model.layer_list, world_size or scenario.world_size
+    workload = scenario.workload
+    times = scenario.step_times
+    model = workload.model
+    overlap = workload.allreduce.overlap
+    layers = model.layer_list
+    world_size = world_size or scenario.world_size
     if layers is None and not workload.parallelism.is_data_parallel:
         kind = workload.parallelism.kind
         rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
         remedy = "Name a shipped network, such as resnet50, list layers, or use parallelism: data."
-        problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
+        problem = Problem(
+            "workload.model.layers", rule, f"'{model.name}' without a list", remedy
+        )
         raise ScenarioError(problem, scenario.name)
     layers = layers or model.one_layer
     buckets: Floats | None = None
-    if not isinstance(overlap, NoOverlap):  # messages of a backward pass on one GPU alone
-        backward = float(times.backward_of(np.asarray(workload.local_batch_size))) + overlap.hooks
+    if not isinstance(
+        overlap, NoOverlap
+    ):  # messages of a backward pass on one GPU alone
+        backward = (
+            float(times.backward_of(np.asarray(workload.local_batch_size)))
+            + overlap.hooks
+        )
         buckets = overlap.messages(model.gradient_arrival, backward, world_size)
     seconds_per_share = times.per_sample / (times.forward + times.backward_seconds)
     return DividedWorkload(
@@ -71,8 +86,8 @@ def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
 
 
 MAX_PIECES = 16
-"""Pieces into which layers are joined with their neighbours. Bytes and operations stay; finer
-pieces would change the time of a step only where sending and computing overlap.
+"""Pieces into which layers are joined with their neighbours. Bytes and operations stay;
+finer pieces would change the time of a step only where sending and computing overlap.
 """
 
 
@@ -88,10 +103,14 @@ class StepPart:
     transfers: StepTransfers | None  # of the part; None if it is empty
 
     def scaled_batch(self, factor: float) -> TransferBatch | None:
-        """Return what to post if passes take ``factor`` times as long; None for an empty part."""
+        """Return what to post if passes take ``factor`` times as long; None for an
+        empty part.
+        """
         if self.transfers is None:
             return None
-        return self.transfers.with_computing_scaled(np.full(len(self.transfers.begins), factor))
+        return self.transfers.with_computing_scaled(
+            np.full(len(self.transfers.begins), factor)
+        )
 
 
 class StepDivision:
@@ -128,30 +147,37 @@ class StepDivision:
         return self._part(float(samples.sum()) / self.ways, group)
 
     def joint(self, samples: Ints64) -> StepPart:
-        """Return what all ranks do together after their groups, with ``samples`` of each."""
+        """Return what all ranks do together after their groups, with ``samples`` of
+        each.
+        """
         return self._part(float(samples.max()), None)
 
     def _part(self, batch: float, group: int | None) -> StepPart:
-        """Return a part of the step of ``batch`` samples a rank; ``group`` is None for the joint
-        part.
+        """Return a part of the step of ``batch`` samples a rank; ``group`` is None for
+        the joint part.
         """
         if (group, batch) not in self._parts:
             local, joint = self._step(batch)
-            self._parts[group, batch] = self._lower_part(joint if group is None else local, group)
+            self._parts[group, batch] = self._lower_part(
+                joint if group is None else local, group
+            )
         return self._parts[group, batch]
 
     def _step(self, batch: float) -> tuple[Step, Step]:
-        """Return the step of ``batch`` samples a rank in two: what groups do, and what all do
-        after it.
+        """Return the step of ``batch`` samples a rank in two: what groups do, and what
+        all do after it.
         """
         if batch not in self._steps:
-            step = self._strategy.step(replace(self._job, batch=batch), max_pieces=MAX_PIECES)
+            step = self._strategy.step(
+                replace(self._job, batch=batch), max_pieces=MAX_PIECES
+            )
             self._steps[batch] = split_joint_part(step)
         return self._steps[batch]
 
     def _lower_part(self, step: Step, group: int | None) -> StepPart:
         """Turn a part of the step into transfers of one group, or of all groups."""
-        costs, seconds = step.costs(lambda _: 0.0), {"forward": 0.0, "backward": 0.0}
+        costs = step.costs(lambda _: 0.0)
+        seconds = {"forward": 0.0, "backward": 0.0}
         updates: dict[int, float] = {}
         for node in step.nodes:
             if node.label == "update":
@@ -162,7 +188,9 @@ class StepDivision:
         busy_seconds = costs.compute - update
         pass_seconds = sum(seconds.values())
         groups = None if group is None else [group]
-        forward = busy_seconds * seconds["forward"] / pass_seconds if pass_seconds else 0.0
+        forward = (
+            busy_seconds * seconds["forward"] / pass_seconds if pass_seconds else 0.0
+        )
         return StepPart(
             forward,
             busy_seconds - forward,
@@ -173,12 +201,14 @@ class StepDivision:
 
 
 def check_group_batch(scenario: Scenario) -> None:
-    """Raise a ScenarioError unless members of a group read one part each of its batch, and nothing
-    else.
+    """Raise a ScenarioError unless members of a group read one part each of its batch,
+    and nothing else.
     """
     workload = scenario.workload
     batch = getattr(workload.parallelism, "group_batch", None)
-    batch_read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
+    batch_read = (
+        workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
+    )
     if batch is not None and batch != batch_read:
         rule = f"must be what the ranks of a group read where epochs are simulated: {batch_read}"
         remedy = "Leave it out, or ask simshuffle study oracle, which takes any."
@@ -187,25 +217,36 @@ def check_group_batch(scenario: Scenario) -> None:
 
 
 def split_joint_part(step: Step) -> tuple[Step, Step]:
-    """Split a step in two: what each model group does by itself, and what waits for several
-    groups.
+    """Split a step in two: what each model group does by itself, and what waits for
+    several groups.
     """
     joint: set[int] = set()
     for index, node in enumerate(step.nodes):
         joins_groups = node.collective is not None and node.group != "model"
-        if joins_groups or node.label == "update" or joint.intersection(node.predecessors):
+        if (
+            joins_groups
+            or node.label == "update"
+            or joint.intersection(node.predecessors)
+        ):
             joint.add(index)
     local = [index for index in range(len(step.nodes)) if index not in joint]
     return select_nodes(step, local), select_nodes(step, sorted(joint))
 
 
 def select_nodes(step: Step, chosen: Iterable[int]) -> Step:
-    """Return a step of the ``chosen`` nodes, each of which waits for chosen nodes alone."""
+    """Return a step of the ``chosen`` nodes, each of which waits for chosen nodes
+    alone.
+    """
     new_index = {number: position for position, number in enumerate(chosen)}
     nodes = map(step.nodes.__getitem__, new_index)
     return Step(
         [
-            replace(n, predecessors=tuple(new_index[k] for k in n.predecessors if k in new_index))
+            replace(
+                n,
+                predecessors=tuple(
+                    new_index[k] for k in n.predecessors if k in new_index
+                ),
+            )
             for n in nodes
         ]
     )

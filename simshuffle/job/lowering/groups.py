@@ -1,4 +1,6 @@
-"""Time what groups of ranks of one kind send at once, in closed form, and lay it out as flows."""
+"""Time what groups of ranks of one kind send at once, in closed form, and lay it out as
+flows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from numpy.typing import NDArray
 from simshuffle.fabric.allreduce import AllreduceFlows, Sparse
 from simshuffle.fabric.allreduce.nccl import Choice
 from simshuffle.fabric.network.batch import TransferBatch
-from simshuffle.job.lowering.collectives import Recipe, Recipes, as_sent, buses, transfers_of
+from simshuffle.job.lowering.collectives import (
+    Recipe,
+    Recipes,
+    as_sent,
+    buses,
+    transfers_of,
+)
 from simshuffle.job.plan.resources import Resources
 from simshuffle.spec.arrays import Flags, Floats, Ints32
 from simshuffle.workload.parallelism.step import Node
@@ -24,16 +32,19 @@ NO_BUS, INSIDE, BETWEEN = 0, 1, 2
 class ClosedForm:
     """Closed form of the time of flows that begin together, for any number of bytes.
 
-    A flow lasts its delay and then its bytes over its cap, or over the slowest link of its route.
-    No flow is shorter than its most loaded link is busy with the flows of its step. Of flows
-    without edges this is a lower bound of their time on a fluid network, and exact where each step
-    has one bottleneck. All but delays is in proportion to the bytes, so flows are laid out once.
+    A flow lasts its delay and then its bytes over its cap, or over the slowest link of
+    its route. No flow is shorter than its most loaded link is busy with the flows of
+    its step. Of flows without edges this is a lower bound of their time on a fluid
+    network, and exact where each step has one bottleneck. All but delays is in
+    proportion to the bytes, so flows are laid out once.
 
     Args:
         flows: of one byte.
         is_between: (flows,) whether the bus bandwidth between hosts bounds each flow.
-        bus: (flows,) bytes of each flow over its cap, if the bus bandwidth were 1 byte/s.
-        routes: (flows, hops) the links of each flow, padded with -1; None leaves links out.
+        bus: (flows,) bytes of each flow over its cap, if the bus bandwidth were 1
+            byte/s.
+        routes: (flows, hops) the links of each flow, padded with -1; None leaves links
+            out.
         capacity: (links,) bytes/s.
     """
 
@@ -45,7 +56,9 @@ class ClosedForm:
         routes: Ints32 | None = None,
         capacity: Floats | None = None,
     ) -> None:
-        self._flows, self._between, self._bus = flows, is_between, bus
+        self._flows = flows
+        self._between = is_between
+        self._bus = bus
         delay = np.asarray(flows.delay, np.float64)
         self._slowest = np.zeros(len(flows))
         self._begin, self._busy = delay, np.zeros(len(flows))
@@ -63,21 +76,32 @@ class ClosedForm:
                 *upper_envelope(delay, self._slowest, NO_BUS),
             ]
             if loads is not None:
-                self._rows += upper_envelope(loads.delay_of_link, loads.busy_of_link, NO_BUS)
+                self._rows += upper_envelope(
+                    loads.delay_of_link, loads.busy_of_link, NO_BUS
+                )
 
-    def seconds(self, nbytes: float, bandwidth_inside: float, bandwidth_between: float) -> float:
-        """Return the seconds of flows of ``nbytes`` bytes for each byte for which they are laid
-        out.
+    def seconds(
+        self, nbytes: float, bandwidth_inside: float, bandwidth_between: float
+    ) -> float:
+        """Return the seconds of flows of ``nbytes`` bytes for each byte for which they
+        are laid out.
 
-        ``bandwidth_inside`` and ``bandwidth_between`` are bus bandwidths inside hosts and between
-        them, bytes/s.
+        ``bandwidth_inside`` and ``bandwidth_between`` are bus bandwidths inside hosts
+        and between them, bytes/s.
         """
         if self._rows is not None:
             bandwidths = (1.0, bandwidth_inside, bandwidth_between)
-            return max(delay + nbytes * busy / bandwidths[bus] for delay, busy, bus in self._rows)
-        bus = np.where(self._between, self._bus / bandwidth_between, self._bus / bandwidth_inside)
+            return max(
+                delay + nbytes * busy / bandwidths[bus]
+                for delay, busy, bus in self._rows
+            )
+        bus = np.where(
+            self._between, self._bus / bandwidth_between, self._bus / bandwidth_inside
+        )
         isolated_seconds = self._flows.delay + nbytes * np.maximum(bus, self._slowest)
-        np.maximum(isolated_seconds, self._begin + nbytes * self._busy, out=isolated_seconds)
+        np.maximum(
+            isolated_seconds, self._begin + nbytes * self._busy, out=isolated_seconds
+        )
         return replace(self._flows, nbytes=isolated_seconds, delay=0.0).seconds(
             np.ones(len(isolated_seconds))
         )
@@ -88,7 +112,9 @@ class _LinkLoads:
     """Delays and busy times of flows of one byte, by flow and by link."""
 
     slowest: Floats  # (flows,) s that a flow's bytes take over its slowest link
-    busiest_delay: Floats  # (flows,) s, the first delay on a flow's most loaded link in its step
+    busiest_delay: (
+        Floats  # (flows,) s, the first delay on a flow's most loaded link in its step
+    )
     busiest_seconds: Floats  # (flows,) s that this link is busy in the step
     delay_of_link: Floats  # (used links,) s, the first delay on each link in each step
     busy_of_link: Floats  # (used links,) s that each link is busy in each step
@@ -104,7 +130,9 @@ def load_links(flows: AllreduceFlows, routes: Ints32, capacity: Floats) -> _Link
 
     # a slot for each link, in each step, that any flow uses
     if has_steps:
-        used_links, slot = np.unique(steps[flow_index] * len(capacity) + link, return_inverse=True)
+        used_links, slot = np.unique(
+            steps[flow_index] * len(capacity) + link, return_inverse=True
+        )
         capacity_of_slot = capacity[used_links % len(capacity)]
     else:
         present = np.zeros(len(capacity), bool)
@@ -113,7 +141,9 @@ def load_links(flows: AllreduceFlows, routes: Ints32, capacity: Floats) -> _Link
         slot_of_link = np.cumsum(present) - 1
         slot = slot_of_link[link]
         capacity_of_slot = capacity[used_links]
-    busy = np.bincount(slot, flows.nbytes[flow_index], len(used_links)) / capacity_of_slot
+    busy = (
+        np.bincount(slot, flows.nbytes[flow_index], len(used_links)) / capacity_of_slot
+    )
 
     delay = np.asarray(flows.delay, np.float64)
     first_delay = np.full(len(used_links), delay.min())
@@ -140,8 +170,11 @@ def load_links(flows: AllreduceFlows, routes: Ints32, capacity: Floats) -> _Link
     )
 
 
-def upper_envelope(delay: Floats, busy: Floats, bus: int) -> list[tuple[float, float, int]]:
-    """Return the lines ``delay + n * busy`` that are largest for some n, as (delay, busy, bus).
+def upper_envelope(
+    delay: Floats, busy: Floats, bus: int
+) -> list[tuple[float, float, int]]:
+    """Return the lines ``delay + n * busy`` that are largest for some n, as (delay,
+    busy, bus).
 
     They stand by falling ``busy``, each with a longer delay than all before.
     """
@@ -180,21 +213,27 @@ class Groups:
 
     def __init__(self, ranks: Ints32, recipes: Recipes, resources: Resources) -> None:
         self.ranks = ranks
-        self._recipes, self._resources = recipes, resources
+        self._recipes = recipes
+        self._resources = resources
         self._patterns: dict[bool, list[GroupPattern]] = {}
         self._forms: dict[tuple[object, ...], ClosedForm | None] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
         self._isolated_forms: dict[tuple[int, int], ClosedForm] = {}
-        self._batches: dict[tuple[object, ...], tuple[TransferBatch, Ints32] | None] = {}
+        self._batches: dict[
+            tuple[object, ...], tuple[TransferBatch, Ints32] | None
+        ] = {}
 
     def seconds(self, node: Node) -> float:
-        """Return the seconds that a node sends, all groups of its kind at once on an idle machine.
+        """Return the seconds that a node sends, all groups of its kind at once on an
+        idle machine.
 
         0 if nobody sends anything.
         """
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._seconds:
-            self._seconds[key] = node.count * self._message_seconds(node, node.nbytes / node.count)
+            self._seconds[key] = node.count * self._message_seconds(
+                node, node.nbytes / node.count
+            )
         return self._seconds[key]
 
     def _message_seconds(self, node: Node, nbytes: float) -> float:
@@ -204,19 +243,25 @@ class Groups:
         if key not in self._forms:
             fabric = self._resources.with_fresh_routes()
             laid = self._lay_out(node, [drop_search(recipe) for recipe in recipes], 1.0)
-            self._forms[key] = None if laid is None else closed_form_of(laid, recipes[0], fabric)
+            self._forms[key] = (
+                None if laid is None else closed_form_of(laid, recipes[0], fabric)
+            )
         if (closed_form := self._forms[key]) is None:
             return 0.0
         seconds = closed_form.seconds(nbytes, *_bandwidths(recipes[0], nbytes))
         algorithm = recipes[0].algorithm
-        if isinstance(algorithm, Sparse):  # selecting the values takes time by the bytes
+        if isinstance(
+            algorithm, Sparse
+        ):  # selecting the values takes time by the bytes
             seconds += nbytes / algorithm.selection_bandwidth
         return seconds
 
     def _choose_recipes(self, node: Node, nbytes: float) -> list[Recipe]:
         """Return the fastest recipe of each pattern."""
         patterns = enumerate(self._patterns_of(node))
-        return [self._fastest(node, number, pattern, nbytes) for number, pattern in patterns]
+        return [
+            self._fastest(node, number, pattern, nbytes) for number, pattern in patterns
+        ]
 
     def _fastest(
         self, node: Node, pattern_index: int, pattern: GroupPattern, nbytes: float
@@ -235,62 +280,85 @@ class Groups:
                 self._isolated_forms[key] = closed_form_of(
                     lay_out_pattern(recipe, pattern, flows), recipe
                 )
-            return self._isolated_forms[key].seconds(nbytes, *_bandwidths(recipe, nbytes))
+            return self._isolated_forms[key].seconds(
+                nbytes, *_bandwidths(recipe, nbytes)
+            )
 
         return min(recipes, key=isolated_seconds)
 
     # --------------------------------------------------------------------------------------- flows
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
-        """Return the transfers of all groups of a node's kind, laid out once; None if nobody
-        sends.
+        """Return the transfers of all groups of a node's kind, laid out once; None if
+        nobody sends.
 
         The second array, (transfers,), is the number of each transfer's group.
         """
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._batches:
-            nbytes, batch = node.nbytes / node.count, None
+            nbytes = node.nbytes / node.count
+            batch = None
             if laid := self._lay_out(node, self._choose_recipes(node, nbytes), nbytes):
-                batch = transfers_of(laid.flows, self._resources, node.count), laid.group_of
+                batch = (
+                    transfers_of(laid.flows, self._resources, node.count),
+                    laid.group_of,
+                )
             self._batches[key] = batch
         return self._batches[key]
 
-    def _lay_out(self, node: Node, recipes: Sequence[Recipe], nbytes: float) -> GroupFlows | None:
-        """Lay out the flows of all groups, each pattern by its recipe; None if nobody sends."""
-        ranks, parts = self.ranks, []
+    def _lay_out(
+        self, node: Node, recipes: Sequence[Recipe], nbytes: float
+    ) -> GroupFlows | None:
+        """Lay out the flows of all groups, each pattern by its recipe; None if nobody
+        sends.
+        """
+        ranks = self.ranks
+        parts = []
         for recipe, pattern in zip(recipes, self._patterns_of(node), strict=True):
             flows = recipe.flows(pattern.host_of, nbytes)
             if flows is not None:
                 part = lay_out_pattern(recipe, pattern, flows)
-                parts.append(repeat_for_groups(ranks[pattern.groups], pattern.groups, part))
+                parts.append(
+                    repeat_for_groups(ranks[pattern.groups], pattern.groups, part)
+                )
         return concatenate_flows(parts) if parts else None
 
     def _patterns_of(self, node: Node) -> list[GroupPattern]:
         own_rails = node.collective not in RAIL_AWARE
         if own_rails not in self._patterns:
-            self._patterns[own_rails] = group_by_pattern(self._resources, self.ranks, own_rails)
+            self._patterns[own_rails] = group_by_pattern(
+                self._resources, self.ranks, own_rails
+            )
         return self._patterns[own_rails]
 
 
-def group_by_pattern(resources: Resources, ranks: Ints32, own_rails: bool) -> list[GroupPattern]:
-    """Return the patterns of groups, (groups, members) ranks; HCAs tell patterns apart if
-    ``own_rails``.
+def group_by_pattern(
+    resources: Resources, ranks: Ints32, own_rails: bool
+) -> list[GroupPattern]:
+    """Return the patterns of groups, (groups, members) ranks; HCAs tell patterns apart
+    if ``own_rails``.
     """
     domain = resources.domain_of[ranks]
     host_of = np.cumsum(np.diff(domain, axis=1, prepend=domain[:, :1]) != 0, axis=1)
     rail = resources.rails[ranks] if own_rails else np.zeros_like(ranks)
     groups_by_row: dict[bytes, list[int]] = {}
-    placements = np.ascontiguousarray(np.concatenate([host_of, rail], axis=1).astype(np.int32))
+    placements = np.ascontiguousarray(
+        np.concatenate([host_of, rail], axis=1).astype(np.int32)
+    )
     for group, placement in enumerate(placements):
         groups_by_row.setdefault(placement.tobytes(), []).append(group)
     size = ranks.shape[1]
     return [
-        GroupPattern(placements[groups[0], :size], placements[groups[0], size:], np.array(groups))
+        GroupPattern(
+            placements[groups[0], :size], placements[groups[0], size:], np.array(groups)
+        )
         for groups in groups_by_row.values()
     ]
 
 
-def lay_out_pattern(recipe: Recipe, pattern: GroupPattern, flows: AllreduceFlows) -> GroupFlows:
+def lay_out_pattern(
+    recipe: Recipe, pattern: GroupPattern, flows: AllreduceFlows
+) -> GroupFlows:
     """Lay out the flows among the members of one group, numbered from 0."""
     step = np.broadcast_to(np.asarray(flows.step, np.int32), len(flows))
     laid = replace(flows, latency=0.0, delay=flows.delays, step=step)
@@ -298,9 +366,12 @@ def lay_out_pattern(recipe: Recipe, pattern: GroupPattern, flows: AllreduceFlows
     return GroupFlows(laid, group_of, buses(recipe, pattern.host_of, flows))
 
 
-def repeat_for_groups(ranks: Ints32, groups: NDArray[np.intp], part: GroupFlows) -> GroupFlows:
+def repeat_for_groups(
+    ranks: Ints32, groups: NDArray[np.intp], part: GroupFlows
+) -> GroupFlows:
     """Repeat the flows of one group for each group of ``ranks``, (groups, members)."""
-    flows, count = part.flows, len(ranks)
+    flows = part.flows
+    count = len(ranks)
     shift = (np.arange(count, dtype=np.int32) * np.int32(len(flows)))[:, None]
     laid = AllreduceFlows(
         ranks[:, flows.src].ravel(),
@@ -319,8 +390,8 @@ def repeat_for_groups(ranks: Ints32, groups: NDArray[np.intp], part: GroupFlows)
 
 
 def concatenate_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
-    """Concatenate the flows of all parts; numbers in edges are shifted by the flows of earlier
-    parts.
+    """Concatenate the flows of all parts; numbers in edges are shifted by the flows of
+    earlier parts.
     """
     if len(parts) == 1:
         return parts[0]
@@ -331,7 +402,10 @@ def concatenate_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
         name: np.concatenate([getattr(flows, name) for flows in flows_of_part])
         for name in ("src", "dst", "nbytes", "rail", "cap", "delay", "step")
     }
-    for name in ("edge_from", "edge_to"):  # numbers of flows, behind those of the parts before
+    for name in (
+        "edge_from",
+        "edge_to",
+    ):  # numbers of flows, behind those of the parts before
         shifted_edges = [
             getattr(flows, name) + offset
             for flows, offset in zip(flows_of_part, first_flow, strict=True)
@@ -342,14 +416,20 @@ def concatenate_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
     return GroupFlows(AllreduceFlows(**columns, latency=0.0), group_of, is_between)
 
 
-def closed_form_of(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
+def closed_form_of(
+    laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None
+) -> ClosedForm:
     """Return the closed form of flows that are laid out for one byte.
 
     Without ``fabric``, nothing but bus bandwidths bounds the flows.
     """
     flows = laid.flows
     bandwidth_inside, bandwidth_between = _bandwidths(recipe, 1.0)
-    bus = flows.nbytes / flows.cap * np.where(laid.is_between, bandwidth_between, bandwidth_inside)
+    bus = (
+        flows.nbytes
+        / flows.cap
+        * np.where(laid.is_between, bandwidth_between, bandwidth_inside)
+    )
     if fabric is None:
         return ClosedForm(flows, laid.is_between, bus)
     routes = fabric.gradient(flows.src, flows.dst, flows.rail)
@@ -359,12 +439,14 @@ def closed_form_of(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = 
 def _bandwidths(recipe: Recipe, nbytes: float) -> tuple[float, float]:
     """Return the bus bandwidths inside hosts and between them, bytes/s."""
     algorithm = recipe.algorithm
-    return algorithm.intra_host_bus_bandwidth(nbytes), algorithm.inter_host_bus_bandwidth(nbytes)
+    return algorithm.intra_host_bus_bandwidth(
+        nbytes
+    ), algorithm.inter_host_bus_bandwidth(nbytes)
 
 
 def drop_search(recipe: Recipe) -> Recipe:
-    """Return a recipe whose sparse allreduce selects its values in no time; other recipes as they
-    are.
+    """Return a recipe whose sparse allreduce selects its values in no time; other
+    recipes as they are.
     """
     if not (isinstance(recipe, Choice) and isinstance(recipe.algorithm, Sparse)):
         return recipe

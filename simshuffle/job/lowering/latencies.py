@@ -23,31 +23,39 @@ def slowest_thread(
     """Return the seconds until the last request of every batch is answered, shaped as
     ``requests``.
 
-    Each of a batch's threads takes the next request when its last one is done (list scheduling). A
-    request takes a log-normal time of mean ``latency`` s and standard deviation ``spread`` times
-    that; decoding its answer takes ``decode`` s.
+    Each of a batch's threads takes the next request when its last one is done (list
+    scheduling). A request takes a log-normal time of mean ``latency`` s and standard
+    deviation ``spread`` times that; decoding its answer takes ``decode`` s.
 
     Args:
         requests: requests of each batch, of any shape.
         threads: of each batch.
-        retries: the share of all tries that fail, and the seconds after which each is tried again,
-            in a time of its own.
+        retries: the share of all tries that fail, and the seconds after which each is
+            tried again, in a time of its own.
     """
     count = requests.ravel()
     max_requests = int(count.max(initial=0))
     out = np.zeros(len(count))
-    batches_at_once, (share, wait) = max(MAX_DRAWS // max(max_requests, 1), 1), retries
+    batches_at_once = max(MAX_DRAWS // max(max_requests, 1), 1)
+    (share, wait) = retries
     for start in range(0, len(count), batches_at_once):
         counts = count[start : start + batches_at_once]
-        seconds = latency * lognormal_factor(rng, spread, (max_requests, len(counts))) + decode
+        seconds = (
+            latency * lognormal_factor(rng, spread, (max_requests, len(counts)))
+            + decode
+        )
         if share > 0:
-            retry_seconds, failed = np.zeros_like(seconds), rng.random(seconds.shape) < share
+            retry_seconds = np.zeros_like(seconds)
+            failed = rng.random(seconds.shape) < share
             while (tries := int(np.count_nonzero(failed))) > 0:
-                retry_seconds[failed] += latency * lognormal_factor(rng, spread, (tries,)) + wait
+                retry_seconds[failed] += (
+                    latency * lognormal_factor(rng, spread, (tries,)) + wait
+                )
                 failed[failed] = rng.random(tries) < share
             seconds += retry_seconds
         seconds[np.arange(max_requests)[:, None] >= counts] = 0.0
-        busy_until, batch = seconds[:threads], np.arange(len(counts))
+        busy_until = seconds[:threads]
+        batch = np.arange(len(counts))
         for next_seconds in seconds[threads:]:
             busy_until[busy_until.argmin(axis=0), batch] += next_seconds
         out[start : start + batches_at_once] = busy_until.max(axis=0, initial=0.0)

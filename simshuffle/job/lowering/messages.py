@@ -1,4 +1,6 @@
-"""Cost the exchange of samples step by step, and turn an iteration into one batch of transfers."""
+"""Cost the exchange of samples step by step, and turn an iteration into one batch of
+transfers.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ class ExchangeCosts:
     remove: Floats  # (M,) s at the end of the epoch, to remove what was sent
 
     def truncate(self, iterations: int) -> ExchangeCosts:
-        """Return the costs of what is sent in the first ``iterations`` iterations; nothing is
-        removed.
+        """Return the costs of what is sent in the first ``iterations`` iterations;
+        nothing is removed.
         """
         num_steps = int(np.searchsorted(self.plan.iteration, iterations))
         plan = self.plan
@@ -97,7 +99,8 @@ def exchange_costs(
         nbytes: (N,) bytes of every sample in storage.
         cached: (steps, M) whether the sample of a step is in memory when it is sent.
     """
-    moving, work = plan.moving, host_work(schedule, dataset)
+    moving = plan.moving
+    work = host_work(schedule, dataset)
     stored = nbytes[plan.sample] * moving
     size_ratio = stored / dataset.stored.mean
     decoded = schedule.payload == "decoded"
@@ -113,8 +116,11 @@ def exchange_costs(
         stored=stored,
         wire=wire,
         cached=cached & moving,
-        work=moving * (work.read + work.zero_buffer) + size_ratio * (work.decode + work.pickle),
-        draw=np.broadcast_to(work.draw * plan.world_size * drawn_partners, len(plan.iteration)),
+        work=moving * (work.read + work.zero_buffer)
+        + size_ratio * (work.decode + work.pickle),
+        draw=np.broadcast_to(
+            work.draw * plan.world_size * drawn_partners, len(plan.iteration)
+        ),
         sent=_by_iteration(plan, wire, iterations),
         received=received,
         received_work=received / dataset.stored.mean * work.write,
@@ -143,7 +149,9 @@ class RankMessages:
 
     @property
     def mixed(self) -> Flags:
-        """Ranks that read some of their samples from the SSD and some from memory, (M,)."""
+        """Ranks that read some of their samples from the SSD and some from memory,
+        (M,).
+        """
         return (self.missed_files > 0) & (self.cached_nbytes > 0)
 
 
@@ -154,14 +162,17 @@ def messages_of(
 
     ``reads_in_flight`` reads of each rank, at most, share its host's SSD.
     """
-    plan, ssd = costs.plan, resources.cluster.ssd
+    plan = costs.plan
+    ssd = resources.cluster.ssd
     # the steps of the iteration are [low, high)
     low, high = np.searchsorted(plan.iteration, [iteration, iteration + 1])
     steps = np.arange(low, high)
     out = []
     for message in np.unique(plan.message[low:high]):
         message_steps = steps[plan.message[low:high] == message]
-        missed = (costs.stored[message_steps] * ~costs.cached[message_steps]).sum(axis=0)
+        missed = (costs.stored[message_steps] * ~costs.cached[message_steps]).sum(
+            axis=0
+        )
         files = (plan.moving[message_steps] & ~costs.cached[message_steps]).sum(axis=0)
         depth = resources.ranks_per_host * reads_in_flight
         out.append(
@@ -170,10 +181,11 @@ def messages_of(
                 read=ssd.read_seconds(missed, files.astype(float), depth),
                 missed_nbytes=missed,
                 missed_files=files,
-                cached_nbytes=(costs.stored[message_steps] * costs.cached[message_steps]).sum(
-                    axis=0
-                ),
-                work=costs.work[message_steps].sum(axis=0) + costs.draw[message_steps].sum(),
+                cached_nbytes=(
+                    costs.stored[message_steps] * costs.cached[message_steps]
+                ).sum(axis=0),
+                work=costs.work[message_steps].sum(axis=0)
+                + costs.draw[message_steps].sum(),
                 nbytes=costs.wire[message_steps].sum(axis=0),
             )
         )
@@ -199,27 +211,32 @@ class MessageGraph:
     rank: Ints64  # (n,) whose each transfer is; NONE for a barrier
 
     def select_ranks(self, ranks: list[int]) -> TransferBatch:
-        """Return the transfers of ``ranks``, rank after rank in this order, without barriers.
+        """Return the transfers of ``ranks``, rank after rank in this order, without
+        barriers.
 
         No transfer of a rank may wait for a transfer of another rank.
         """
         position_of_rank = np.full(self.rank.max() + 1, NONE)
         position_of_rank[ranks] = np.arange(len(ranks))
         position = position_of_rank[self.rank]
-        order = np.argsort(position, kind="stable")[np.count_nonzero(position == NONE) :]
+        order = np.argsort(position, kind="stable")[
+            np.count_nonzero(position == NONE) :
+        ]
         return self.batch.select(order)
 
 
 class MessageLowering:
     """Turn messages into transfers.
 
-    With ``serial_pairs``, the network carries the messages of a pair one after the other.
+    With ``serial_pairs``, the network carries the messages of a pair one after the
+    other.
     """
 
     def __init__(
         self, resources: Resources, schedule: MessageSchedule, *, serial_pairs: bool
     ) -> None:
-        self._resources, self._barriers = resources, schedule.barriers
+        self._resources = resources
+        self._barriers = schedule.barriers
         self._serial_pairs = serial_pairs
         self._ranks = np.arange(resources.world_size)
         self._accounts = resources.first_rank + self._ranks
@@ -231,14 +248,18 @@ class MessageLowering:
         delivered: ArrayLike,
         first_tag: int = NONE,
     ) -> MessageGraph:
-        """The messages of an iteration, at least one: for each a read, the host's work, the wire,
-        and barriers as scheduled. A rank goes on to its next message when its work is done.
+        """The messages of an iteration, at least one: for each a read, the host's work,
+        the wire, and barriers as scheduled. A rank goes on to its next message when its
+        work is done.
 
-        ``work_done`` are (M,) groups, each of the rank's last work; ``delivered`` of the messages
-        that it sends and receives. From ``first_tag`` on the ends of works and wires are noted
-        (`TASK.tag`), laid out as (messages, 2, M); NONE for nowhere.
+        ``work_done`` are (M,) groups, each of the rank's last work; ``delivered`` of
+        the messages that it sends and receives. From ``first_tag`` on the ends of works
+        and wires are noted (`TASK.tag`), laid out as (messages, 2, M); NONE for
+        nowhere.
         """
-        n, count, delivered = len(self._ranks), len(messages), np.asarray(delivered)
+        n = len(self._ranks)
+        count = len(messages)
+        delivered = np.asarray(delivered)
         barriers = {"none": 0, "message": count, "iteration": 1}[self._barriers]
         # The transfers are laid out in blocks: barriers (1 each), then, n each, the reads of every
         # message, their works, their wires, and second reads of those messages that have any.
@@ -255,8 +276,12 @@ class MessageLowering:
         keep = np.ones(total, bool)
         edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):
-            reads, works, wires = block(k), block(count + k), block(2 * count + k)
-            self._write_message(records, routes, message, reads=reads, works=works, wires=wires)
+            reads = block(k)
+            works = block(count + k)
+            wires = block(2 * count + k)
+            self._write_message(
+                records, routes, message, reads=reads, works=works, wires=wires
+            )
             keep[wires] = message.target != self._ranks
             if first_tag != NONE:
                 records["tag"][works] = first_tag + 2 * k * n + self._ranks
@@ -272,8 +297,13 @@ class MessageLowering:
                 edges += [(reads, second), (second, works), (works, wires)]
             else:
                 edges += [(reads, works), (works, wires)]
-            records["group"][wires], records["group2"][wires] = delivered, delivered[message.target]
-        records["group"][block(2 * count - 1)] = work_done  # the works of the last message
+            records["group"][wires], records["group2"][wires] = (
+                delivered,
+                delivered[message.target],
+            )
+        records["group"][block(2 * count - 1)] = (
+            work_done  # the works of the last message
+        )
         rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
         edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
         batch = TransferBatch(records, routes, edge_from, edge_to)
@@ -289,14 +319,22 @@ class MessageLowering:
         works: Ints64,
         wires: Ints64,
     ) -> None:
-        """Write a message into the rows ``reads``, ``works`` and ``wires``, one for each rank."""
-        resources, cluster = self._resources, self._resources.cluster
-        ranks, hosts = self._ranks, resources.host_of
+        """Write a message into the rows ``reads``, ``works`` and ``wires``, one for
+        each rank.
+        """
+        resources = self._resources
+        cluster = self._resources.cluster
+        ranks = self._ranks
+        hosts = resources.host_of
         from_ssd = message.missed_files > 0
         records["work"][reads] = np.where(from_ssd, message.read, message.cached_nbytes)
-        records["nbytes"][reads] = np.where(from_ssd, message.missed_nbytes, message.cached_nbytes)
+        records["nbytes"][reads] = np.where(
+            from_ssd, message.missed_nbytes, message.cached_nbytes
+        )
         records["delay"][reads] = message.missed_files * cluster.ssd.latency
-        routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
+        routes[reads, 0] = np.where(
+            from_ssd, resources.ssd[hosts], resources.memory[hosts]
+        )
         records["delay"][works] = message.work
         records["account"][reads] = records["account"][works] = self._accounts
         routes[wires], latency = resources.message(ranks, message.target)
@@ -304,11 +342,17 @@ class MessageLowering:
         records["delay"][wires] = latency + cluster.message_passing.latency
         records["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
         # a number for each ordered pair of ranks
-        pair = self._accounts * resources.all_ranks + resources.first_rank + message.target
+        pair = (
+            self._accounts * resources.all_ranks + resources.first_rank + message.target
+        )
         records["pair"][wires] = pair if self._serial_pairs else NO_PAIR
 
     def _fill_second_read(
-        self, records: NDArray[np.void], routes: Ints32, message: RankMessages, reads: Ints64
+        self,
+        records: NDArray[np.void],
+        routes: Ints32,
+        message: RankMessages,
+        reads: Ints64,
     ) -> None:
         """Write the read from memory of messages that also read from the SSD."""
         hosts = self._resources.host_of
@@ -319,15 +363,19 @@ class MessageLowering:
 
 
 class StoreLowering:
-    """Store what a rank received: its main thread re-encodes it, then it goes to the SSD or to
-    memory.
+    """Store what a rank received: its main thread re-encodes it, then it goes to the
+    SSD or to memory.
     """
 
-    def __init__(self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool) -> None:
+    def __init__(
+        self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool
+    ) -> None:
         self._costs = costs
-        device, self._work = resources.memory, costs.received
+        device = resources.memory
+        self._work = costs.received
         if not in_memory:
-            device, self._work = resources.ssd, resources.cluster.ssd.write_seconds(costs.received)
+            device = resources.ssd
+            self._work = resources.cluster.ssd.write_seconds(costs.received)
         # (M, 2) transfers, filled for one iteration after the other
         self._records = tasks(2 * resources.world_size).reshape(-1, 2)
         self._group, self._group2 = self._records["group"], self._records["group2"]
@@ -335,11 +383,16 @@ class StoreLowering:
         edges = chain_edges(2)
         self._batches = [
             TransferBatch(records, pad_routes([[], [link]]), *edges)
-            for records, link in zip(self._records, device[resources.host_of].tolist(), strict=True)
+            for records, link in zip(
+                self._records, device[resources.host_of].tolist(), strict=True
+            )
         ]
 
-    def batch(self, rank: int, iteration: int, group: int, group2: int = NONE) -> TransferBatch:
-        """Return the chain of a rank after an iteration (from 0), whose write both groups count.
+    def batch(
+        self, rank: int, iteration: int, group: int, group2: int = NONE
+    ) -> TransferBatch:
+        """Return the chain of a rank after an iteration (from 0), whose write both
+        groups count.
 
         The batch is valid until the next call for the same rank or another iteration.
         """

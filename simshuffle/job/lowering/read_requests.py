@@ -1,4 +1,6 @@
-"""Add up what batches read: requests and bytes of each source, and what a cache tier stores."""
+"""Add up what batches read: requests and bytes of each source, and what a cache tier
+stores.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class ReadRequests:
         return self.samples / self.per_request
 
     def in_flight(self, threads: int) -> Floats:
-        """Return the requests at once of a worker with ``threads`` threads, (iterations, M)."""
+        """Return the requests at once of a worker with ``threads`` threads,
+        (iterations, M).
+        """
         return np.minimum(threads, np.maximum(self.requests, 1.0))
 
 
@@ -36,7 +40,9 @@ class ReadRequests:
 class ReadSums:
     """Bytes, requests and file opens of all ranks in a pass."""
 
-    nbytes: Mapping[str, float]  # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
+    nbytes: Mapping[
+        str, float
+    ]  # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
     # to each of these but memory, which has none; those of a batch are rounded up
     requests: Mapping[str, int]
     file_opens: float  # by the PFS
@@ -45,12 +51,14 @@ class ReadSums:
 def read_sums(reads: Reads, workload: Workload) -> ReadSums:
     """Add up what all ranks read in a pass."""
     hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
-    return sum_reads(storage_requests(reads, workload.dataset), workload.source, reads, hit_in)
+    return sum_reads(
+        storage_requests(reads, workload.dataset), workload.source, reads, hit_in
+    )
 
 
 def storage_requests(reads: Reads, dataset: Dataset) -> ReadRequests:
-    """Return what is read from storage: all that is neither in memory nor in the cache of the
-    node.
+    """Return what is read from storage: all that is neither in memory nor in the cache
+    of the node.
     """
     if reads.fetches is not None:
         requests = reads.fetches.requests.astype(float)
@@ -64,14 +72,19 @@ def storage_requests(reads: Reads, dataset: Dataset) -> ReadRequests:
     return ReadRequests(samples, nbytes, dataset.samples_per_file, dataset.read_at_once)
 
 
-def split_by_tier(missed: ReadRequests, reads: Reads) -> list[tuple[ReadRequests, bool]]:
-    """Split reads into the part that a cache tier stores and the part that it does not store."""
+def split_by_tier(
+    missed: ReadRequests, reads: Reads
+) -> list[tuple[ReadRequests, bool]]:
+    """Split reads into the part that a cache tier stores and the part that it does not
+    store.
+    """
     if reads.tier is None or not reads.tier.stored_samples.any():
         return [(missed, False)]
     samples = reads.tier.stored_samples.astype(float)
     if (samples == missed.samples).all():
         return [(missed, True)]
-    nbytes, remaining_samples = reads.tier.stored_nbytes, missed.samples - samples
+    nbytes = reads.tier.stored_nbytes
+    remaining_samples = missed.samples - samples
     remaining_nbytes = np.where(remaining_samples > 0, missed.nbytes - nbytes, 0.0)
     stored_part = replace(missed, samples=samples, nbytes=nbytes), True
     return [
@@ -81,7 +94,9 @@ def split_by_tier(missed: ReadRequests, reads: Reads) -> list[tuple[ReadRequests
 
 
 def sum_reads(missed: ReadRequests, source: str, reads: Reads, hit_in: str) -> ReadSums:
-    """Add up what is read in a pass: ``missed`` from the ``source``, all else from ``hit_in``."""
+    """Add up what is read in a pass: ``missed`` from the ``source``, all else from
+    ``hit_in``.
+    """
     nbytes = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests = {"pfs": 0, "ssd": 0, "object_store": 0}
     opens = float(missed.samples.sum()) / missed.per_file if source == "pfs" else 0.0

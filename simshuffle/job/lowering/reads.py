@@ -1,4 +1,5 @@
-"""Turn the loading of batches into transfers: a chain each of open, read, decode, copy to the GPU.
+"""Turn the loading of batches into transfers: a chain each of open, read, decode, copy
+to the GPU.
 
 The module also draws by how much some batches take longer than others to compute.
 """
@@ -62,14 +63,16 @@ class _ChainStages:
 
     def add_pfs(self, requested: ReadRequests, stored: bool = False) -> None:
         """Append opens, then bytes, from the PFS; ``stored``: by way of the cache tier."""
-        open_link, cap = self.resources.pfs_open, self._open_cap(requested)
+        open_link = self.resources.pfs_open
+        cap = self._open_cap(requested)
         self._add_files(requested, open_link, cap, self.resources.pfs_read(stored))
 
     def add_tier(self, requested: ReadRequests) -> None:
-        """Append opens, then bytes, from the cache tier, reached over the route of what it stands
-        before.
+        """Append opens, then bytes, from the cache tier, reached over the route of what
+        it stands before.
         """
-        tier, threads = self.resources.cluster.cache_tier, self.workload.loader.threads
+        tier = self.resources.cluster.cache_tier
+        threads = self.workload.loader.threads
         assert tier is not None  # noqa: S101 - else nothing is found in it
         cap: Floats | float = np.inf
         if tier.latency:
@@ -80,9 +83,15 @@ class _ChainStages:
         self._add_files(requested, self.resources.tier_open, cap, route)
 
     def _add_files(
-        self, requested: ReadRequests, link: int, cap: Floats | float, route: tuple[Ints32, Floats]
+        self,
+        requested: ReadRequests,
+        link: int,
+        cap: Floats | float,
+        route: tuple[Ints32, Floats],
     ) -> None:
-        """Append opens on a ``link``, at most ``cap`` a second, then bytes over a route."""
+        """Append opens on a ``link``, at most ``cap`` a second, then bytes over a
+        route.
+        """
         routes, link_latency = route
         opens = np.full(self.resources.world_size, link, np.int32)
         work = requested.samples / requested.per_file * self.jitter
@@ -91,13 +100,17 @@ class _ChainStages:
         self.add(requested.nbytes, routes, nbytes=requested.nbytes, delay=delay)
 
     def _open_cap(self, requested: ReadRequests) -> Floats | float:
-        """Return the opens a second of a batch's worker, one number for each batch or one for all.
+        """Return the opens a second of a batch's worker, one number for each batch or
+        one for all.
 
-        Where latencies differ, a batch opens its files in the time of its slowest thread. One of
-        several threads also decodes between two opens; a single thread decodes in the end.
+        Where latencies differ, a batch opens its files in the time of its slowest
+        thread. One of several threads also decodes between two opens; a single thread
+        decodes in the end.
         """
-        pfs, threads = self.resources.cluster.parallel_file_system, self.workload.loader.threads
-        samples, per_file = requested.samples, requested.per_file
+        pfs = self.resources.cluster.parallel_file_system
+        threads = self.workload.loader.threads
+        samples = requested.samples
+        per_file = requested.per_file
         per_request = requested.per_request
         if pfs.latency_spread > 0 and pfs.latency > 0:
             requests = np.ceil(samples / per_request).astype(np.int64)
@@ -110,12 +123,18 @@ class _ChainStages:
                 rng=self.rng,
             )
             opens_per_second = np.full_like(samples, np.inf)
-            np.divide(samples / per_file, seconds, out=opens_per_second, where=seconds > 0)
+            np.divide(
+                samples / per_file, seconds, out=opens_per_second, where=seconds > 0
+            )
             return opens_per_second
         if threads == 1:
             return pfs.open_cap(per_file, per_request)
-        request_counts, count_index = np.unique(requested.in_flight(threads), return_inverse=True)
-        caps = np.array([pfs.open_cap(per_file, per_request, n) for n in request_counts])
+        request_counts, count_index = np.unique(
+            requested.in_flight(threads), return_inverse=True
+        )
+        caps = np.array(
+            [pfs.open_cap(per_file, per_request, n) for n in request_counts]
+        )
         return caps[count_index].reshape(samples.shape)
 
     def _decode_between(self, requested: ReadRequests) -> float:
@@ -127,11 +146,13 @@ class _ChainStages:
     def add_object_store(self, requested: ReadRequests, stored: bool = False) -> None:
         """Append requests, then their bytes, from the object store.
 
-        A request is sent ``tries`` times in the mean, and each try counts against the store's rate.
-        ``stored`` is as in `add_pfs`.
+        A request is sent ``tries`` times in the mean, and each try counts against the
+        store's rate. ``stored`` is as in `add_pfs`.
         """
-        resources, threads = self.resources, self.workload.loader.threads
-        store, in_flight = resources.cluster.store, requested.in_flight(threads)
+        resources = self.resources
+        threads = self.workload.loader.threads
+        store = resources.cluster.store
+        in_flight = requested.in_flight(threads)
         seconds = requested.requests / in_flight * store.waiting_seconds
         if not store.has_equal_latencies:
             drawn_seconds = slowest_thread(
@@ -154,9 +175,13 @@ class _ChainStages:
         self.add(requested.nbytes, route, nbytes=requested.nbytes, cap=cap)
 
     def add_ssd(self, requested: ReadRequests) -> None:
-        """Append reads from the host's SSD; latencies of requests in flight pass together."""
-        resources, loader = self.resources, self.workload.loader
-        ssd, requests = resources.cluster.ssd, requested.requests
+        """Append reads from the host's SSD; latencies of requests in flight pass
+        together.
+        """
+        resources = self.resources
+        loader = self.workload.loader
+        ssd = resources.cluster.ssd
+        requests = requested.requests
         depth = resources.ranks_per_host * loader.reads_in_flight
         work = ssd.read_seconds(requested.nbytes, requests, depth) * self.jitter
         delay = requests / requested.in_flight(loader.threads) * ssd.latency
@@ -167,8 +192,8 @@ class _ChainStages:
         return len(self.route)
 
     def fill_columns(self, iterations: int, world_size: int) -> Floats:
-        """Return the columns as (M, iterations, stages, `FILLED`), so that one post's numbers lie
-        together.
+        """Return the columns as (M, iterations, stages, `FILLED`), so that one post's
+        numbers lie together.
         """
         out = np.empty((world_size, iterations, len(self), len(FILLED)))
         for stage, columns in enumerate(self.columns):
@@ -206,34 +231,45 @@ class ReadChains:
         last_read: int,
         sums: ReadSums,
     ) -> None:
-        self.filled, self.heads, self.sums = filled, heads, sums
+        self.filled = filled
+        self.heads = heads
+        self.sums = sums
         world_size, self.iterations, stages, count = filled.shape
         # a batch of every rank, filled again and again, and views of its columns
         records = tasks(world_size * stages).reshape(world_size, stages)
         records["mark"][:, last_read] = 1
-        self._last_read, self._last = last_read, stages - 1
-        self._columns = records.view(np.float64).reshape(world_size, stages, -1)[..., :count]
+        self._last_read = last_read
+        self._last = stages - 1
+        self._columns = records.view(np.float64).reshape(world_size, stages, -1)[
+            ..., :count
+        ]
         self._group = records["group"]
         self._after, self._after_seq = records["after"], records["after_seq"]
         self._batches = [
-            TransferBatch(*rank_arrays, *edges) for rank_arrays in zip(records, routes, strict=True)
+            TransferBatch(*rank_arrays, *edges)
+            for rank_arrays in zip(records, routes, strict=True)
         ]
         self._routes = routes
 
     def work_on(self, link: int) -> Floats:
-        """Return what the batches of all ranks need of a link, in its units, (iterations,); before
-        `end`.
+        """Return what the batches of all ranks need of a link, in its units,
+        (iterations,); before `end`.
         """
         crosses = (self._routes == link).any(axis=2)
         return np.asarray((self.filled[..., 0] * crosses[:, None, :]).sum(axis=(0, 2)))
 
     def batch(
-        self, rank: int, iteration: int, group: int, previous: tuple[int, int] = (NONE, 0)
+        self,
+        rank: int,
+        iteration: int,
+        group: int,
+        previous: tuple[int, int] = (NONE, 0),
     ) -> TransferBatch:
-        """Return the chain of a rank's batch (from 0), valid until the next call for this rank.
+        """Return the chain of a rank's batch (from 0), valid until the next call for
+        this rank.
 
-        The next call fills these arrays again. ``group`` counts the last read (marked) and the
-        copy. ``previous`` is the last transfer of the worker's previous batch
+        The next call fills these arrays again. ``group`` counts the last read (marked)
+        and the copy. ``previous`` is the last transfer of the worker's previous batch
         (`FluidNetwork.last_transfer`).
         """
         self._columns[rank] = self.filled[rank, iteration]
@@ -244,7 +280,14 @@ class ReadChains:
 
     def end(self) -> None:
         """Release the transfers when all batches are loaded; the sums stay."""
-        del self.filled, self._columns, self._group, self._after, self._after_seq, self._batches
+        del (
+            self.filled,
+            self._columns,
+            self._group,
+            self._after,
+            self._after_seq,
+            self._batches,
+        )
 
 
 def read_chains(
@@ -256,22 +299,25 @@ def read_chains(
     rng: np.random.Generator,
     decoding: Floats | float = 1.0,
 ) -> ReadChains:
-    """Return the chains that load ``reads``: from the PFS, the object store or the SSD, then from
-    memory.
+    """Return the chains that load ``reads``: from the PFS, the object store or the SSD,
+    then from memory.
 
     A stage that no batch of any rank needs is left out.
 
     Args:
         jitter: (iterations, M) factors of the reads from storage.
-        rng: draws the latencies of requests to the PFS or the object store; untouched where all are
-            alike.
+        rng: draws the latencies of requests to the PFS or the object store; untouched
+            where all are alike.
         decoding: (M,) factors of the work of decoding.
     """
-    hit_nbytes, missed_reads = reads.hit_nbytes, storage_requests(reads, workload.dataset)
+    hit_nbytes = reads.hit_nbytes
+    missed_reads = storage_requests(reads, workload.dataset)
     any_hit = bool(reads.hit_samples.any())
     has_tier_hits = reads.tier is not None and bool(reads.tier.hit_samples.any())
     any_missed = bool(missed_reads.samples.any()) or not (any_hit or has_tier_hits)
-    hosts, source, dataset = resources.host_of, workload.source, workload.dataset
+    hosts = resources.host_of
+    source = workload.source
+    dataset = workload.dataset
     hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
     stages = _ChainStages(workload, resources, jitter, rng)
     for tier_part, stored in split_by_tier(missed_reads, reads) if any_missed else []:
@@ -283,7 +329,9 @@ def read_chains(
             stages.add_ssd(tier_part)
     if reads.tier is not None and has_tier_hits:
         tier_hits = reads.tier.hit_samples.astype(float), reads.tier.hit_nbytes
-        stages.add_tier(replace(missed_reads, samples=tier_hits[0], nbytes=tier_hits[1]))
+        stages.add_tier(
+            replace(missed_reads, samples=tier_hits[0], nbytes=tier_hits[1])
+        )
     if any_hit and hit_in == "memory":
         stages.add(hit_nbytes, resources.memory[hosts], nbytes=hit_nbytes)
     elif any_hit:
@@ -295,7 +343,9 @@ def read_chains(
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )
     copied_nbytes = reads.samples.astype(float) * workload.model.input_size
-    stages.add(copied_nbytes, resources.pcie_in[hosts, resources.slot_of], nbytes=copied_nbytes)
+    stages.add(
+        copied_nbytes, resources.pcie_in[hosts, resources.slot_of], nbytes=copied_nbytes
+    )
     heads, edges = order_stages(len(stages), workload.loader.threads)
     return ReadChains(
         stages.fill_columns(*reads.nbytes.shape),
@@ -308,8 +358,8 @@ def read_chains(
 
 
 def round_to_thousandths(seconds: Floats) -> Floats:
-    """Round seconds to a part in a thousand, so that rates repeat: each distinct rate is a link of
-    its own.
+    """Round seconds to a part in a thousand, so that rates repeat: each distinct rate
+    is a link of its own.
     """
     logarithms = np.log(seconds, out=np.zeros_like(seconds), where=seconds > 0)
     return np.where(seconds > 0, np.exp(np.rint(1e3 * logarithms) / 1e3), 0.0)
@@ -318,10 +368,11 @@ def round_to_thousandths(seconds: Floats) -> Floats:
 def order_stages(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
     """Return the stages that begin a chain, and the edges between stages.
 
-    A worker of one thread goes through the stages in turn. Several threads decode some samples
-    while they read others; the batch is copied when both are done.
+    A worker of one thread goes through the stages in turn. Several threads decode some
+    samples while they read others; the batch is copied when both are done.
     """
-    decode, copy = stages - 2, stages - 1
+    decode = stages - 2
+    copy = stages - 1
     if threads == 1:
         return (0,), chain_edges(stages)
     edge_from, edge_to = chain_edges(decode)
@@ -337,8 +388,8 @@ def compute_factor(
     """Return the factor by which the passes over each batch take longer than ``times``,
     (iterations, M).
 
-    The factor is log-normal jitter times what the batch's samples are to compute. The fixed part of
-    a step does not grow with the samples.
+    The factor is log-normal jitter times what the batch's samples are to compute. The
+    fixed part of a step does not grow with the samples.
     """
     jitter = lognormal_factor(rng, spread, reads.samples.shape)
     if reads.work is None:

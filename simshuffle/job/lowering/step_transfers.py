@@ -1,5 +1,5 @@
-"""Turn a step of training among groups of ranks into transfers: computing as delays, sending as
-flows.
+"""Turn a step of training among groups of ranks into transfers: computing as delays,
+sending as flows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 from simshuffle.fabric.allreduce import Allreduce
 from simshuffle.fabric.network import Network
 from simshuffle.fabric.network.batch import TransferBatch, tasks
-from simshuffle.job.lowering.collectives import Recipes, override_performance, ranks_in_order
+from simshuffle.job.lowering.collectives import (
+    Recipes,
+    override_performance,
+    ranks_in_order,
+)
 from simshuffle.job.lowering.groups import Groups
 from simshuffle.job.plan.resources import Resources
 from simshuffle.spec.arrays import Floats, Ints, Ints32
@@ -25,19 +29,22 @@ from simshuffle.workload.parallelism.step import ALL, Group, Node, Step
 class Communicators:
     """Groups of ranks that communicate on one fabric.
 
-    A model group is ``group_size`` ranks that follow one another as the allreduce goes through the
-    hosts; a data group has one rank of each model group, at the same place.
+    A model group is ``group_size`` ranks that follow one another as the allreduce goes
+    through the hosts; a data group has one rank of each model group, at the same place.
 
-    Allgather and reduce-scatter are each half of an allreduce around rings, whatever the algorithm:
-    NCCL has nothing else for them, and MPI libraries take rings for long messages too (Thakur,
-    Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, section 4.1). All else are
-    messages from member to member, with the latencies and bus bandwidths of the allreduce.
+    Allgather and reduce-scatter are each half of an allreduce around rings, whatever
+    the algorithm: NCCL has nothing else for them, and MPI libraries take rings for long
+    messages too (Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl.
+    19, 2005, section 4.1). All else are messages from member to member, with the
+    latencies and bus bandwidths of the allreduce.
 
     Args:
         group_size: ranks of a model group; must divide the world size.
         rng: draws the order of hosts that are shuffled.
-        bus_bandwidth: bytes/s in place of the allreduce's inside model groups; None for its own.
-        step_latency: s in place of the allreduce's inside model groups; None for its own.
+        bus_bandwidth: bytes/s in place of the allreduce's inside model groups; None for
+            its own.
+        step_latency: s in place of the allreduce's inside model groups; None for its
+            own.
     """
 
     def __init__(
@@ -50,16 +57,22 @@ class Communicators:
         bus_bandwidth: float | None = None,
         step_latency: float | None = None,
     ) -> None:
-        self.resources, self._allreduce = resources, allreduce
+        self.resources = resources
+        self._allreduce = allreduce
         order = ranks_in_order(allreduce.order, resources, rng)
         self._all = Groups(order[None], Recipes(allreduce), resources)
         self._groups_by_key: dict[tuple[object, ...], Groups] = {}
         self._divide(group_size, bus_bandwidth, step_latency)
 
     def regroup(
-        self, group_size: int, bus_bandwidth: float | None = None, step_latency: float | None = None
+        self,
+        group_size: int,
+        bus_bandwidth: float | None = None,
+        step_latency: float | None = None,
     ) -> Communicators:
-        """Return these ranks in model groups of another size; unchanged groups are shared."""
+        """Return these ranks in model groups of another size; unchanged groups are
+        shared.
+        """
         regrouped = copy(self)
         regrouped._divide(group_size, bus_bandwidth, step_latency)
         return regrouped
@@ -69,7 +82,9 @@ class Communicators:
     ) -> None:
         order = self._all.ranks[0]
         if len(order) % group_size:
-            raise ValueError(f"{group_size} ranks of a group do not divide {len(order)} ranks")
+            raise ValueError(
+                f"{group_size} ranks of a group do not divide {len(order)} ranks"
+            )
         model_groups = order.reshape(-1, group_size)
         measured = bus_bandwidth, step_latency
         self.ways = group_size
@@ -87,7 +102,9 @@ class Communicators:
             return self._all
         key = (*ranks.shape, ranks[0, 0], ranks[0, -1], bus_bandwidth, step_latency)
         if key not in self._groups_by_key:
-            recipes = Recipes(override_performance(self._allreduce, bus_bandwidth, step_latency))
+            recipes = Recipes(
+                override_performance(self._allreduce, bus_bandwidth, step_latency)
+            )
             self._groups_by_key[key] = Groups(ranks, recipes, self.resources)
         return self._groups_by_key[key]
 
@@ -96,14 +113,18 @@ class Communicators:
         return self._groups_of_kind[group].ranks
 
     def _groups_of_node(self, node: Node) -> Groups:
-        """Return the groups that a node is of: all of its kind, or the data group of one member."""
+        """Return the groups that a node is of: all of its kind, or the data group of
+        one member.
+        """
         groups = self._groups_of_kind[node.group]
         if node.group != "data" or node.member == ALL:
             return groups
         return self._groups(groups.ranks[node.member : node.member + 1], None, None)
 
     def seconds(self, node: Node) -> float:
-        """Return the seconds that a node sends, all its groups at once: see `Groups.seconds`."""
+        """Return the seconds that a node sends, all its groups at once: see
+        `Groups.seconds`.
+        """
         return self._groups_of_node(node).seconds(node)
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
@@ -126,18 +147,24 @@ class StepTransfers:
     group_of: Ints32  # (computing,) whose they are: places in ``begins``
 
     def with_computing_scaled(self, factor: Floats) -> TransferBatch:
-        """Return the transfers if each group computes ``factor``, (groups,), times as long."""
+        """Return the transfers if each group computes ``factor``, (groups,), times as
+        long.
+        """
         records = self.batch.tasks.copy()
         records["delay"][self.computes] = self.seconds * factor[self.group_of]
-        return TransferBatch(records, self.batch.routes, self.batch.edge_from, self.batch.edge_to)
+        return TransferBatch(
+            records, self.batch.routes, self.batch.edge_from, self.batch.edge_to
+        )
 
 
 def step_transfers(
     step: Step, communicators: Communicators, groups: Sequence[int] | None = None
 ) -> StepTransfers:
-    """Turn a step into transfers: each node begins when all nodes for which it waits have ended.
+    """Turn a step into transfers: each node begins when all nodes for which it waits
+    have ended.
 
-    A node in which ranks of all model groups take part waits for all groups, and all wait for it.
+    A node in which ranks of all model groups take part waits for all groups, and all
+    wait for it.
 
     Args:
         groups: numbers of the model groups; None for all.
@@ -165,12 +192,16 @@ def step_seconds(step: Step, communicators: Communicators, model: Network) -> fl
 class _StepBuilder:
     """Builds the transfers of a step, node by node."""
 
-    def __init__(self, communicators: Communicators, chosen: Ints, is_complete: bool) -> None:
-        self._communicators, self._whole = communicators, is_complete
+    def __init__(
+        self, communicators: Communicators, chosen: Ints, is_complete: bool
+    ) -> None:
+        self._communicators = communicators
+        self._whole = is_complete
         self._slot_of_group = np.full(len(communicators.ranks("model")), -1, np.int32)
         self._slot_of_group[chosen] = np.arange(len(chosen))
         self._width = communicators.resources.width
-        self._groups, self._count = len(chosen), 0
+        self._groups = len(chosen)
+        self._count = 0
         self._records: list[NDArray[Any]] = []
         self._routes: list[Ints32] = []
         self._edges: list[tuple[Ints32, Ints32]] = []
@@ -194,7 +225,9 @@ class _StepBuilder:
             self._ends.append(self._append_messages(node, predecessors))
 
     def _append_messages(self, node: Node, predecessors: list[Ints32]) -> Ints32:
-        """Append what a node sends; return the transfers that end it, one for each group."""
+        """Append what a node sends; return the transfers that end it, one for each
+        group.
+        """
         laid = self._communicators.batch(node)
         is_common = node.group != "model"
         if is_common and not self._whole:
@@ -204,7 +237,9 @@ class _StepBuilder:
             ready = predecessor_ends
             if len(predecessor_ends) > 1:
                 ready = self._append_joins(1)
-                self._edge(predecessor_ends, np.broadcast_to(ready, len(predecessor_ends)))
+                self._edge(
+                    predecessor_ends, np.broadcast_to(ready, len(predecessor_ends))
+                )
         elif len(predecessors) > 1:
             ready = self._append_joins(self._groups)
             for end_transfers in predecessors:
@@ -216,11 +251,14 @@ class _StepBuilder:
             slot = np.zeros_like(slot) if is_common else self._slot_of_group[slot]
             if not self._whole:
                 selected = np.flatnonzero(slot >= 0)  # of the chosen groups
-                batch, slot = batch.select(selected), slot[selected]
+                batch = batch.select(selected)
+                slot = slot[selected]
             first = self._append(batch.tasks, batch.routes)
             self._edge(batch.edge_from + first, batch.edge_to + first)
             begins, ends = (
-                np.flatnonzero(np.bincount(edge, minlength=len(batch)) == 0).astype(np.int32)
+                np.flatnonzero(np.bincount(edge, minlength=len(batch)) == 0).astype(
+                    np.int32
+                )
                 for edge in (batch.edge_to, batch.edge_from)
             )
             self._edge(ready[slot[begins]], begins + first)
@@ -238,10 +276,14 @@ class _StepBuilder:
         if not self._unawaited:
             self._edge(self._begins, ends)
         edge_from, edge_to = (
-            np.concatenate(ends_of_edges) for ends_of_edges in zip(*self._edges, strict=True)
+            np.concatenate(ends_of_edges)
+            for ends_of_edges in zip(*self._edges, strict=True)
         )
         batch = TransferBatch(
-            np.concatenate(self._records), np.concatenate(self._routes), edge_from, edge_to
+            np.concatenate(self._records),
+            np.concatenate(self._routes),
+            edge_from,
+            edge_to,
         )
         none = np.zeros(0, np.int32)
         computes = [computing for computing, _ in self._computed]
@@ -263,7 +305,9 @@ class _StepBuilder:
         return np.int32(first)
 
     def _append_joins(self, count: int, seconds: float = 0.0) -> Ints32:
-        """Append ``count`` transfers without links, of ``seconds`` s each; return their numbers."""
+        """Append ``count`` transfers without links, of ``seconds`` s each; return their
+        numbers.
+        """
         first = self._append(
             tasks(count, delay=seconds), np.full((count, self._width), -1, np.int32)
         )

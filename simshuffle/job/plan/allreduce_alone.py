@@ -1,4 +1,6 @@
-"""The seconds of an allreduce by itself, in closed form, looked up where they are known already."""
+"""The seconds of an allreduce by itself, in closed form, looked up where they are known
+already.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,25 @@ from simshuffle.job.scenario.scenario import Scenario
 
 @dataclass(frozen=True)
 class _Allreduces:
-    """Allreduces that were looked at last, each by itself, and what decides their seconds."""
+    """Allreduces that were looked at last, each by itself, and what decides their
+    seconds.
+    """
 
     decided_by: tuple[Any, ...]
     seconds: dict[float, float] = field(default_factory=dict)  # s by bytes
 
     def is_for(self, decided_by: tuple[Any, ...]) -> bool:
-        """Return whether these allreduces were decided by the very objects in ``decided_by``."""
+        """Return whether these allreduces were decided by the very objects in
+        ``decided_by``.
+        """
         return len(decided_by) == len(self.decided_by) and all(
             a is b for a, b in zip(decided_by, self.decided_by, strict=True)
         )
 
 
 _last_allreduces = [_Allreduces(())]
-"""The last allreduces, a single entry: intervals and sensitivities evaluate many scenarios that
-differ in other values.
+"""The last allreduces, a single entry: intervals and sensitivities evaluate many
+scenarios that differ in other values.
 """
 NOT_OF_ALLREDUCES = (
     "parallel_file_system", "object_store", "cache_tier", "ssd", "memory", "message_passing",
@@ -50,13 +56,16 @@ def allreduce_alone(scenario: Scenario, nbytes: float) -> float:
 
 def _seconds_alone(scenario: Scenario, nbytes: float) -> float:
     """Compute what `allreduce_alone` returns."""
-    cluster, domains = scenario.cluster, scenario.cluster.topology.domains
+    cluster = scenario.cluster
+    domains = scenario.cluster.topology.domains
     host_of = cluster.host_of(scenario.world_size)
     domain_of = cluster.domain_of(scenario.world_size)
     flows = scenario.workload.allreduce_on(cluster).flows(domain_of, nbytes)
     if flows is None:
         return 0.0
-    bandwidth = np.full(len(flows), min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth))
+    bandwidth = np.full(
+        len(flows), min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth)
+    )
     if domains is not None:
         bandwidth[domain_of[flows.src] == domain_of[flows.dst]] = domains.bandwidth
     bandwidth[host_of[flows.src] == host_of[flows.dst]] = cluster.host.nvlink_bandwidth

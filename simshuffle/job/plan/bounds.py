@@ -1,7 +1,9 @@
-"""Lower bounds of an epoch, resource by resource, before anything is simulated: no clock, no draws.
+"""Lower bounds of an epoch, resource by resource, before anything is simulated: no
+clock, no draws.
 
-Every bound holds in the mean; where all ranks wait for the slowest, that is the expected largest of
-as many draws. Left out are contention on cables, and waiting for one another at shared devices.
+Every bound holds in the mean; where all ranks wait for the slowest, that is the
+expected largest of as many draws. Left out are contention on cables, and waiting for
+one another at shared devices.
 
 N samples, M ranks, b samples a batch, Q the exchange fraction, I iterations.
 """
@@ -51,7 +53,9 @@ class Bounds:
     importance: float  # s of the pass that measures importance; 0 without
     first_batch: float  # s until every rank has its first batch
     last_batch: float  # s from the last byte of the epoch to its end
-    resources: dict[str, float]  # s of each resource through which the samples come, by its name
+    resources: dict[
+        str, float
+    ]  # s of each resource through which the samples come, by its name
 
     @property
     def compute(self) -> float:
@@ -61,24 +65,28 @@ class Bounds:
     @property
     def steps(self) -> float:
         """Seconds of all iterations of a rank that never waits for data."""
-        return self.compute + self.allreduce + self.exchange.seconds - self.exchange.hidden
+        return (
+            self.compute + self.allreduce + self.exchange.seconds - self.exchange.hidden
+        )
 
     @property
     def loop(self) -> float:
-        """Seconds of a rank's training loop without waits for data after its first batch."""
+        """Seconds of a rank's training loop without waits for data after its first
+        batch.
+        """
         return self.first_batch + self.steps + self.importance
 
     @property
     def epoch(self) -> float:
-        """Seconds of the epoch, at least: of the loop; or of the slowest resource, and what
-        follows it.
+        """Seconds of the epoch, at least: of the loop; or of the slowest resource, and
+        what follows it.
         """
         return max(self.loop, max(self.resources.values()) + self.last_batch)
 
     @property
     def bottleneck(self) -> str:
-        """The name of what takes longest: the slowest resource if it takes longer than the loop,
-        else the largest part of the loop.
+        """The name of what takes longest: the slowest resource if it takes longer than
+        the loop, else the largest part of the loop.
         """
         slowest = max(self.resources, key=lambda name: self.resources[name])
         if self.resources[slowest] + self.last_batch > self.loop:
@@ -96,36 +104,51 @@ class Bounds:
 def bounds(scenario: Scenario) -> Bounds:
     """Return the lower bounds of a scenario's last epoch.
 
-    All ranks wait for the slowest of M at every allreduce, by jitter, which is left out of the last
-    batch. Where training is divided otherwise than by data only the passes count.
+    All ranks wait for the slowest of M at every allreduce, by jitter, which is left out
+    of the last batch. Where training is divided otherwise than by data only the passes
+    count.
     """
-    workload, world_size = scenario.workload, scenario.world_size
+    workload = scenario.workload
+    world_size = scenario.world_size
     iterations = workload.iterations(world_size, scenario.epochs)
     samples, last = _samples(scenario, iterations)
-    times, overlap = scenario.step_times, workload.allreduce.overlap
+    times = scenario.step_times
+    overlap = workload.allreduce.overlap
     slowest = expected_largest(world_size, workload.jitter.compute)
-    fixed_seconds, passes, update_seconds = times.fixed_seconds + times.update, 1.0, times.update
+    fixed_seconds = times.fixed_seconds + times.update
+    passes = 1.0
+    update_seconds = times.update
     hooks = overlap.hooks
     if not workload.parallelism.is_data_parallel:
-        fixed_seconds, hooks, update_seconds = 0.0, 0.0, 0.0
+        fixed_seconds = 0.0
+        hooks = 0.0
+        update_seconds = 0.0
         passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
-    reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
+    reduced = allreduce_seconds(scenario)
+    shard = workload.dataset.num_samples / world_size
     inference = float(times.inference_of(np.asarray(shard * workload.mean_work)))
     exchange = exchange_bound(scenario, iterations, reduced)
     first, resources = reading_bounds(scenario, samples, iterations)
-    if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
+    if (
+        workload.loader.across_epochs and scenario.epochs > 1
+    ):  # the epoch before has loaded those
         first = 0.0
         remaining_share = max(1.0 - workload.loader.prefetch / iterations, 0.0)
-        resources = {name: remaining_share * seconds for name, seconds in resources.items()}
+        resources = {
+            name: remaining_share * seconds for name, seconds in resources.items()
+        }
     if workload.source == "ssd":
-        stored = exchange.samples * moving_share(scenario) * workload.dataset.stored.mean
+        stored = (
+            exchange.samples * moving_share(scenario) * workload.dataset.stored.mean
+        )
         ranks = scenario.cluster.ranks_per_host(world_size)
         resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(stored)
     return Bounds(
         iterations=iterations,
         passes=Compute(
-            given=passes * samples * sample_seconds(scenario) + iterations * fixed_seconds,
+            given=passes * samples * sample_seconds(scenario)
+            + iterations * fixed_seconds,
             hooks=iterations * hooks,
             jitter=passes * waiting,
             slowed=iterations * _slowdown_seconds(scenario),
@@ -141,7 +164,8 @@ def bounds(scenario: Scenario) -> Bounds:
 
 def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
     """Return the mean samples of a rank in the epoch, and the fewest in its last batch."""
-    workload, world_size = scenario.workload, scenario.world_size
+    workload = scenario.workload
+    world_size = scenario.world_size
     full_samples = iterations * workload.local_batch_size
     if workload.last_batch == "carry":
         return float(full_samples), workload.local_batch_size
@@ -152,14 +176,16 @@ def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
 
 
 def allreduce_seconds(scenario: Scenario) -> float:
-    """Least time (s) that the allreduces of an iteration show: latency, then the longest chain of
-    flows as if each were alone.
+    """Least time (s) that the allreduces of an iteration show: latency, then the
+    longest chain of flows as if each were alone.
 
-    Of what overlaps with the backward pass the last part always shows, and all that lasts longer
-    than the pass. 0 for one rank or more than `MOST_RANKS`, for domains whose hosts or order are
-    drawn or named, and where training is divided otherwise than by data.
+    Of what overlaps with the backward pass the last part always shows, and all that
+    lasts longer than the pass. 0 for one rank or more than `MOST_RANKS`, for domains
+    whose hosts or order are drawn or named, and where training is divided otherwise
+    than by data.
     """
-    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
+    model = scenario.workload.model
+    overlap = scenario.workload.allreduce.overlap
     if not _has_allreduce_bound(scenario):
         return 0.0
     if overlap.kind == "none":
@@ -167,15 +193,21 @@ def allreduce_seconds(scenario: Scenario) -> float:
     parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
     # Horovod may fuse all that comes before the last layer
     total_seconds = sum(
-        allreduce_alone(scenario, nbytes) for nbytes in (parts if overlap.kind == "ddp" else [])
+        allreduce_alone(scenario, nbytes)
+        for nbytes in (parts if overlap.kind == "ddp" else [])
     )
-    return max(allreduce_alone(scenario, parts[-1]), total_seconds - _backward_seconds(scenario))
+    return max(
+        allreduce_alone(scenario, parts[-1]),
+        total_seconds - _backward_seconds(scenario),
+    )
 
 
 def allreduce_seconds_alone(scenario: Scenario) -> float:
-    """Least time (s) that the allreduces of an iteration take, one after the other, whatever hides
-    them; 0 where `allreduce_seconds` says nothing."""
-    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
+    """Least time (s) that the allreduces of an iteration take, one after the other,
+    whatever hides them; 0 where `allreduce_seconds` says nothing.
+    """
+    model = scenario.workload.model
+    overlap = scenario.workload.allreduce.overlap
     if not _has_allreduce_bound(scenario):
         return 0.0
     if overlap.kind != "ddp":  # Horovod may fuse all
@@ -185,20 +217,30 @@ def allreduce_seconds_alone(scenario: Scenario) -> float:
 
 
 def _slowdown_seconds(scenario: Scenario) -> float:
-    """Return the seconds by which the backward pass of an iteration is longer because gradients
-    travel beside it. Ranks are taken to begin it together, each allreduce as if it were alone.
+    """Return the seconds by which the backward pass of an iteration is longer because
+    gradients travel beside it. Ranks are taken to begin it together, each allreduce as
+    if it were alone.
     """
     overlap = scenario.workload.allreduce.overlap
-    if overlap.kind == "none" or not overlap.slowdown or not _has_allreduce_bound(scenario):
+    if (
+        overlap.kind == "none"
+        or not overlap.slowdown
+        or not _has_allreduce_bound(scenario)
+    ):
         return 0.0
-    backward, rate = _backward_seconds(scenario) + overlap.hooks, 1.0 - overlap.slowdown
+    backward = _backward_seconds(scenario) + overlap.hooks
+    rate = 1.0 - overlap.slowdown
     arrival = scenario.workload.model.gradient_arrival
     pass_seconds = travel_seconds = (
         0.0  # s of the pass, and s in which gradients travelled meanwhile
     )
-    for nbytes, share in overlap.messages(arrival, backward, scenario.world_size).tolist():
+    for nbytes, share in overlap.messages(
+        arrival, backward, scenario.world_size
+    ).tolist():
         pass_seconds = max(pass_seconds, share * backward)
-        travelled = min(allreduce_alone(scenario, nbytes), (backward - pass_seconds) / rate)
+        travelled = min(
+            allreduce_alone(scenario, nbytes), (backward - pass_seconds) / rate
+        )
         pass_seconds += rate * travelled
         travel_seconds += travelled
     return overlap.slowdown * travel_seconds
@@ -206,14 +248,28 @@ def _slowdown_seconds(scenario: Scenario) -> float:
 
 def _has_allreduce_bound(scenario: Scenario) -> bool:
     """Return whether the allreduce has a bound: see `allreduce_seconds`."""
-    workload, world_size = scenario.workload, scenario.world_size
-    drawn = workload.allreduce.order == "shuffled" or scenario.cluster.placement != "compact"
+    workload = scenario.workload
+    world_size = scenario.world_size
+    drawn = (
+        workload.allreduce.order == "shuffled"
+        or scenario.cluster.placement != "compact"
+    )
     unknown = drawn and scenario.cluster.topology.domains is not None
-    return workload.parallelism.is_data_parallel and not unknown and 1 < world_size <= MOST_RANKS
+    return (
+        workload.parallelism.is_data_parallel
+        and not unknown
+        and 1 < world_size <= MOST_RANKS
+    )
 
 
 def _backward_seconds(scenario: Scenario) -> float:
-    """Return the mean seconds of the backward pass of a batch, or of a shard that is smaller."""
+    """Return the mean seconds of the backward pass of a batch, or of a shard that is
+    smaller.
+    """
     workload = scenario.workload
-    batch = min(workload.dataset.num_samples / scenario.world_size, workload.local_batch_size)
-    return float(scenario.step_times.backward_of(np.asarray(batch * workload.mean_work)))
+    batch = min(
+        workload.dataset.num_samples / scenario.world_size, workload.local_batch_size
+    )
+    return float(
+        scenario.step_times.backward_of(np.asarray(batch * workload.mean_work))
+    )

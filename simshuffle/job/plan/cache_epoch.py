@@ -1,4 +1,6 @@
-"""An epoch as the page caches of the hosts see it: how many bytes each host has touched when."""
+"""An epoch as the page caches of the hosts see it: how many bytes each host has touched
+when.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from simshuffle.workload.exchange import ExchangePlan, Shards
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Samples and bytes of each batch, (iterations, M) arrays; ``size`` samples in a whole one."""
+    """Samples and bytes of each batch, (iterations, M) arrays; ``size`` samples in a
+    whole one.
+    """
 
     samples: Ints64
     nbytes: Floats
@@ -24,12 +28,18 @@ class BatchSizes:
 def batch_edges(shards: Shards, batch_size: int, iterations: int) -> Ints:
     """(iterations + 1, M) slots: batch i of rank r has those from ``edges[i, r]`` up to
     ``edges[i + 1, r]``."""
-    begin, end = shards.start[:-1], shards.start[1:]
-    return np.asarray(np.minimum(begin + np.arange(iterations + 1)[:, None] * batch_size, end))
+    begin = shards.start[:-1]
+    end = shards.start[1:]
+    return np.asarray(
+        np.minimum(begin + np.arange(iterations + 1)[:, None] * batch_size, end)
+    )
 
 
-def batch_sums(shards: Shards, edges: Ints, values: Callable[[slice], Floats]) -> Floats:
-    """(iterations, M) sums of ``values`` of slots over the batches between `batch_edges`.
+def batch_sums(
+    shards: Shards, edges: Ints, values: Callable[[slice], Floats]
+) -> Floats:
+    """(iterations, M) sums of ``values`` of slots over the batches between
+    `batch_edges`.
 
     They are differences of one sum over all slots, of which a part is kept at a time.
     """
@@ -46,10 +56,11 @@ def batch_sums(shards: Shards, edges: Ints, values: Callable[[slice], Floats]) -
 
 
 class CacheEpoch:
-    """An epoch on the clock of bytes: the bytes that each host has touched when it reads a sample.
+    """An epoch on the clock of bytes: the bytes that each host has touched when it
+    reads a sample.
 
-    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H)
-    arrays, at the beginning of each iteration.
+    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations +
+    1, H) arrays, at the beginning of each iteration.
     """
 
     def __init__(
@@ -60,10 +71,14 @@ class CacheEpoch:
         nbytes: Floats,
         host_of: Ints,
     ) -> None:
-        self.shards, self.exchange, self.batches = shards, exchange, batches
-        self.host_of, self._nbytes = host_of, nbytes
+        self.shards = shards
+        self.exchange = exchange
+        self.batches = batches
+        self.host_of = host_of
+        self._nbytes = nbytes
         self.first_rank = np.flatnonzero(np.diff(host_of, prepend=-1))
-        self.iterations, self._size = len(batches.samples), batches.size
+        self.iterations = len(batches.samples)
+        self._size = batches.size
         self.longest = int(shards.sizes.max())
 
     @property
@@ -94,7 +109,9 @@ class CacheEpoch:
     def read_and_kept(self) -> Floats:
         """Cumulative bytes of what loaders have read and is not removed at the end."""
         # what no batch has: as if in the last
-        return self.read - self._by_iteration(np.minimum(self.read_in, self.iterations - 1))
+        return self.read - self._by_iteration(
+            np.minimum(self.read_in, self.iterations - 1)
+        )
 
     @cached_property
     def places(self) -> Ints:
@@ -107,8 +124,9 @@ class CacheEpoch:
 
     @cached_property
     def read_in(self) -> Ints:
-        """(steps, M) iteration in which each sample that is sent is trained on; as many as there
-        are if in none."""
+        """(steps, M) iteration in which each sample that is sent is trained on; as many
+        as there are if in none.
+        """
         read = self.places < self.batches.samples.sum(axis=0)
         return np.where(read, self.places // self._size, self.iterations)
 
@@ -119,8 +137,9 @@ class CacheEpoch:
 
     @cached_property
     def ahead(self) -> Floats:
-        """Bytes of samples that were sent and will yet be trained on, at the beginning of each
-        iteration, (iterations + 1, H)."""
+        """Bytes of samples that were sent and will yet be trained on, at the beginning
+        of each iteration, (iterations + 1, H).
+        """
         if not self.sent_before_use.any():
             return np.zeros((self.iterations + 1, self.hosts))
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
@@ -130,13 +149,17 @@ class CacheEpoch:
 
     @cached_property
     def removed(self) -> Floats:
-        """Cumulative bytes of what is removed at the end and not touched any more before."""
+        """Cumulative bytes of what is removed at the end and not touched any more
+        before.
+        """
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
         used = self.read_in < self.iterations
         return self._by_iteration(np.where(used, np.maximum(sent, self.read_in), sent))
 
     def _by_iteration(self, iteration: Ints, which: Flags | None = None) -> Floats:
-        """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M) of each."""
+        """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M)
+        of each.
+        """
         total = np.zeros((self.iterations, len(self.host_of)))
         step, rank = np.nonzero(self.exchange.moving if which is None else which)
         np.add.at(total, (iteration[step, rank], rank), self._moved[step, rank])
@@ -184,17 +207,19 @@ class CacheEpoch:
         count: int | None = None,
         ranks: slice = slice(None),
     ) -> Floats:
-        """(M, count) value when each of the first ``count`` samples of a shard (all by default) is
-        read; of some ``ranks`` only if they are given.
+        """(M, count) value when each of the first ``count`` samples of a shard (all by
+        default) is read; of some ``ranks`` only if they are given.
 
-        The values of ``cumulative`` grow while a batch is read, those of ``stepwise``, which are
-        added, after it.
+        The values of ``cumulative`` grow while a batch is read, those of ``stepwise``,
+        which are added, after it.
         """
         place = np.arange(self.longest if count is None else count)
         batch = np.minimum(place // self._size, self.iterations)
         length = np.minimum(self._size, self.longest - batch * self._size)
         # what is left over is read at the end
-        share = np.where(batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0)
+        share = np.where(
+            batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0
+        )
         of_ranks = cumulative.T[self.host_of[ranks]]
         growth = np.diff(of_ranks, axis=1, append=of_ranks[:, -1:])
         if stepwise is not None:
@@ -207,7 +232,9 @@ class CacheEpoch:
         unread = np.asarray(self.shards.sizes - self.batches.samples.sum(axis=0))
         ends = zip(self.shards.start[1:], unread, strict=True)
         slots = [np.arange(end - count, end) for end, count in ends if count]
-        return np.concatenate([np.zeros(0, np.int64), *slots]), np.repeat(self.host_of, unread)
+        return np.concatenate([np.zeros(0, np.int64), *slots]), np.repeat(
+            self.host_of, unread
+        )
 
 
 class Slots:
@@ -221,7 +248,9 @@ class Slots:
         self.hosts: Ints = np.repeat(epoch.host_of[ranks], sizes)
         self._within = np.arange(epoch.longest) < sizes[:, None]
 
-    def value_at_read(self, cumulative: Floats, stepwise: Floats | None = None) -> Floats:
+    def value_at_read(
+        self, cumulative: Floats, stepwise: Floats | None = None
+    ) -> Floats:
         """(n,) values, see `CacheEpoch.at`."""
         dense = self._epoch.value_at_read(cumulative, stepwise, ranks=self._ranks)
         return dense[self._within]
@@ -233,6 +262,10 @@ class Slots:
 
     @cached_property
     def read_before(self) -> Floats:
-        """(n,) bytes of its shards that the host has touched in this epoch before each is read."""
+        """(n,) bytes of its shards that the host has touched in this epoch before each
+        is read.
+        """
         epoch = self._epoch
-        return self.value_at_read(epoch.read, epoch.ahead if epoch.sent_before_use.any() else None)
+        return self.value_at_read(
+            epoch.read, epoch.ahead if epoch.sent_before_use.any() else None
+        )

@@ -1,9 +1,9 @@
-"""The cache that hosts share: which of the reads that no page cache answers find their sample in
-it. Decided sample by sample, without a clock.
+"""The cache that hosts share: which of the reads that no page cache answers find their
+sample in it. Decided sample by sample, without a clock.
 
-Reads come to it batch by batch: the first batch of every rank, one rank after the other, then the
-second of each. Nothing of that is taken as an expected value; what evicts what is in
-`simshuffle.job.plan.eviction`.
+Reads come to it batch by batch: the first batch of every rank, one rank after the
+other, then the second of each. Nothing of that is taken as an expected value; what
+evicts what is in `simshuffle.job.plan.eviction`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from simshuffle.workload.exchange import Shards
 
 @dataclass(frozen=True)
 class TierReads:
-    """The reads of the batches of all ranks in a pass that a cache tier answers or stores; all are
-    (iterations, M).
+    """The reads of the batches of all ranks in a pass that a cache tier answers or
+    stores; all are (iterations, M).
     """
 
     # hit_samples, hit_nbytes: read from it
@@ -36,7 +36,9 @@ class TierReads:
     stored_nbytes: Floats
 
     def scale(self, iterations: int, factor: Floats) -> TierReads:
-        """Return the first ``iterations`` with ``factor``, (iterations, M), times as many reads."""
+        """Return the first ``iterations`` with ``factor``, (iterations, M), times as
+        many reads.
+        """
 
         def count(samples: Ints64) -> Ints64:
             return np.floor(samples[:iterations] * factor).astype(np.int64)
@@ -52,21 +54,32 @@ class TierReads:
 class SharedCache:
     """A cache tier from pass to pass; ``nbytes`` (N,) bytes of every sample."""
 
-    def __init__(self, tier: CacheTier, nbytes: Floats, rng: np.random.Generator) -> None:
+    def __init__(
+        self, tier: CacheTier, nbytes: Floats, rng: np.random.Generator
+    ) -> None:
         self._nbytes = nbytes
         rounded_nbytes = np.maximum(np.rint(nbytes), 1.0).astype(np.int64)
         self._cache = cache_of(tier.eviction, tier.capacity, rounded_nbytes, rng)
         if tier.warm:
-            fit = int(np.searchsorted(np.cumsum(rounded_nbytes), int(tier.capacity), side="right"))
+            fit = int(
+                np.searchsorted(
+                    np.cumsum(rounded_nbytes), int(tier.capacity), side="right"
+                )
+            )
             self._cache.read(np.arange(fit))
 
-    def read(self, shards: Shards, batches: BatchSizes, cached: Flags | bool) -> TierReads:
-        """The next pass: ``cached`` says of every slot, (N,) or one for all, whether the page cache
-        of its host answers the read."""
+    def read(
+        self, shards: Shards, batches: BatchSizes, cached: Flags | bool
+    ) -> TierReads:
+        """The next pass: ``cached`` says of every slot, (N,) or one for all, whether
+        the page cache of its host answers the read.
+        """
         iterations, ranks = batches.samples.shape
         rank = np.repeat(np.arange(ranks, dtype=np.int32), shards.sizes)
         batch = (np.arange(len(rank)) - shards.start[:-1][rank]) // batches.size
-        missed = (batch < iterations) & ~np.broadcast_to(np.asarray(cached), batch.shape)
+        missed = (batch < iterations) & ~np.broadcast_to(
+            np.asarray(cached), batch.shape
+        )
         slots = np.flatnonzero(missed)
         # stable: of a batch rank by rank, each in its order
         slots = slots[np.argsort(batch[slots], kind="stable")]
@@ -92,25 +105,31 @@ MOST_PASSES, SAMPLES = 8, 20_000
 
 
 def tier_share(scenario: Scenario, epoch: int, cached: float = 0.0) -> float:
-    """Expected share of the reads from storage of an epoch, from 1, that find their sample in the
-    cache tier; 0 if none is used. For estimates before a run: its plans count sample by sample.
+    """Expected share of the reads from storage of an epoch, from 1, that find their
+    sample in the cache tier; 0 if none is used. For estimates before a run: its plans
+    count sample by sample.
 
-    ``cached`` is the share of the reads that page caches answer, taken to be any. Counted with
-    `SAMPLES` samples of one size in a new random order each epoch; what there is after
-    `MOST_PASSES` epochs stands for all later ones.
+    ``cached`` is the share of the reads that page caches answer, taken to be any.
+    Counted with `SAMPLES` samples of one size in a new random order each epoch; what
+    there is after `MOST_PASSES` epochs stands for all later ones.
     """
     tier = scenario.used_tier
     if tier is None:
         return 0.0
     share = min(tier.capacity / scenario.workload.dataset.nbytes, 1.0)
     passes = min(epoch, MOST_PASSES)
-    return _shares(tier.eviction, tier.warm, round(share, 6), round(cached, 3))[passes - 1]
+    return _shares(tier.eviction, tier.warm, round(share, 6), round(cached, 3))[
+        passes - 1
+    ]
 
 
 @lru_cache(maxsize=64)
-def _shares(eviction: Eviction, warm: bool, share: float, cached: float) -> tuple[float, ...]:
-    """Share of hits in each of the first `MOST_PASSES` epochs, of a cache that holds the share
-    ``share``."""
+def _shares(
+    eviction: Eviction, warm: bool, share: float, cached: float
+) -> tuple[float, ...]:
+    """Share of hits in each of the first `MOST_PASSES` epochs, of a cache that holds
+    the share ``share``.
+    """
     rng = np.random.default_rng(0)
     cache = cache_of(eviction, round(share * SAMPLES), np.ones(SAMPLES, np.int64), rng)
     if warm:

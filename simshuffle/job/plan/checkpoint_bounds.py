@@ -1,11 +1,11 @@
-"""Checkpoints in closed form: how large they are, and the seconds of saving, waiting and
-restoring.
+"""Checkpoints in closed form: how large they are, and the seconds of saving, waiting
+and restoring.
 
-A save goes through its resources in pieces, so it takes as long as the slowest of them needs for
-all of it: the copy from the GPU over PCIe, cores that serialise, and the device or the route to the
-servers. Opening its file comes before its bytes. The laws are in docs/failures.md; capacities are
-those of `simshuffle.job.plan.resources`. Cables between switches are left out, as is what else uses
-a resource meanwhile.
+A save goes through its resources in pieces, so it takes as long as the slowest of them
+needs for all of it: the copy from the GPU over PCIe, cores that serialise, and the
+device or the route to the servers. Opening its file comes before its bytes. The laws
+are in docs/failures.md; capacities are those of `simshuffle.job.plan.resources`. Cables
+between switches are left out, as is what else uses a resource meanwhile.
 """
 
 from __future__ import annotations
@@ -33,13 +33,17 @@ PUT_CONNECTIONS = 10
 
 
 def state_nbytes(workload: Workload) -> float:
-    """Return the bytes of one copy of a model's parameters and of its optimiser's state.
+    """Return the bytes of one copy of a model's parameters and of its optimiser's
+    state.
 
-    A weight has the precision of its gradient. The optimiser keeps 4 B for each of its values, and
-    an FP32 copy of weights that have less than 4 B (Rajbhandari et al., arXiv 1910.02054, 3.1): 8 B
-    a parameter in all for momentum and FP32, 14 B for Adam and weights of 2 B.
+    A weight has the precision of its gradient. The optimiser keeps 4 B for each of its
+    values, and an FP32 copy of weights that have less than 4 B (Rajbhandari et al.,
+    arXiv 1910.02054, 3.1): 8 B a parameter in all for momentum and FP32, 14 B for Adam
+    and weights of 2 B.
     """
-    checkpoint, model, strategy = workload.checkpoint, workload.model, workload.parallelism
+    checkpoint = workload.checkpoint
+    model = workload.model
+    strategy = workload.parallelism
     if checkpoint is not None and checkpoint.state is not None:
         return checkpoint.state
     layers = model.layer_list
@@ -53,12 +57,20 @@ def state_nbytes(workload: Workload) -> float:
 
 
 def held_nbytes(scenario: Scenario) -> float:
-    """Bytes of the state that a rank holds: all under data parallelism; with ZeRO 1/M of what the
-    optimiser keeps, and at stage 3 of the weights; an even part in a model-parallel group."""
-    workload, world_size = scenario.workload, scenario.world_size
-    total_nbytes, strategy = state_nbytes(workload), workload.parallelism
+    """Bytes of the state that a rank holds: all under data parallelism; with ZeRO 1/M
+    of what the optimiser keeps, and at stage 3 of the weights; an even part in a
+    model-parallel group.
+    """
+    workload = scenario.workload
+    world_size = scenario.world_size
+    total_nbytes = state_nbytes(workload)
+    strategy = workload.parallelism
     if isinstance(strategy, ShardedData):
-        weights = 0.0 if strategy.stage == 3 else min(workload.model.gradient_size, total_nbytes)
+        weights = (
+            0.0
+            if strategy.stage == 3
+            else min(workload.model.gradient_size, total_nbytes)
+        )
         return weights + (total_nbytes - weights) / world_size
     return total_nbytes / strategy.group_size(world_size)
 
@@ -77,10 +89,12 @@ class SaveSize:
 
 
 def save_size(scenario: Scenario) -> SaveSize:
-    """Return the size of a save: with the layout 'whole' the first rank writes the state; with
-    'sharded' each rank writes what it holds; with 'deduplicated' each writes 1/M of the state.
+    """Return the size of a save: with the layout 'whole' the first rank writes the
+    state; with 'sharded' each rank writes what it holds; with 'deduplicated' each
+    writes 1/M of the state.
     """
-    checkpoint, world_size = checkpoint_of(scenario), scenario.world_size
+    checkpoint = checkpoint_of(scenario)
+    world_size = scenario.world_size
     total_nbytes = state_nbytes(scenario.workload)
     if checkpoint.layout == "whole":
         return SaveSize(total_nbytes, 1)
@@ -97,39 +111,55 @@ def checkpoint_of(scenario: Scenario) -> Checkpoint:
 
 
 def put_requests(nbytes: float) -> int:
-    """Requests that put a file of so many bytes into an object store: one for each part, and one
-    before and after them if they are several."""
+    """Requests that put a file of so many bytes into an object store: one for each
+    part, and one before and after them if they are several.
+    """
     parts = max(1, math.ceil(nbytes / PUT_PART))
     return parts if parts == 1 else parts + 2
 
 
 def put_wait_seconds(store: ObjectStore, nbytes: float) -> float:
-    """Return the seconds in which the connections of one file wait for answers, each as long as a
-    request to read.
+    """Return the seconds in which the connections of one file wait for answers, each as
+    long as a request to read.
     """
     requests = put_requests(nbytes)
     return requests / min(requests, PUT_CONNECTIONS) * store.waiting_seconds
 
 
 class SavePath:
-    """The resources of the fullest host and the servers that move ``nbytes`` bytes for each of
-    ``ranks`` ranks at once; the first host has as many of these ranks as it can.
+    """The resources of the fullest host and the servers that move ``nbytes`` bytes for
+    each of ``ranks`` ranks at once; the first host has as many of these ranks as it
+    can.
     """
 
     def __init__(self, scenario: Scenario, nbytes: float, ranks: int) -> None:
-        self._scenario, self._cluster, self._nbytes = scenario, scenario.cluster, nbytes
-        self._total, self._ranks = nbytes * ranks, ranks
-        self._ranks_on_host = min(ranks, scenario.cluster.ranks_per_host(scenario.world_size))
+        self._scenario = scenario
+        self._cluster = scenario.cluster
+        self._nbytes = nbytes
+        self._total = nbytes * ranks
+        self._ranks = ranks
+        self._ranks_on_host = min(
+            ranks, scenario.cluster.ranks_per_host(scenario.world_size)
+        )
 
     def device(self) -> Seconds:
         """Seconds of the PCIe slots, from or to the GPUs."""
         host = self._cluster.host
-        return {PCIE: self._max_sharing(host.pcie_slots) * self._nbytes / host.pcie_bandwidth}
+        return {
+            PCIE: self._max_sharing(host.pcie_slots)
+            * self._nbytes
+            / host.pcie_bandwidth
+        }
 
     def cores(self) -> Seconds:
-        """Seconds of the cores that turn the state into files or back, one core for each rank."""
+        """Seconds of the cores that turn the state into files or back, one core for
+        each rank.
+        """
         rank_seconds = self._nbytes / checkpoint_of(self._scenario).serialise
-        return {CORES: max(1.0, self._ranks_on_host / self._cluster.host.cores) * rank_seconds}
+        return {
+            CORES: max(1.0, self._ranks_on_host / self._cluster.host.cores)
+            * rank_seconds
+        }
 
     def place(self, place: Place, *, writes: bool) -> Seconds:
         """Seconds of the resources that write to a place, or read from it."""
@@ -139,7 +169,9 @@ class SavePath:
         if place == "ssd":
             ssd = self._cluster.ssd
             return {
-                SSD: ssd.write_seconds(host_nbytes) if writes else ssd.read_seconds(host_nbytes)
+                SSD: ssd.write_seconds(host_nbytes)
+                if writes
+                else ssd.read_seconds(host_nbytes)
             }
         return self._store() if place == "object_store" else self._pfs(writes)
 
@@ -158,8 +190,8 @@ class SavePath:
         return max(used.count(part) for part in set(used))
 
     def _pfs(self, writes: bool) -> Seconds:
-        """Seconds of the parallel file system and the cables to it: each rank opens one file, then
-        moves its bytes.
+        """Seconds of the parallel file system and the cables to it: each rank opens one
+        file, then moves its bytes.
         """
         pfs = self._cluster.parallel_file_system
         opening = max(self._ranks / pfs.free_open_rate, pfs.latency)
@@ -170,11 +202,13 @@ class SavePath:
         if pfs.client_bandwidth is not None:
             client = pfs.client_bandwidth(self._scenario.hosts)
             seconds_by_resource[CLIENT] = self._ranks_on_host * self._nbytes / client
-        return {name: opening + seconds for name, seconds in seconds_by_resource.items()}
+        return {
+            name: opening + seconds for name, seconds in seconds_by_resource.items()
+        }
 
     def _store(self) -> Seconds:
-        """Seconds of the object store: each rank moves one object in parts, by requests, then
-        bytes. Reading takes as long as writing.
+        """Seconds of the object store: each rank moves one object in parts, by
+        requests, then bytes. Reading takes as long as writing.
         """
         store = self._cluster.store
         waiting = put_wait_seconds(store, self._nbytes)
@@ -188,7 +222,8 @@ class SavePath:
         return {
             REQUESTS: request_seconds,
             STORE: request_seconds + self._total / store_bandwidth,
-            FRONT_END: request_seconds + self._ranks_on_host * self._nbytes / host_bandwidth,
+            FRONT_END: request_seconds
+            + self._ranks_on_host * self._nbytes / host_bandwidth,
             CONNECTIONS: request_seconds + self._nbytes / connections,
         }
 
@@ -203,10 +238,11 @@ def _save_path(scenario: Scenario) -> SavePath:
 
 
 def save_resources(scenario: Scenario) -> Seconds:
-    """Return the seconds that each resource alone needs for a save to ``to``, by its name. No core
-    serialises what stays in memory.
+    """Return the seconds that each resource alone needs for a save to ``to``, by its
+    name. No core serialises what stays in memory.
     """
-    path, destination = _save_path(scenario), checkpoint_of(scenario).to
+    path = _save_path(scenario)
+    destination = checkpoint_of(scenario).to
     files = {} if destination == "memory" else path.cores()
     return {**path.device(), **files, **path.place(destination, writes=True)}
 
@@ -217,8 +253,8 @@ def copy_seconds(scenario: Scenario) -> float:
 
 
 def save_seconds(scenario: Scenario) -> float:
-    """Return the seconds from the begin of a save until it is in ``to``. A synchronous save moves
-    all at once; an asynchronous one copies its state first.
+    """Return the seconds from the begin of a save until it is in ``to``. A synchronous
+    save moves all at once; an asynchronous one copies its state first.
     """
     resource_seconds = save_resources(scenario)
     if checkpoint_of(scenario).mode == "synchronous":
@@ -228,10 +264,11 @@ def save_seconds(scenario: Scenario) -> float:
 
 
 def drain_seconds(scenario: Scenario) -> float:
-    """Return the seconds in which a save is copied from ``to`` to where it is drained; 0 if it is
-    not.
+    """Return the seconds in which a save is copied from ``to`` to where it is drained;
+    0 if it is not.
     """
-    checkpoint, path = checkpoint_of(scenario), _save_path(scenario)
+    checkpoint = checkpoint_of(scenario)
+    path = _save_path(scenario)
     if checkpoint.drain == "none":
         return 0.0
     files = path.cores() if checkpoint.to == "memory" else {}
@@ -240,8 +277,8 @@ def drain_seconds(scenario: Scenario) -> float:
 
 
 def training_seconds(scenario: Scenario) -> float:
-    """Return the seconds of training between two saves: the period, or the iterations between them,
-    each at its lower bound.
+    """Return the seconds of training between two saves: the period, or the iterations
+    between them, each at its lower bound.
     """
     checkpoint = checkpoint_of(scenario)
     if checkpoint.period is not None:
@@ -255,11 +292,12 @@ def training_seconds(scenario: Scenario) -> float:
 
 
 def stall_seconds(scenario: Scenario) -> float:
-    """Return the seconds that the training loop waits at each save but the first: for the rest of
-    the previous save, since a rank has one under way at most; then for all of a synchronous save,
-    or the copy of an asynchronous one.
+    """Return the seconds that the training loop waits at each save but the first: for
+    the rest of the previous save, since a rank has one under way at most; then for all
+    of a synchronous save, or the copy of an asynchronous one.
     """
-    save, background_seconds = save_seconds(scenario), drain_seconds(scenario)
+    save = save_seconds(scenario)
+    background_seconds = drain_seconds(scenario)
     if checkpoint_of(scenario).mode == "asynchronous":
         copy = copy_seconds(scenario)
         save, background_seconds = copy, background_seconds + save - copy
@@ -267,15 +305,16 @@ def stall_seconds(scenario: Scenario) -> float:
 
 
 def restore_seconds(scenario: Scenario) -> float:
-    """Return the seconds in which all ranks read a checkpoint back after a restart, from its last
-    place.
+    """Return the seconds in which all ranks read a checkpoint back after a restart,
+    from its last place.
 
-    From the file system or the object store every rank reads what it holds, by itself: a file that
-    is read by M ranks leaves the servers M times; of a 'whole' file every rank reads all. From
-    memories and SSDs a rank reads what it wrote; what it holds of others' goes round a ring of the
-    hosts once, one HCA each.
+    From the file system or the object store every rank reads what it holds, by itself:
+    a file that is read by M ranks leaves the servers M times; of a 'whole' file every
+    rank reads all. From memories and SSDs a rank reads what it wrote; what it holds of
+    others' goes round a ring of the hosts once, one HCA each.
     """
-    checkpoint, world_size = checkpoint_of(scenario), scenario.world_size
+    checkpoint = checkpoint_of(scenario)
+    world_size = scenario.world_size
     read = read_back_nbytes(scenario)
     read_path = SavePath(scenario, read, world_size)
     place = checkpoint.kept_in
@@ -288,17 +327,21 @@ def restore_seconds(scenario: Scenario) -> float:
 
 
 def read_back_nbytes(scenario: Scenario) -> float:
-    """Bytes that every rank turns back into its state: all of a 'whole' file, else what it
-    holds."""
+    """Bytes that every rank turns back into its state: all of a 'whole' file, else what
+    it holds.
+    """
     if checkpoint_of(scenario).layout == "whole":
         return state_nbytes(scenario.workload)
     return held_nbytes(scenario)
 
 
 def ring_nbytes(scenario: Scenario) -> float:
-    """Bytes that every host passes on in a restore from memories or SSDs: of a 'whole' save all, of
-    a 'deduplicated' one what the other hosts have; 0 if each rank wrote what it holds."""
-    layout, hosts = checkpoint_of(scenario).layout, scenario.hosts
+    """Bytes that every host passes on in a restore from memories or SSDs: of a 'whole'
+    save all, of a 'deduplicated' one what the other hosts have; 0 if each rank wrote
+    what it holds.
+    """
+    layout = checkpoint_of(scenario).layout
+    hosts = scenario.hosts
     if hosts == 1 or layout == "sharded":
         return 0.0
     total_nbytes = state_nbytes(scenario.workload)
@@ -308,11 +351,12 @@ def ring_nbytes(scenario: Scenario) -> float:
 def watchdog_waits(scenario: Scenario) -> float:
     """Return the longest wait of a rank for other ranks in a synchronous save, in s.
 
-    A rank that writes nothing waits for the whole save. The wait is 0 where all ranks write equal
-    bytes, and for an asynchronous save.
+    A rank that writes nothing waits for the whole save. The wait is 0 where all ranks
+    write equal bytes, and for an asynchronous save.
     """
     checkpoint = checkpoint_of(scenario)
     nobody_waits = (
-        checkpoint.mode == "asynchronous" or save_size(scenario).ranks == scenario.world_size
+        checkpoint.mode == "asynchronous"
+        or save_size(scenario).ranks == scenario.world_size
     )
     return 0.0 if nobody_waits else save_seconds(scenario)

@@ -1,5 +1,5 @@
-"""Facts and warnings of checkpoints before anything is simulated: their sizes and seconds, as plain
-values and in a sentence, and values that are probably not meant.
+"""Facts and warnings of checkpoints before anything is simulated: their sizes and
+seconds, as plain values and in a sentence, and values that are probably not meant.
 """
 
 from __future__ import annotations
@@ -24,17 +24,22 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 
 NEAR = 0.5
-"""Share of a watchdog's patience that a synchronous save takes, from which on it is asked about."""
+"""Share of a watchdog's patience that a synchronous save takes, from which on it is
+asked about.
+"""
 PATH = "workload.checkpoint"
 
 
 def checkpoint_facts(scenario: Scenario) -> dict[str, Any]:
-    """Plain values, which JSON can hold: ``state_nbytes``, ``written_nbytes`` of all ``files``;
-    ``save_s``, ``drain_s``, ``stall_s`` of the training loop at each, ``restore_s``, the ``share``
-    of the time of training that stalls take, and what a save is ``bound_by``; and ``killed``,
-    whether a watchdog ends the job."""
-    record, size = checkpoint_of(scenario), save_size(scenario)
-    stall, resources = stall_seconds(scenario), save_resources(scenario)
+    """Plain values, which JSON can hold: ``state_nbytes``, ``written_nbytes`` of all
+    ``files``; ``save_s``, ``drain_s``, ``stall_s`` of the training loop at each,
+    ``restore_s``, the ``share`` of the time of training that stalls take, and what a
+    save is ``bound_by``; and ``killed``, whether a watchdog ends the job.
+    """
+    record = checkpoint_of(scenario)
+    size = save_size(scenario)
+    stall = stall_seconds(scenario)
+    resources = save_resources(scenario)
     return {
         "kind": record.describe(),
         "state_nbytes": state_nbytes(scenario.workload),
@@ -53,7 +58,9 @@ def checkpoint_facts(scenario: Scenario) -> dict[str, Any]:
 
 def checkpoint_sentence(facts: Mapping[str, Any]) -> str:
     """Return the `checkpoint_facts` ``facts`` as a sentence."""
-    size, written = (readable(facts[f"{name}_nbytes"], Dimension.NBYTES, 3) for name in _SIZES)
+    size, written = (
+        readable(facts[f"{name}_nbytes"], Dimension.NBYTES, 3) for name in _SIZES
+    )
     names = ("save", "stall", "training", "restore")
     save, stall, training, restore = (
         readable(facts[f"{name}_s"], Dimension.SECONDS, 3) for name in names
@@ -61,8 +68,12 @@ def checkpoint_sentence(facts: Mapping[str, Any]) -> str:
     files = "1 file" if facts["files"] == 1 else f"{facts['files']:,} files"
     drain_clause = ""
     if facts["drain_s"]:
-        drain_clause = f", drained in {readable(facts['drain_s'], Dimension.SECONDS, 3)} more"
-    kill_clause = ", and a watchdog ends the job at the first" if facts["killed"] else ""
+        drain_clause = (
+            f", drained in {readable(facts['drain_s'], Dimension.SECONDS, 3)} more"
+        )
+    kill_clause = (
+        ", and a watchdog ends the job at the first" if facts["killed"] else ""
+    )
     return (
         f"{facts['kind']}; a state of {size}, {written} written in {files}. A save takes {save},"
         f" bound by {facts['bound_by']}{drain_clause}; the loop waits {stall} every {training} of"
@@ -75,24 +86,29 @@ _SIZES = ("state", "written")
 
 
 def checkpoint_warnings(scenario: Scenario) -> Iterator[Problem]:
-    """A watchdog that is near or ends the job, writing that is not hidden, and a save that does not
-    fit its place; nothing without checkpoints."""
+    """A watchdog that is near or ends the job, writing that is not hidden, and a save
+    that does not fit its place; nothing without checkpoints.
+    """
     record = scenario.workload.checkpoint
     if record is None:
         return
-    seconds, nbytes = Dimension.SECONDS, Dimension.NBYTES
-    save, patience = save_seconds(scenario), readable(record.watchdog, Dimension.SECONDS)
+    seconds = Dimension.SECONDS
+    nbytes = Dimension.NBYTES
+    save = save_seconds(scenario)
+    patience = readable(record.watchdog, Dimension.SECONDS)
     if record.mode == "synchronous" and save > NEAR * record.watchdog:
         save_text = readable(save, seconds, 3)
         if watchdog_waits(scenario) > record.watchdog:
             rule = f"ends the job: ranks that write nothing wait {save_text} for a save"
         else:
             rule = (
-                f"is near: a save takes {save_text}, and a rank that is done early waits for others"
+                f"is near: a save takes {save_text}, and a rank that is done"
+                " early waits for others"
             )
         remedy = "Use mode: asynchronous, layout: deduplicated, or a longer watchdog."
         yield Problem(f"{PATH}.watchdog", rule, patience, remedy)
-    background_seconds, training = drain_seconds(scenario), training_seconds(scenario)
+    background_seconds = drain_seconds(scenario)
+    training = training_seconds(scenario)
     if record.mode == "asynchronous":
         background_seconds += save
     if background_seconds > training:
@@ -103,10 +119,17 @@ def checkpoint_warnings(scenario: Scenario) -> Iterator[Problem]:
         remedy = "Save less often, or with layout: deduplicated."
         yield Problem(f"{PATH}.{period_key}", rule, value, remedy)
     if record.to in {"memory", "ssd"}:
-        size, cluster = save_size(scenario), scenario.cluster
-        host_nbytes = size.nbytes * min(size.ranks, cluster.ranks_per_host(scenario.world_size))
+        size = save_size(scenario)
+        cluster = scenario.cluster
+        host_nbytes = size.nbytes * min(
+            size.ranks, cluster.ranks_per_host(scenario.world_size)
+        )
         room = cluster.capacity(record.to)
         if host_nbytes > room:
-            rule = f"must have room for a save, {readable(host_nbytes, nbytes, 3)} a host"
+            rule = (
+                f"must have room for a save, {readable(host_nbytes, nbytes, 3)} a host"
+            )
             value = f"{record.to} of {readable(room, nbytes, 3)}"
-            yield Problem(f"{PATH}.to", rule, value, "Use to: pfs, or layout: deduplicated.")
+            yield Problem(
+                f"{PATH}.to", rule, value, "Use to: pfs, or layout: deduplicated."
+            )

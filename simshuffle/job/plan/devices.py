@@ -1,4 +1,6 @@
-"""The devices of hosts, and the servers that all share, as links behind the cables of a network."""
+"""The devices of hosts, and the servers that all share, as links behind the cables of a
+network.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,12 @@ class _LinkColumns:
         self._capacity: list[float] = cables.capacity.tolist()
         self._num_cables = len(cables.names)
 
-    def add_to_hosts(self, per_host: int, tier: str, unit: str, capacity: float) -> Ints32:
-        """Append ``per_host`` links for each host; return their numbers, (hosts, per_host)."""
+    def add_to_hosts(
+        self, per_host: int, tier: str, unit: str, capacity: float
+    ) -> Ints32:
+        """Append ``per_host`` links for each host; return their numbers, (hosts,
+        per_host).
+        """
         first = len(self._names)
         suffixes = [""] if per_host == 1 else range(per_host)
         for host in self._hosts:
@@ -80,7 +86,8 @@ class _LinkColumns:
 
 
 class Devices:
-    """Numbers of the links of devices: (hosts,) where a host has one device, else (hosts, n).
+    """Numbers of the links of devices: (hosts,) where a host has one device, else
+    (hosts, n).
 
     ``pfs_client`` and ``pfs_write`` are None where nothing of the kind limits.
     """
@@ -92,12 +99,14 @@ class Devices:
     def _append_devices(self, cables: LinkTable, writes: bool) -> LinkTable:
         """Return the table of all links: ``cables``, then the links of devices.
 
-        Devices that scenarios seldom have come last, so that other links keep their numbers.
+        Devices that scenarios seldom have come last, so that other links keep their
+        numbers.
         """
         cluster = self.cluster
         host = cluster.host
         columns = _LinkColumns(cables, self.hosts)
-        add, add_shared = columns.add_to_hosts, columns.add_shared
+        add = columns.add_to_hosts
+        add_shared = columns.add_shared
         self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
         self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
         self.nvlink = add(host.gpus, "nvlink", "B", host.nvlink_bandwidth)
@@ -113,7 +122,9 @@ class Devices:
         self.pfs_open = add_shared("pfs.open", "ops", pfs.free_open_rate)
         self.pfs_client: Ints32 | None = None
         if pfs.client_bandwidth is not None:
-            self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
+            self.pfs_client = add(
+                1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts)
+            )[:, 0]
         if (store := cluster.object_store) is not None:
             shared, own = (min(bandwidth, UNBOUND) for bandwidth in store.bandwidths)
             rate = store.prefixes * store.request_rate
@@ -140,4 +151,6 @@ class Devices:
         add_shared = columns.add_shared
         self.tier_bandwidth = add_shared("cache_tier.bandwidth", "B", tier.bandwidth)
         self.tier_open = add_shared("cache_tier.open", "ops", tier.open_rate or UNBOUND)
-        self.tier_host = columns.add_to_hosts(1, "cache_tier.host", "B", host_bandwidth)[:, 0]
+        self.tier_host = columns.add_to_hosts(
+            1, "cache_tier.host", "B", host_bandwidth
+        )[:, 0]

@@ -1,4 +1,6 @@
-"""The rough effort of simulating a run: seconds of one core, bytes of memory, and packets."""
+"""The rough effort of simulating a run: seconds of one core, bytes of memory, and
+packets.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from simshuffle.fabric.network import Fluid, Packet
 from simshuffle.job.plan.bounds import MOST_RANKS, bounds
 from simshuffle.job.plan.checkpoint_bounds import save_size, training_seconds
 from simshuffle.job.plan.epochs import cached_share
-from simshuffle.job.plan.reading_bounds import OPENS, PFS, REQUESTS, SSD, STORE, ReadingBounds
+from simshuffle.job.plan.reading_bounds import (
+    OPENS,
+    PFS,
+    REQUESTS,
+    SSD,
+    STORE,
+    ReadingBounds,
+)
 from simshuffle.job.scenario.host_work import payload_nbytes
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Loader
@@ -24,13 +33,19 @@ MIN_WINDOW = 12
 MIN_SENDINGS = 2.5
 """Iterations of the first window after which samples are sent."""
 TRANSIENT = 2
-"""Times that workers load a batch each until those of different ranks are no longer in step."""
+"""Times that workers load a batch each until those of different ranks are no longer in
+step.
+"""
 BEGIN = 2
-"""Iterations at the beginning of an epoch that are not like the others, where loaders keep up."""
+"""Iterations at the beginning of an epoch that are not like the others, where loaders
+keep up.
+"""
 FEWEST_BATCHES = 6
 """Means that an interval rests on at least: fewer say little of their own variance."""
 BINDS = 2.0
-"""Ratio of the wait for a server to a batch's compute, above which the server bounds an epoch."""
+"""Ratio of the wait for a server to a batch's compute, above which the server bounds an
+epoch.
+"""
 WORTH_LEAVING_OUT = 0.75
 """Share of the iterations of an epoch from which on all of them are simulated."""
 
@@ -48,14 +63,17 @@ def first_window(scenario: Scenario) -> int:
     if measuring or not waits_for_server(scenario):
         return min_iterations
     return max(
-        min_iterations, served_window(workload.loader, workload.iterations(scenario.world_size))
+        min_iterations,
+        served_window(workload.loader, workload.iterations(scenario.world_size)),
     )
 
 
 def served_window(loader: Loader, iterations: int, min_iterations: int = 0) -> int:
-    """Iterations of a window of an epoch of so many, in which all ranks wait for one server: at
-    least two turns of the workers between filling the loaders and running them empty. It ends at
-    the same turn as the epoch, so that the last batches come alike."""
+    """Iterations of a window of an epoch of so many, in which all ranks wait for one
+    server: at least two turns of the workers between filling the loaders and running
+    them empty. It ends at the same turn as the epoch, so that the last batches come
+    alike.
+    """
     turns = max(2 * loader.at_once, FEWEST_BATCHES)
     window = max(max(loader.prefetch, BEGIN) + turns + loader.prefetch, min_iterations)
     return window + (iterations - window) % loader.at_once
@@ -63,8 +81,12 @@ def served_window(loader: Loader, iterations: int, min_iterations: int = 0) -> i
 
 def waits_for_server(scenario: Scenario) -> bool:
     """Return whether an epoch waits for a server of all ranks, where nothing is cached."""
-    resource_seconds = ReadingBounds(scenario).seconds(scenario.workload.local_batch_size, 0.0)
-    slowest = max(resource_seconds.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
+    resource_seconds = ReadingBounds(scenario).seconds(
+        scenario.workload.local_batch_size, 0.0
+    )
+    slowest = max(
+        resource_seconds.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE)
+    )
     return slowest > BINDS * compute_seconds(scenario)
 
 
@@ -77,24 +99,38 @@ def compute_seconds(scenario: Scenario) -> float:
 
 
 MOST_PACKETS = 1e9
-"""Packets of a run beyond which it is refused: one core moves 1 to 2 million a second over 4 to 6
-cables each."""
+"""Packets of a run beyond which it is refused: one core moves 1 to 2 million a second
+over 4 to 6 cables each.
+"""
 
 
 def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
-    """Packets of ``mtu`` bytes that cross cables, about: of gradients, exchange, PFS reads, and
-    checkpoints that go to the PFS, if there are any."""
-    workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
-    dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
+    """Packets of ``mtu`` bytes that cross cables, about: of gradients, exchange, PFS
+    reads, and checkpoints that go to the PFS, if there are any.
+    """
+    workload = scenario.workload
+    world_size = scenario.world_size
+    cluster = scenario.cluster
+    dataset = workload.dataset
+    epochs = range(1, scenario.epochs + 1)
     packets = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
-    domain_of, domains = cluster.domain_of(world_size), cluster.domains_for(world_size)
-    flows = workload.allreduce_on(cluster).flows(domain_of, workload.model.gradient_size)
+    domain_of = cluster.domain_of(world_size)
+    domains = cluster.domains_for(world_size)
+    flows = workload.allreduce_on(cluster).flows(
+        domain_of, workload.model.gradient_size
+    )
     packets_of_allreduce = 0.0 if flows is None else flows.packets(domain_of, mtu)
-    packets["gradients"] = packets_of_allreduce * workload.iterations(world_size) * scenario.epochs
-    schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
+    packets["gradients"] = (
+        packets_of_allreduce * workload.iterations(world_size) * scenario.epochs
+    )
+    schedule = workload.exchange.exchange_schedule
+    fraction = workload.exchange.fraction
     if schedule is not None and fraction is not None:
         size = payload_nbytes(schedule, dataset)
-        quotas = (epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs)
+        quotas = (
+            epoch_quota(fraction, dataset.num_samples, world_size, epoch)
+            for epoch in epochs
+        )
         samples = world_size * sum(quotas)
         packets["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
     if workload.exchange.tier == "pfs":
@@ -108,7 +144,8 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
 
 
 def check_size(scenario: Scenario) -> None:
-    """See that a run that is to be simulated packet by packet has at most `MOST_PACKETS`.
+    """See that a run that is to be simulated packet by packet has at most
+    `MOST_PACKETS`.
 
     Raises:
         ScenarioError: it has more.
@@ -119,43 +156,62 @@ def check_size(scenario: Scenario) -> None:
     packets = expected_packets(scenario, mtu)
     total = sum(packets.values())
     if total > MOST_PACKETS:
-        parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
+        parts = ", ".join(
+            f"{count:.1e} of {name}" for name, count in packets.items() if count
+        )
         rule = f"must have at most {MOST_PACKETS:.0e} packets; it has about {total:.1e} ({parts})"
         network = f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}"
         remedy = (
-            "Use fewer epochs, a larger local_batch_size or network.mtu, or network.kind: fluid."
+            "Use fewer epochs, a larger local_batch_size or network.mtu,"
+            " or network.kind: fluid."
         )
-        raise ScenarioError(Problem("network.kind", rule, network, remedy), scenario.name)
+        raise ScenarioError(
+            Problem("network.kind", rule, network, remedy), scenario.name
+        )
 
 
 # measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC; the
 # seconds are fitted to docs/data/effort.csv (least squares of the logarithms)
 START = 0.7
-"""s to import what simulates and to load the compiled network; compiling it, once, takes 6 s."""
+"""s to import what simulates and to load the compiled network; compiling it, once,
+takes 6 s.
+"""
 PER_ITERATION = 2.2e-5
-"""s for an iteration of a rank: its reads and its compute; or for a batch of a pass that measures
-importance."""
+"""s for an iteration of a rank: its reads and its compute; or for a batch of a pass
+that measures importance.
+"""
 PER_WAITING = 2e-5
-"""s more where all ranks wait for the file system, whose transfers are then never alike."""
+"""s more where all ranks wait for the file system, whose transfers are then never
+alike.
+"""
 TOLERATED = 5.6
-"""Factor of a network's tolerance on the time of a simulation; it prevents use of symmetry."""
+"""Factor of a network's tolerance on the time of a simulation; it prevents use of
+symmetry.
+"""
 BESIDE = 0.05
-"""Share of a batch's compute that an exchange takes, from which on iterations differ much."""
+"""Share of a batch's compute that an exchange takes, from which on iterations differ
+much.
+"""
 BUSY = 0.5
-"""The same of the SSD, while page caches fill, from which on iterations do not become alike."""
+"""The same of the SSD, while page caches fill, from which on iterations do not become
+alike.
+"""
 IN_VAIN = 1.5
 """Ratio of simulated iterations to those of an epoch where no window is long enough."""
 MOST, MOST_AT = 150, 0.01
-"""Iterations of windows that do in the end, where an exchange makes them differ, at that tolerance:
-a mean is known to a tolerance by as many as its square is smaller."""
+"""Iterations of windows that do in the end, where an exchange makes them differ, at
+that tolerance: a mean is known to a tolerance by as many as its square is smaller.
+"""
 PER_SENDING = 1e-5
 """s more if samples are sent after it."""
 PER_SAMPLE = 8e-6
 """s for a sample that is sent."""
 CACHED_RANKS, GROWTH = 2048, 0.45
-"""Ranks up to which that holds; beyond, the network no longer fits the caches, and a sample or rank
-takes as many times longer as there are times more ranks, to this power: that of the network alone
-(docs/network.md), held against runs of 16,384 to 131,072 ranks."""
+"""Ranks up to which that holds; beyond, the network no longer fits the caches, and a
+sample or rank takes as many times longer as there are times more ranks, to this power:
+that of the network alone (docs/network.md), held against runs of 16,384 to 131,072
+ranks.
+"""
 PER_STORED = 1.5e-7
 """s for a sample of the data set in an epoch, to plan it."""
 PER_RANK = 9e-5
@@ -169,20 +225,27 @@ PER_ALLREDUCE = 1.1e-5
 PER_FLOW, PER_EDGE = 0.15e-6, 0.12e-6
 """s for a flow of an allreduce, and for what a flow waits for."""
 LAYING_OUT = 2.0
-"""Ratio of the time to lay an allreduce out, once for each size, to the time to simulate it."""
+"""Ratio of the time to lay an allreduce out, once for each size, to the time to
+simulate it.
+"""
 PER_OVERLAP = 9.5e-6
 """s for an iteration of a rank whose backward pass is slowed down by allreduces."""
 MOST_SIZES = 64
-"""Sizes of allreduces where layers are fused as they come: about so many come up in a run."""
+"""Sizes of allreduces where layers are fused as they come: about so many come up in a
+run.
+"""
 BASE_NBYTES = 265e6
 """Bytes of a process that has loaded all that, and writes a small outcome."""
 SHARED_NBYTES = 205e6
-"""Bytes of these that a process forked from one that has loaded it shares, or never loads."""
+"""Bytes of these that a process forked from one that has loaded it shares, or never
+loads.
+"""
 ITERATION_NBYTES = 500.0
 """Bytes for an iteration of a rank: its rows of the timeline."""
 RANK_NBYTES, HOST_NBYTES = 6.0e3, 4.5e3
-"""Bytes for a rank: its links and routes; and for a host of the machine, with ranks or without.
-Measured of 1,024 to 131,072 ranks on fat trees of 8,192 and 200,000 hosts."""
+"""Bytes for a rank: its links and routes; and for a host of the machine, with ranks or
+without. Measured of 1,024 to 131,072 ranks on fat trees of 8,192 and 200,000 hosts.
+"""
 SAMPLE_NBYTES = 200.0
 """Bytes for a sample that is sent, in one epoch; plans are made epoch by epoch."""
 STORED_NBYTES = 27.0
@@ -190,7 +253,9 @@ STORED_NBYTES = 27.0
 FLOW_NBYTES, EDGE_NBYTES = 800.0, 32.0
 """Bytes for a flow of an allreduce under way, and for what it waits for."""
 LAID_OUT_FLOW_NBYTES, LAID_OUT_EDGE_NBYTES = 140.0, 8.0
-"""Bytes of memory for a flow and for an edge of a laid out allreduce; every size is kept."""
+"""Bytes of memory for a flow and for an edge of a laid out allreduce; every size is
+kept.
+"""
 
 
 @dataclass(frozen=True)
@@ -201,16 +266,16 @@ class AllreduceEffort:
     sizes: float = 0.0  # how many different ones
     flows: int = 0  # of each
     edges: int = 0  # of each, what flows wait for
-    slowed: float = 0.0  # iterations of a rank in which they run beside the backward pass
+    slowed: float = (
+        0.0  # iterations of a rank in which they run beside the backward pass
+    )
 
     @property
     def seconds(self) -> float:
         """Seconds of one core."""
         flow_seconds = PER_FLOW * self.flows + PER_EDGE * self.edges
-        posted, laid_out = (
-            (PER_ALLREDUCE + flow_seconds) * self.count,
-            LAYING_OUT * flow_seconds * self.sizes,
-        )
+        posted = (PER_ALLREDUCE + flow_seconds) * self.count
+        laid_out = LAYING_OUT * flow_seconds * self.sizes
         return posted + laid_out + PER_OVERLAP * self.slowed
 
     @property
@@ -231,9 +296,13 @@ class Effort:
     stored: float  # samples of the data set
     epochs: int  # of the run
     ranks: int  # M
-    packets: float = 0.0  # that cross cables, where the network is simulated packet by packet
+    packets: float = (
+        0.0  # that cross cables, where the network is simulated packet by packet
+    )
     allreduces: AllreduceEffort = AllreduceEffort()  # of the gradients
-    waiting: float = 0.0  # of the iterations those in which all ranks wait for the file system
+    waiting: float = (
+        0.0  # of the iterations those in which all ranks wait for the file system
+    )
     exact: bool = True  # whether the network has no tolerance
     hosts: int = 0  # of the machine, with ranks or without
     kind: str = "run"  # runs of a kind are about as many times as slow as this says
@@ -271,7 +340,9 @@ class Effort:
 
 def effort(scenario: Scenario) -> Effort:
     """The effort of a run."""
-    workload, epochs, dataset = scenario.workload, scenario.epochs, scenario.workload.dataset
+    workload = scenario.workload
+    epochs = scenario.epochs
+    dataset = scenario.workload.dataset
     packets = 0.0
     if isinstance(scenario.network, Packet):
         packets = sum(expected_packets(scenario, scenario.network.mtu).values())
@@ -289,7 +360,8 @@ def effort(scenario: Scenario) -> Effort:
         packets=packets,
         allreduces=_allreduces(scenario),
         waiting=iterations if waits_for_server(scenario) else 0.0,
-        exact=not isinstance(scenario.network, Fluid) or scenario.network.tolerance == 0,
+        exact=not isinstance(scenario.network, Fluid)
+        or scenario.network.tolerance == 0,
         hosts=scenario.cluster.topology.num_hosts,
         kind=f"{workload.exchange.kind}, {scenario.network.kind}"
         + (", windows" if scenario.time_tolerance else ""),
@@ -299,14 +371,20 @@ def effort(scenario: Scenario) -> Effort:
 def expected_iterations(scenario: Scenario) -> float:
     """Return the mean number of iterations that are simulated for an epoch.
 
-    Without a tolerance of time these are all. With a tolerance they are those of the first window,
-    if the window saves time and is likely to be long enough.
+    Without a tolerance of time these are all. With a tolerance they are those of the
+    first window, if the window saves time and is likely to be long enough.
     """
-    workload, epochs = scenario.workload, scenario.epochs
-    all_iterations, first = workload.iterations(scenario.world_size), first_window(scenario)
+    workload = scenario.workload
+    epochs = scenario.epochs
+    all_iterations = workload.iterations(scenario.world_size)
+    first = first_window(scenario)
     needs_all = workload.loader.across_epochs or workload.checkpoint is not None
     needs_all = needs_all or bool(workload.exchange.whole_because)
-    if scenario.time_tolerance == 0 or needs_all or first >= WORTH_LEAVING_OUT * all_iterations:
+    if (
+        scenario.time_tolerance == 0
+        or needs_all
+        or first >= WORTH_LEAVING_OUT * all_iterations
+    ):
         return all_iterations
     computing = compute_seconds(scenario)
     if bounds(scenario).exchange.seconds > BESIDE * computing * all_iterations:
@@ -319,18 +397,24 @@ def expected_iterations(scenario: Scenario) -> float:
 
 
 def _allreduces(scenario: Scenario) -> AllreduceEffort:
-    """Return the effort of the allreduces of gradients; none for one rank, or for more than
-    `MOST_RANKS`.
+    """Return the effort of the allreduces of gradients; none for one rank, or for more
+    than `MOST_RANKS`.
     """
-    workload, ranks = scenario.workload, scenario.world_size
+    workload = scenario.workload
+    ranks = scenario.world_size
     if ranks > MOST_RANKS:
         return AllreduceEffort()
     algorithm = workload.allreduce_on(scenario.cluster)
-    flows = algorithm.flows(scenario.cluster.domain_of(ranks), workload.model.gradient_size)
+    flows = algorithm.flows(
+        scenario.cluster.domain_of(ranks), workload.model.gradient_size
+    )
     if flows is None:
         return AllreduceEffort()
     iterations = expected_iterations(scenario) * scenario.epochs
-    overlap, count, sizes, slowed = algorithm.overlap, 1, 1.0, 0.0
+    overlap = algorithm.overlap
+    count = 1
+    sizes = 1.0
+    slowed = 0.0
     if overlap.kind != "none":
         # a backward pass that begins with a cycle of Horovod's coordinator
         batch = np.asarray(float(workload.local_batch_size))

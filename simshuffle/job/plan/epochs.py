@@ -1,4 +1,6 @@
-"""Plans of every epoch, before any clock runs: the samples that are read and sent. Pure numpy."""
+"""Plans of every epoch, before any clock runs: the samples that are read and sent. Pure
+numpy.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Fetches:
     requests: Ints64
     nbytes: Ints64  # (iterations, M) their bytes, whole numbers
     held_nbytes: int  # the most that one node held at once
-    cached_in: Literal["ssd", "memory"]  # where samples are read from whose piece was there already
+    cached_in: Literal[
+        "ssd", "memory"
+    ]  # where samples are read from whose piece was there already
 
 
 @dataclass(frozen=True)
@@ -48,22 +52,32 @@ class NodeReads:
 
 
 class NodeCaches:
-    """The caches of all nodes under a loader's order, from epoch to epoch; ``context`` is of any
-    epoch, ``nbytes`` (N,) bytes of every sample."""
+    """The caches of all nodes under a loader's order, from epoch to epoch; ``context``
+    is of any epoch, ``nbytes`` (N,) bytes of every sample.
+    """
 
     def __init__(
-        self, scenario: Scenario, strategy: LoaderShuffle, context: ShardsContext, nbytes: Floats
+        self,
+        scenario: Scenario,
+        strategy: LoaderShuffle,
+        context: ShardsContext,
+        nbytes: Floats,
     ) -> None:
         capacity = scenario.cluster.capacity(strategy.cache_in)
         self._caches = strategy.caches(context, capacity, nbytes)
-        self._nbytes, self._size = nbytes, context.batch_size
+        self._nbytes = nbytes
+        self._size = context.batch_size
         self._cached_in = strategy.cache_device
 
     def epoch(self, shards: Shards, iterations: int) -> NodeReads:
-        """Return the reads of the first ``iterations`` batches of each rank in the next epoch."""
+        """Return the reads of the first ``iterations`` batches of each rank in the next
+        epoch.
+        """
         world_size = len(shards.sizes)
         rank = np.repeat(np.arange(world_size), shards.sizes)
-        iteration = (np.arange(len(shards.order)) - shards.start[:-1][rank]) // self._size
+        iteration = (
+            np.arange(len(shards.order)) - shards.start[:-1][rank]
+        ) // self._size
         # of a node rank by rank in every iteration, each in its order
         rows = np.argsort(iteration, kind="stable")
         rows = rows[: int(np.searchsorted(iteration[rows], iterations))]
@@ -72,7 +86,9 @@ class NodeCaches:
         if shards.worker is not None:
             worker[:] = shards.worker[rows]
         of_rank = np.asarray(rank[rows], np.int64)
-        sums = BatchSums(iteration[rows] * world_size + rank[rows], iterations, world_size)
+        sums = BatchSums(
+            iteration[rows] * world_size + rank[rows], iterations, world_size
+        )
         is_kept = np.ones(len(rows), np.bool_)
         return node_reads(
             self._caches,
@@ -94,12 +110,16 @@ class BatchSums:
     iterations: int
     world_size: int  # M
 
-    def sum_selected(self, selected: Flags, values: NDArray[np.generic] | None = None) -> Floats:
-        """Return (iterations, M) sums of ``values``, (n,), over the ``selected`` samples, or their
-        number.
+    def sum_selected(
+        self, selected: Flags, values: NDArray[np.generic] | None = None
+    ) -> Floats:
+        """Return (iterations, M) sums of ``values``, (n,), over the ``selected``
+        samples, or their number.
         """
         weights = None if values is None else values[selected]
-        sums = np.bincount(self.batch[selected], weights, self.iterations * self.world_size)
+        sums = np.bincount(
+            self.batch[selected], weights, self.iterations * self.world_size
+        )
         return np.asarray(sums.reshape(self.iterations, self.world_size))
 
 
@@ -114,8 +134,9 @@ def node_reads(
     sample: Ints64,
     is_kept: Flags,
 ) -> NodeReads:
-    """Return the reads of an epoch that nodes meet in this order: (n,) rank, worker and sample, of
-    ``nbytes`` (N,). Samples that are not ``is_kept`` are fetched and thrown away.
+    """Return the reads of an epoch that nodes meet in this order: (n,) rank, worker and
+    sample, of ``nbytes`` (N,). Samples that are not ``is_kept`` are fetched and thrown
+    away.
     """
     missed, fetched = caches.fetch_epoch(rank, worker, sample)
     fetches = Fetches(
@@ -126,7 +147,9 @@ def node_reads(
     )
     hit = is_kept & ~missed
     return NodeReads(
-        fetches, sums.sum_selected(hit).astype(np.int64), sums.sum_selected(hit, nbytes[sample])
+        fetches,
+        sums.sum_selected(hit).astype(np.int64),
+        sums.sum_selected(hit, nbytes[sample]),
     )
 
 
@@ -183,10 +206,11 @@ class TrainingState(NamedTuple):
 def plan_epochs(
     scenario: Scenario, nbytes: Floats, state: TrainingState | None = None
 ) -> Iterator[EpochPlan]:
-    """Yield the plans of epochs 1, 2, ... in order, or from ``state`` on, before which nothing is
-    in a cache; ``nbytes`` is (N,), from `sample_nbytes`.
+    """Yield the plans of epochs 1, 2, ... in order, or from ``state`` on, before which
+    nothing is in a cache; ``nbytes`` is (N,), from `sample_nbytes`.
     """
-    workload, world_size = scenario.workload, scenario.world_size
+    workload = scenario.workload
+    world_size = scenario.world_size
     strategy = workload.exchange
     if state is None:
         rng = scenario.rng("partition")
@@ -239,13 +263,15 @@ def plan_epochs(
         if epoch == scenario.epochs:
             caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
-        owner, held_samples = exchange.apply(owner), exchange.held_after(held_samples)
+        owner = exchange.apply(owner)
+        held_samples = exchange.held_after(held_samples)
         caches.note()
         del shards  # the next epoch's take its room
 
 
 def _draw_importance(scenario: Scenario, epoch: int, num_samples: int) -> Floats | None:
-    """Draw the importance of each sample, (N,), in place of a real one: it decides on partners.
+    """Draw the importance of each sample, (N,), in place of a real one: it decides on
+    partners.
 
     None if the strategy needs no importance.
     """
@@ -263,17 +289,26 @@ def _plan_inference(
     caches: PageCaches,
     shared: SharedCache | None,
 ) -> Reads:
-    """Return the reads of a pass over all shards in the order in which samples are numbered."""
-    size, world_size = scenario.workload.local_batch_size, scenario.world_size
+    """Return the reads of a pass over all shards in the order in which samples are
+    numbered.
+    """
+    size = scenario.workload.local_batch_size
+    world_size = scenario.world_size
     start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
     shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
-    batches, working = _batches(shards, nbytes, work, size, -(-int(shards.sizes.max()) // size))
+    batches, working = _batches(
+        shards, nbytes, work, size, -(-int(shards.sizes.max()) // size)
+    )
     hits = _hits(scenario, caches, shards, empty_plan(world_size), batches)
     return _reads(shards, batches, hits, working, shared)
 
 
 def _reads(
-    shards: Shards, batches: BatchSizes, hits: Hits, work: Floats | None, shared: SharedCache | None
+    shards: Shards,
+    batches: BatchSizes,
+    hits: Hits,
+    work: Floats | None,
+    shared: SharedCache | None,
 ) -> Reads:
     """Return the reads of a pass, with the hits of page caches and of a cache tier."""
     tier = None if shared is None else shared.read(shards, batches, hits.is_hit)
@@ -292,9 +327,13 @@ def _plan_training(
     caches: PageCaches | NodeCaches,
     shared: SharedCache | None,
 ) -> tuple[Reads, Flags]:
-    """Return the reads of training, and whether each sample that is sent is in memory then."""
-    workload, world_size = scenario.workload, scenario.world_size
-    size, iterations = workload.local_batch_size, workload.iterations(world_size, epoch)
+    """Return the reads of training, and whether each sample that is sent is in memory
+    then.
+    """
+    workload = scenario.workload
+    world_size = scenario.world_size
+    size = workload.local_batch_size
+    iterations = workload.iterations(world_size, epoch)
     # then the samples left out are the next epoch's first: they count as read in this one
     carried = workload.last_batch == "carry"
     planned = workload.iterations(world_size) if carried else iterations
@@ -319,14 +358,18 @@ def _hits(
     batches: BatchSizes,
 ) -> Hits:
     in_memory = scenario.workload.source == "memory"
-    return all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
+    return (
+        all_hits(batches, exchange)
+        if in_memory
+        else caches.epoch(shards, exchange, batches)
+    )
 
 
 def _batches(
     shards: Shards, nbytes: Floats, work: Floats | None, size: int, iterations: int
 ) -> tuple[BatchSizes, Floats | None]:
-    """Return all batches, and (iterations, M) the mean of ``work``, (N,), over the samples of each;
-    1 for an empty batch.
+    """Return all batches, and (iterations, M) the mean of ``work``, (N,), over the
+    samples of each; 1 for an empty batch.
     """
     edges = batch_edges(shards, size, iterations)
     sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
@@ -334,13 +377,15 @@ def _batches(
     mean = None
     if work is not None:
         work_sums = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
-        mean = np.divide(work_sums, samples, out=np.ones_like(work_sums), where=samples > 0)
+        mean = np.divide(
+            work_sums, samples, out=np.ones_like(work_sums), where=samples > 0
+        )
     return BatchSizes(samples, sums, size), mean
 
 
 def _fill_last_batch(reads: Reads, size: int, iterations: int) -> Reads:
-    """Return ``iterations`` iterations with a full last batch: the samples that it takes from the
-    next epoch are like its own, in size and in memory.
+    """Return ``iterations`` iterations with a full last batch: the samples that it
+    takes from the next epoch are like its own, in size and in memory.
     """
     samples = reads.samples[:iterations]
     factor = np.where(samples > 0, size / np.maximum(samples, 1), 0.0)
@@ -356,17 +401,21 @@ def _fill_last_batch(reads: Reads, size: int, iterations: int) -> Reads:
 
 
 def cached_share(scenario: Scenario, epoch: int) -> float:
-    """Expected share of an epoch's reads that are in memory, for estimates before a run: its plans
-    count sample by sample.
+    """Expected share of an epoch's reads that are in memory, for estimates before a
+    run: its plans count sample by sample.
 
-    The first epoch is cold. Under global shuffle a host reads a new random 1/H of the set in each.
+    The first epoch is cold. Under global shuffle a host reads a new random 1/H of the
+    set in each.
     """
-    memory, workload = scenario.cluster.memory, scenario.workload
+    memory = scenario.cluster.memory
+    workload = scenario.workload
     if workload.source == "memory" or workload.exchange.fetches:  # in these at best
         return 1.0
     if epoch == 1:
         return 0.0
     if workload.exchange.redraws:
-        return memory.redrawn_hits(workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1)
+        return memory.redrawn_hits(
+            workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1
+        )
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     return memory.repeat_hits(ranks / scenario.world_size * workload.dataset.nbytes)

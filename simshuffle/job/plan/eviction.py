@@ -1,11 +1,12 @@
-"""The reads that a cache answers, one after the other, by what it evicts when it is full.
+"""The reads that a cache answers, one after the other, by what it evicts when it is
+full.
 
-As libCacheSim has them (github.com/1a1a11a/libCacheSim): sizes are whole bytes, room is made before
-something is stored, and nothing is stored that is larger than the cache. Checked against it, to the
-read, in tests/physics/test_cache_tier.py.
+As libCacheSim has them (github.com/1a1a11a/libCacheSim): sizes are whole bytes, room is
+made before something is stored, and nothing is stored that is larger than the cache.
+Checked against it, to the read, in tests/physics/test_cache_tier.py.
 
-The loops are plain Python, since each read depends on the one before; arrays by number of the
-sample make them four times as fast as dictionaries.
+The loops are plain Python, since each read depends on the one before; arrays by number
+of the sample make them four times as fast as dictionaries.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ AT_ONCE = 1 << 20
 
 
 class Cache(ABC):
-    """A cache of ``capacity`` bytes for samples of (N,) ``nbytes`` bytes, empty at first."""
+    """A cache of ``capacity`` bytes for samples of (N,) ``nbytes`` bytes, empty at
+    first.
+    """
 
     def __init__(self, capacity: float, nbytes: Ints64) -> None:
         self._capacity = self._free = int(capacity)
@@ -32,8 +35,9 @@ class Cache(ABC):
         self._sizes = array("q", nbytes.tobytes())
 
     def read(self, samples: Ints64) -> tuple[Flags, Flags]:
-        """(n,) whether each of n reads finds its sample there, and whether it is stored then;
-        ``samples`` are their numbers, (n,)."""
+        """(n,) whether each of n reads finds its sample there, and whether it is stored
+        then; ``samples`` are their numbers, (n,).
+        """
         hits = np.empty(len(samples), bool)
         for first in range(0, len(samples), AT_ONCE):
             part = slice(first, first + AT_ONCE)
@@ -45,25 +49,30 @@ class Cache(ABC):
 
     @abstractmethod
     def _read_all(self, samples: list[int]) -> bytearray:
-        """Read ``samples`` one after the other; return 1 for every read that finds its sample,
-        else 0.
+        """Read ``samples`` one after the other; return 1 for every read that finds its
+        sample, else 0.
         """
 
 
 class Keeping:
-    """A cache that evicts nothing: what does not fit any more is not stored. It stands for every
-    other kind while all samples fit, and has the methods of `Cache`, without a loop.
+    """A cache that evicts nothing: what does not fit any more is not stored. It stands
+    for every other kind while all samples fit, and has the methods of `Cache`, without
+    a loop.
     """
 
     def __init__(self, capacity: float, nbytes: Ints64) -> None:
-        self._free, self._nbytes = int(capacity), nbytes
+        self._free = int(capacity)
+        self._nbytes = nbytes
         self._is_stored = np.zeros(len(nbytes), bool)
 
     def read(self, samples: Ints64) -> tuple[Flags, Flags]:
         """Return `Cache.read`, for samples of which each is read once."""
-        hits, nbytes = self._is_stored[samples], self._nbytes[samples]
+        hits = self._is_stored[samples]
+        nbytes = self._nbytes[samples]
         stored = np.zeros(len(samples), bool)
-        candidates = np.flatnonzero(~hits)  # those that may yet be stored, in their order
+        candidates = np.flatnonzero(
+            ~hits
+        )  # those that may yet be stored, in their order
         while len(candidates := candidates[nbytes[candidates] <= self._free]):
             needed = np.cumsum(nbytes[candidates])
             fit = int(np.searchsorted(needed, self._free, side="right"))
@@ -77,8 +86,8 @@ class Keeping:
 class Queue(Cache):
     """Eviction of the sample that was stored longest ago: 'fifo', 'lru' and 'clock'.
 
-    Under 'lru' a read counts as storing the sample again. Under 'clock' it counts so when the
-    sample's turn to go comes.
+    Under 'lru' a read counts as storing the sample again. Under 'clock' it counts so
+    when the sample's turn to go comes.
     """
 
     def __init__(self, capacity: float, nbytes: Ints64, kind: Eviction) -> None:
@@ -90,9 +99,14 @@ class Queue(Cache):
         self._mark = array("i", bytes(4 * len(nbytes)))
 
     def _read_all(self, samples: list[int]) -> bytearray:
-        mark, sizes, free, capacity = self._mark, self._sizes, self._free, self._capacity
-        is_lru, is_clock = self._kind == "lru", self._kind == "clock"
-        push, pop = self._queue.append, self._queue.popleft
+        mark = self._mark
+        sizes = self._sizes
+        free = self._free
+        capacity = self._capacity
+        is_lru = self._kind == "lru"
+        is_clock = self._kind == "clock"
+        push = self._queue.append
+        pop = self._queue.popleft
         hits = bytearray(len(samples))
         for index, sample in enumerate(samples):
             if mark[sample]:
@@ -123,7 +137,9 @@ class Queue(Cache):
 class Random(Cache):
     """Eviction of a random sample; all stored samples have equal probability."""
 
-    def __init__(self, capacity: float, nbytes: Ints64, rng: np.random.Generator) -> None:
+    def __init__(
+        self, capacity: float, nbytes: Ints64, rng: np.random.Generator
+    ) -> None:
         super().__init__(capacity, nbytes)
         self._rng = rng
         self._stored: list[int] = []
@@ -131,7 +147,10 @@ class Random(Cache):
         self._draws: list[float] = []
 
     def _read_all(self, samples: list[int]) -> bytearray:
-        stored, is_stored, sizes, free = self._stored, self._is_stored, self._sizes, self._free
+        stored = self._stored
+        is_stored = self._is_stored
+        sizes = self._sizes
+        free = self._free
         hits = bytearray(len(samples))
         for index, sample in enumerate(samples):
             size = sizes[sample]
@@ -142,7 +161,8 @@ class Random(Cache):
                     if not self._draws:
                         self._draws = self._rng.random(1 << 12).tolist()
                     victim = int(self._draws.pop() * len(stored))
-                    evicted, stored[victim] = stored[victim], stored[-1]
+                    evicted = stored[victim]
+                    stored[victim] = stored[-1]
                     stored.pop()
                     is_stored[evicted] = 0
                     free += sizes[evicted]
@@ -157,13 +177,13 @@ SMALL, MAIN = 1, 2
 
 
 class S3Fifo(Cache):
-    """Yang et al., FIFO queues are all you need for cache eviction, SOSP 2023; in the version of
-    libCacheSim 0.3.5.
+    """Yang et al., FIFO queues are all you need for cache eviction, SOSP 2023; in the
+    version of libCacheSim 0.3.5.
 
-    A new sample goes to a small queue of a tenth of the room, and from there on to the main queue
-    if it was read twice meanwhile; else it leaves, and its number is kept for a while (ghost): if
-    it is read within that, it goes to the main queue at once. In the main queue a sample that was
-    read goes round again, up to three times.
+    A new sample goes to a small queue of a tenth of the room, and from there on to the
+    main queue if it was read twice meanwhile; else it leaves, and its number is kept
+    for a while (ghost): if it is read within that, it goes to the main queue at once.
+    In the main queue a sample that was read goes round again, up to three times.
     """
 
     SHARE, GHOST, READ_TWICE, ROUNDS = 0.1, 0.9, 2, 3
@@ -177,7 +197,9 @@ class S3Fifo(Cache):
         self._main: deque[int] = deque()
         self._where = bytearray(len(nbytes))  # SMALL, MAIN, or 0
         self._reads = array("i", bytes(4 * len(nbytes)))  # since it was stored there
-        self._ghost: OrderedDict[int, int] = OrderedDict()  # sizes by sample, oldest first
+        self._ghost: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # sizes by sample, oldest first
         self._in_small = self._in_main = self._in_ghost = 0
         self._evicted = False
 
@@ -185,7 +207,10 @@ class S3Fifo(Cache):
         return nbytes < self._most_small
 
     def _read_all(self, samples: list[int]) -> bytearray:
-        queue_of, reads, sizes, ghost = self._where, self._reads, self._sizes, self._ghost
+        queue_of = self._where
+        reads = self._reads
+        sizes = self._sizes
+        ghost = self._ghost
         hits = bytearray(len(samples))
         for index, sample in enumerate(samples):
             if queue_of[sample]:
@@ -199,7 +224,9 @@ class S3Fifo(Cache):
                 continue
             while self._in_small + self._in_main + size > self._capacity:
                 self._evict()
-            if ghost_nbytes or (not self._evicted and self._in_small >= self._most_small):
+            if ghost_nbytes or (
+                not self._evicted and self._in_small >= self._most_small
+            ):
                 self._to_main(sample, size)
             else:
                 self._small.append(sample)
@@ -252,7 +279,9 @@ def cache_of(
 ) -> Cache | Keeping:
     """An empty cache for samples of (N,) ``nbytes`` bytes; 'random' draws from ``rng``."""
     fits = int(nbytes.sum()) <= int(capacity)
-    if eviction == "none" or (fits and eviction != "s3fifo"):  # which refuses large ones
+    if eviction == "none" or (
+        fits and eviction != "s3fifo"
+    ):  # which refuses large ones
         return Keeping(capacity, nbytes)
     if eviction == "random":
         return Random(capacity, nbytes, rng)

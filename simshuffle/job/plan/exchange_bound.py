@@ -1,4 +1,5 @@
-"""The least seconds that an exchange takes of the training loops of an epoch, by closed forms.
+"""The least seconds that an exchange takes of the training loops of an epoch, by closed
+forms.
 
 N samples, M ranks, b samples a batch, Q the exchange fraction, I iterations.
 """
@@ -25,7 +26,9 @@ from simshuffle.workload.exchange.schedule import (
 
 @dataclass(frozen=True)
 class ExchangeBound:
-    """The least seconds that the exchange of an epoch takes of the training loop of every rank."""
+    """The least seconds that the exchange of an epoch takes of the training loop of
+    every rank.
+    """
 
     samples: int = 0  # that a rank sends
     messages: int = 0  # in which they travel
@@ -50,22 +53,27 @@ MOST_STEPS = 10**7
 """Samples that a rank sends, or iterations, which are counted one by one."""
 
 
-def exchange_bound(scenario: Scenario, iterations: int, reduced: float) -> ExchangeBound:
+def exchange_bound(
+    scenario: Scenario, iterations: int, reduced: float
+) -> ExchangeBound:
     """Least time that the exchange of the last epoch takes of the training loops.
 
-    A rank sends Q N/M samples, Q b after an iteration (docs/model-exchange.md). In an iteration
-    that sends, ranks meet at the next allreduce at the latest, so the largest sample of all ranks
-    counts once (or, if that is longer, storing by the r ranks of a host one after the other); with
-    a barrier before every message, once a message. The wire counts only without ``overlap``: then
-    the last message's. Reading what is sent from the device is left out.
+    A rank sends Q N/M samples, Q b after an iteration (docs/model-exchange.md). In an
+    iteration that sends, ranks meet at the next allreduce at the latest, so the largest
+    sample of all ranks counts once (or, if that is longer, storing by the r ranks of a
+    host one after the other); with a barrier before every message, once a message. The
+    wire counts only without ``overlap``: then the last message's. Reading what is sent
+    from the device is left out.
 
     Args:
         scenario: with or without an exchange.
         iterations: of the epoch.
         reduced: s that the allreduces of an iteration show, from `allreduce_seconds`.
     """
-    exchange, world_size = scenario.workload.exchange, scenario.world_size
-    schedule, fraction = exchange.exchange_schedule, exchange.fraction
+    exchange = scenario.workload.exchange
+    world_size = scenario.world_size
+    schedule = exchange.exchange_schedule
+    fraction = exchange.fraction
     dataset = scenario.workload.dataset
     if schedule is None or not fraction:
         return ExchangeBound()
@@ -74,8 +82,11 @@ def exchange_bound(scenario: Scenario, iterations: int, reduced: float) -> Excha
         return ExchangeBound()
     rate = fraction * scenario.workload.local_batch_size
     sending, messages, draws = _counts(schedule, quota, rate, iterations)
-    moving, work = moving_share(scenario), host_work(schedule, dataset)
-    sized_seconds = work.decode + work.pickle  # in proportion to the sample, as is storing it
+    moving = moving_share(scenario)
+    work = host_work(schedule, dataset)
+    sized_seconds = (
+        work.decode + work.pickle
+    )  # in proportion to the sample, as is storing it
     stored = work.write + _store_seconds(scenario)
     sample_work = work.read + work.zero_buffer + sized_seconds + stored + work.remove
     spread = dataset.stored.spread / dataset.stored.mean
@@ -96,16 +107,21 @@ def exchange_bound(scenario: Scenario, iterations: int, reduced: float) -> Excha
     meets = schedule.barriers != "none"
     received = moving * quota * stored / sending + meets * latency
     barriers = {"message": messages + sending, "iteration": 2 * sending, "none": 0}
-    passing, wire = scenario.cluster.message_passing, 0.0
+    passing = scenario.cluster.message_passing
+    wire = 0.0
     if moving and not schedule.overlap:
         nbytes = payload_nbytes(schedule, dataset)
-        wire = sending * (passing.latency + nbytes / (passing.stream_bandwidth or math.inf))
+        wire = sending * (
+            passing.latency + nbytes / (passing.stream_bandwidth or math.inf)
+        )
     return ExchangeBound(
         samples=quota,
         messages=messages,
         sending=sending,
         work=moving * quota * sample_work + draws * work.draw * world_size,
-        waiting=message_barriers * sized_seconds * excess + sending * meeting_seconds - unequal,
+        waiting=message_barriers * sized_seconds * excess
+        + sending * meeting_seconds
+        - unequal,
         barriers=barriers[schedule.barriers] * latency,
         wire=wire,
         hidden=(sending - 1) * _hidden_receipt(scenario, received, reduced),
@@ -113,11 +129,12 @@ def exchange_bound(scenario: Scenario, iterations: int, reduced: float) -> Excha
 
 
 def _hidden_receipt(scenario: Scenario, received: float, reduced: float) -> float:
-    """Return the seconds of ``received``, in which a rank stores what came, that other work hides:
-    allreduces beside the backward pass, and, unless ranks meet after they have stored, waits for
-    slower ranks.
+    """Return the seconds of ``received``, in which a rank stores what came, that other
+    work hides: allreduces beside the backward pass, and, unless ranks meet after they
+    have stored, waits for slower ranks.
     """
-    workload, schedule = scenario.workload, scenario.workload.exchange.exchange_schedule
+    workload = scenario.workload
+    schedule = scenario.workload.exchange.exchange_schedule
     if workload.allreduce.overlap.kind == "none" or schedule is None:
         return 0.0
     excess = max(received - reduced, 0.0)
@@ -125,11 +142,15 @@ def _hidden_receipt(scenario: Scenario, received: float, reduced: float) -> floa
     if excess == 0.0 or spread == 0.0 or schedule.barriers != "none":
         return received - excess
     times = _compute_times(min(scenario.world_size, MOST_DRAWN), spread)
-    lateness, shown_seconds, step = np.zeros(times.shape[1]), 0.0, step_seconds(scenario)
+    lateness = np.zeros(times.shape[1])
+    shown_seconds = 0.0
+    step = step_seconds(scenario)
     for factors in times:
         ready = lateness + step * factors
         shown_seconds += float(ready.max() - step * factors.max())
-        lateness = np.maximum(ready + excess - ready.max(), 0.0)  # behind those that waited
+        lateness = np.maximum(
+            ready + excess - ready.max(), 0.0
+        )  # behind those that waited
     return received - shown_seconds / len(times)
 
 
@@ -143,8 +164,12 @@ def _compute_times(ranks: int, spread: float) -> Floats:
     return lognormal_factor(np.random.default_rng(0), spread, (ROUNDS, ranks))
 
 
-_last_counts: list[tuple[tuple[MessageSchedule, int, float, int], tuple[int, int, int]]] = []
-"""The last arguments of `_counts` with its answer; sensitivities call it again and again."""
+_last_counts: list[
+    tuple[tuple[MessageSchedule, int, float, int], tuple[int, int, int]]
+] = []
+"""The last arguments of `_counts` with its answer; sensitivities call it again and
+again.
+"""
 
 
 def _counts(
@@ -162,8 +187,10 @@ def _counts(
 def _count_sending(
     schedule: MessageSchedule, quota: int, rate: float, iterations: int
 ) -> tuple[int, int, int]:
-    """Iterations after which ``quota`` samples are sent, ``rate`` after each; messages; draws of
-    partners. Beyond `MOST_STEPS` no more messages than iterations are counted, and no draws."""
+    """Iterations after which ``quota`` samples are sent, ``rate`` after each; messages;
+    draws of partners. Beyond `MOST_STEPS` no more messages than iterations are counted,
+    and no draws.
+    """
     if max(quota, iterations) > MOST_STEPS:
         sending = min(quota, iterations)
         return sending, sending, 0
@@ -181,16 +208,23 @@ def _count_sending(
 
 
 def _device_wait_seconds(scenario: Scenario, sized: float, samples: float) -> float:
-    """Least time (s) that ranks wait for one another at the device of their host, when each stores
-    ``samples`` samples.
+    """Least time (s) that ranks wait for one another at the device of their host, when
+    each stores ``samples`` samples.
 
-    The first has sent and computed earlier than the mean by no more than the last later, as
-    log-normal times lean to the right.
+    The first has sent and computed earlier than the mean by no more than the last
+    later, as log-normal times lean to the right.
     """
-    workload, size = scenario.workload, scenario.workload.dataset.stored
+    workload = scenario.workload
+    size = scenario.workload.dataset.stored
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
-    head_start = step_seconds(scenario) * (expected_largest(ranks, workload.jitter.compute) - 1.0)
-    head_start += samples * sized * min(1.0, expected_largest(ranks, size.spread / size.mean) - 1.0)
+    head_start = step_seconds(scenario) * (
+        expected_largest(ranks, workload.jitter.compute) - 1.0
+    )
+    head_start += (
+        samples
+        * sized
+        * min(1.0, expected_largest(ranks, size.spread / size.mean) - 1.0)
+    )
     stored = moving_share(scenario) * samples * _store_seconds(scenario)
     return max((ranks - 1) * stored - head_start, 0.0)
 
@@ -206,10 +240,12 @@ def _store_seconds(scenario: Scenario) -> float:
 def moving_share(scenario: Scenario) -> float:
     """Share of the samples to be sent that surely leave their rank, in the mean.
 
-    A random permutation of a group leaves one rank in place on average, a matching of an odd number
-    one. Where pairs may exchange nothing (``least_difference``) none is sure to leave.
+    A random permutation of a group leaves one rank in place on average, a matching of
+    an odd number one. Where pairs may exchange nothing (``least_difference``) none is
+    sure to leave.
     """
-    schedule, world_size = scenario.workload.exchange.exchange_schedule, scenario.world_size
+    schedule = scenario.workload.exchange.exchange_schedule
+    world_size = scenario.world_size
     if schedule is None or world_size == 1:
         return 0.0
     groups = 1
@@ -223,8 +259,8 @@ def moving_share(scenario: Scenario) -> float:
 
 
 def step_seconds(scenario: Scenario) -> float:
-    """Return the seconds of the forward and backward pass of a batch, or of a shard that is
-    smaller.
+    """Return the seconds of the forward and backward pass of a batch, or of a shard
+    that is smaller.
     """
     workload = scenario.workload
     shard = workload.dataset.num_samples / scenario.world_size
@@ -233,21 +269,28 @@ def step_seconds(scenario: Scenario) -> float:
 
 
 def sample_seconds(scenario: Scenario) -> float:
-    """Return the seconds that a sample adds to the forward and backward pass of its batch."""
+    """Return the seconds that a sample adds to the forward and backward pass of its
+    batch.
+    """
     return scenario.step_times.per_sample * scenario.workload.mean_work
 
 
 @lru_cache(maxsize=256)
 def expected_largest(count: int, spread: float) -> float:
-    """Expected largest of ``count`` log-normal numbers of mean 1 and standard deviation ``spread``.
+    """Expected largest of ``count`` log-normal numbers of mean 1 and standard deviation
+    ``spread``.
 
-    By F(x)^count on a grid of the underlying normal variable; within 1e-4 for a spread up to 1.
+    By F(x)^count on a grid of the underlying normal variable; within 1e-4 for a spread
+    up to 1.
     """
     if spread == 0.0 or count == 1:
         return 1.0
     variance = math.log1p(spread**2)
     edges = np.linspace(-9.0, 9.0, 3601)
-    below = np.array([0.5 * math.erfc(-edge / math.sqrt(2.0)) for edge in edges.tolist()]) ** count
+    below = (
+        np.array([0.5 * math.erfc(-edge / math.sqrt(2.0)) for edge in edges.tolist()])
+        ** count
+    )
     middle = (edges[1:] + edges[:-1]) / 2.0
     values = np.exp(math.sqrt(variance) * middle - variance / 2.0)
     return float((np.diff(below) * values).sum())

@@ -25,7 +25,9 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Ints32
 
 DRAWN_TOGETHER = 1 << 16
-"""Faults of a process that are drawn together, in the mean: as long the same hosts have most."""
+"""Faults of a process that are drawn together, in the mean: as long the same hosts have
+most.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,18 @@ class Targets:
         self._fabric = resources.forwarding.fabric
         self._hosts = {name: number for number, name in enumerate(resources.hosts)}
         links = resources.links
-        self._devices = {name: k for k, name in enumerate(links.names) if not links.cable[k]}
+        self._devices = {
+            name: k for k, name in enumerate(links.names) if not links.cable[k]
+        }
         first = f"{resources.hosts[0]}."
         self._device_names = [
             name.removeprefix(first) for name in self._devices if name.startswith(first)
         ]
         gpus = resources.cluster.host.gpus
-        self._gpus: dict[str, int] = {"gpus": -1, **{f"gpu{gpu}": gpu for gpu in range(gpus)}}
+        self._gpus: dict[str, int] = {
+            "gpus": -1,
+            **{f"gpu{gpu}": gpu for gpu in range(gpus)},
+        }
 
     @cached_property
     def _nodes(self) -> dict[str, int]:
@@ -86,12 +93,17 @@ class Targets:
         if what in self._cables:
             return self._make_hit(cables=self._cables[what])
         if what == "pfs":
-            return self._make_hit([self._resources.pfs_bandwidth, self._resources.pfs_open])
+            return self._make_hit(
+                [self._resources.pfs_bandwidth, self._resources.pfs_open]
+            )
         if what in self._devices:
             return self._make_hit([self._devices[what]])
         if what in self._nodes:
             return self._node(what)
-        if host not in self._nodes or self._fabric.cabling.kinds[self._nodes[host]] != "host":
+        if (
+            host not in self._nodes
+            or self._fabric.cabling.kinds[self._nodes[host]] != "host"
+        ):
             return None
         if part in self._gpus:
             return self._make_hit(ranks=self._ranks(host, self._gpus[part]))
@@ -99,8 +111,11 @@ class Targets:
         return self._make_hit() if part in self._device_names else None
 
     def _node(self, what: str) -> Hit:
-        links, node = self._fabric.links, self._nodes[what]
-        cables = np.flatnonzero((links.src_node == node) | (links.dst_node == node)).tolist()
+        links = self._fabric.links
+        node = self._nodes[what]
+        cables = np.flatnonzero(
+            (links.src_node == node) | (links.dst_node == node)
+        ).tolist()
         if what not in self._hosts:
             return self._make_hit(cables=cables)
         devices = [self._devices[f"{what}.{part}"] for part in self._device_names]
@@ -109,19 +124,31 @@ class Targets:
     def _ranks(self, host: str, gpu: int) -> list[int]:
         """Return the ranks on GPU ``gpu`` of a host, or, for -1, on any of its GPUs."""
         is_on_host = self._resources.host_of == self._hosts.get(host, -1)
-        return np.flatnonzero(is_on_host & ((self._resources.gpu_of == gpu) | (gpu < 0))).tolist()
+        return np.flatnonzero(
+            is_on_host & ((self._resources.gpu_of == gpu) | (gpu < 0))
+        ).tolist()
 
     def _make_hit(
-        self, devices: Sequence[int] = (), ranks: Sequence[int] = (), cables: Sequence[int] = ()
+        self,
+        devices: Sequence[int] = (),
+        ranks: Sequence[int] = (),
+        cables: Sequence[int] = (),
     ) -> Hit:
         cable_links = np.unique(np.array(cables, np.int32))
         run_links = self._resources.to_run_links(cable_links)
-        links = np.append(run_links[run_links >= 0], np.array(devices, np.int32)).astype(np.int32)
+        links = np.append(
+            run_links[run_links >= 0], np.array(devices, np.int32)
+        ).astype(np.int32)
         return Hit(links, np.array(ranks, np.int32), cable_links)
 
     def similar_names(self, what: str) -> list[str]:
         """Return names of the machine like ``what``, which nothing has."""
-        names = [*self._nodes, *self._devices, *(f"{host}.gpus" for host in self._hosts), "pfs"]
+        names = [
+            *self._nodes,
+            *self._devices,
+            *(f"{host}.gpus" for host in self._hosts),
+            "pfs",
+        ]
         return get_close_matches(what, [*self._cables] if ">" in what else names, 3)
 
     def drawn_from(self, kind: str) -> list[str]:
@@ -129,25 +156,32 @@ class Targets:
         if kind == "cables":
             used = (
                 np.flatnonzero(
-                    reachable_links(self._resources.forwarding, self._resources.every_port)
+                    reachable_links(
+                        self._resources.forwarding, self._resources.every_port
+                    )
                 )
                 // 2
             )
             return self._fabric.links.names_of(2 * np.unique(used))
         if kind == "gpus":
-            hosts, gpus = self._resources.host_of.tolist(), self._resources.gpu_of.tolist()
+            hosts = self._resources.host_of.tolist()
+            gpus = self._resources.gpu_of.tolist()
             return [
-                f"{self._resources.hosts[h]}.gpu{gpu}" for h, gpu in zip(hosts, gpus, strict=True)
+                f"{self._resources.hosts[h]}.gpu{gpu}"
+                for h, gpu in zip(hosts, gpus, strict=True)
             ]
-        return [f"{host}.ssd" if kind == "ssds" else host for host in self._resources.hosts]
+        return [
+            f"{host}.ssd" if kind == "ssds" else host for host in self._resources.hosts
+        ]
 
 
 class RunFaults:
-    """The faults of a run: those ``planned`` at a time, and those that `draw_faults` draws.
+    """The faults of a run: those ``planned`` at a time, and those that `draw_faults`
+    draws.
 
     Raises:
-        ScenarioError: one is at something that does not exist, or what has failed for ever is
-            needed.
+        ScenarioError: one is at something that does not exist, or what has failed for
+            ever is needed.
     """
 
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
@@ -157,7 +191,8 @@ class RunFaults:
         self._drawn_entries: list[tuple[int, Fault]] = []
         problems = []
         if not isinstance(scenario.network, Fluid):
-            rule, remedy = "need a network whose links are shared as fluid", "Set network: fluid."
+            rule = "need a network whose links are shared as fluid"
+            remedy = "Set network: fluid."
             problems.append(Problem("faults", rule, scenario.network.kind, remedy))
         for number, fault in enumerate(scenario.faults or ()):
             if fault.at is None:
@@ -180,13 +215,16 @@ class RunFaults:
             yield Problem(f"{path}.what", rule, f"none called {fault.what}", remedy)
             return
         if not fault.rate and fault.lasts is None and not len(hit.cables):
-            rule, remedy = "must be given for a device that has failed", "Say how long it lasts."
+            rule = "must be given for a device that has failed"
+            remedy = "Say how long it lasts."
             yield Problem(f"{path}.for", rule, fault.what, remedy)
         self.planned.append(_make_fault(fault, fault.what, fault.at, fault.lasts, hit))
 
     def _permanent_problems(self, resources: Resources) -> Iterator[Problem]:
         """Yield a problem if faults that never end leave hosts without a route."""
-        permanent = [fault for fault in self.planned if fault.rate == 0 and fault.end == inf]
+        permanent = [
+            fault for fault in self.planned if fault.rate == 0 and fault.end == inf
+        ]
         if not permanent:
             return
         fabric = resources.forwarding.fabric
@@ -194,22 +232,30 @@ class RunFaults:
             fabric, np.concatenate([fault.hit.cables for fault in permanent])
         ).find_unreachable(resources.every_port)
         if cut_off is not None:
-            name = fabric.cabling.names[fabric.links.src_node[fabric.inject_link[cut_off]]]
+            name = fabric.cabling.names[
+                fabric.links.src_node[fabric.inject_link[cut_off]]
+            ]
             rule = "must leave a route between all hosts of the run and the file system"
             names = ", ".join(fault.what for fault in permanent[:3])
             remedy = "Write how long each fault lasts (for), or a rate above 0."
             yield Problem("faults", rule, f"{names} cut off {name}", remedy)
 
     def draw_faults(self) -> list[Iterator[TimedFault]]:
-        """Return, for every entry of faults that are drawn, an endless iterator of its faults."""
+        """Return, for every entry of faults that are drawn, an endless iterator of its
+        faults.
+        """
         return [
-            self._draw(index, fault) if fault.process is None else self._replay(index, fault)
+            self._draw(index, fault)
+            if fault.process is None
+            else self._replay(index, fault)
             for index, fault in self._drawn_entries
         ]
 
     def _draw(self, index: int, fault: Fault) -> Iterator[TimedFault]:
         rng = self._scenario.rng("faults", index)
-        names, begin, mean_interval = self._targets.drawn_from(fault.what), 0.0, fault.every or inf
+        names = self._targets.drawn_from(fault.what)
+        begin = 0.0
+        mean_interval = fault.every or inf
         while names:
             begin += rng.exponential(mean_interval)
             what = names[int(rng.integers(len(names)))]
@@ -219,34 +265,44 @@ class RunFaults:
             yield _make_fault(fault, what, begin, lasts, hit)
 
     def _replay(self, index: int, fault: Fault) -> Iterator[TimedFault]:
-        """Yield the faults of a process, drawn for so long a time at once that there are about
-        `DRAWN_TOGETHER`.
+        """Yield the faults of a process, drawn for so long a time at once that there
+        are about `DRAWN_TOGETHER`.
         """
-        process, names = fault.process, self._targets.drawn_from(fault.what)
+        process = fault.process
+        names = self._targets.drawn_from(fault.what)
         assert process is not None  # noqa: S101 - as `draw_faults` sees to
-        rng, begin = self._scenario.rng("faults", index), 0.0
+        rng = self._scenario.rng("faults", index)
+        begin = 0.0
         span = DRAWN_TOGETHER / process.expected_faults(len(names), 1.0)
         if process.kind == "trace":
             span = process.read_file().length  # and then from its beginning again
         while True:
             faults = process.draw(rng, len(names), span)
-            starts, ends = faults.start_s.tolist(), faults.end_s.tolist()
-            for host, start, end in zip(faults.host.tolist(), starts, ends, strict=True):
+            starts = faults.start_s.tolist()
+            ends = faults.end_s.tolist()
+            for host, start, end in zip(
+                faults.host.tolist(), starts, ends, strict=True
+            ):
                 hit = self._targets.find_hit(names[host])
                 assert hit is not None  # noqa: S101 - it was drawn from what there is
                 yield _make_fault(fault, names[host], begin + start, end - start, hit)
             begin += span
 
 
-def _make_fault(fault: Fault, what: str, begin: float, lasts: float | None, hit: Hit) -> TimedFault:
+def _make_fault(
+    fault: Fault, what: str, begin: float, lasts: float | None, hit: Hit
+) -> TimedFault:
     rerouted = fault.rate == 0 and fault.on_failure == "reroute" and len(hit.cables) > 0
     end = inf if lasts is None else begin + lasts
     reroutes_at = begin + fault.reroute_after if rerouted else inf
-    return TimedFault(what, begin, end, reroutes_at if reroutes_at < end else inf, fault.rate, hit)
+    return TimedFault(
+        what, begin, end, reroutes_at if reroutes_at < end else inf, fault.rate, hit
+    )
 
 
 def check_run(scenario: Scenario) -> None:
-    """See that a run can be simulated: its size, its routing and hosts, and what its faults hit.
+    """See that a run can be simulated: its size, its routing and hosts, and what its
+    faults hit.
 
     Raises:
         ScenarioError: as `simshuffle.job.plan.effort.check_size` and `RunFaults`.
@@ -259,20 +315,23 @@ def check_run(scenario: Scenario) -> None:
 
 
 def check_faults(scenario: Scenario) -> None:
-    """See that what the faults of a scenario hit is on its machine, and that it can go on; raises
-    as `check_run`."""
+    """See that what the faults of a scenario hit is on its machine, and that it can go
+    on; raises as `check_run`.
+    """
     if not scenario.faults:
         return
     if scenario.jobs is not None:
         if scenario.lost_hosts:
-            rule, lost_host = (
-                "must not be lost where there are several jobs",
-                scenario.lost_hosts[0],
-            )
+            rule = "must not be lost where there are several jobs"
+            lost_host = scenario.lost_hosts[0]
             remedy = "Give it a rate above 0, or simulate the job that has it alone."
-            raise ScenarioError(Problem("faults", rule, lost_host.what, remedy), scenario.name)
+            raise ScenarioError(
+                Problem("faults", rule, lost_host.what, remedy), scenario.name
+            )
         RunFaults(scenario, share_machine(place_jobs(scenario)).resources)
         return
-    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    resources = Resources(
+        scenario.cluster, scenario.world_size, scenario.rng("placement")
+    )
     RunFaults(scenario, resources)
     check_losses(scenario, resources.hosts, len(spare_hosts(scenario, resources.hosts)))

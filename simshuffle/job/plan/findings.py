@@ -1,6 +1,7 @@
-"""Findings about a scenario before it is simulated: values that are valid and probably not meant,
-far from those that simshuffle brings along or odd together, each as a problem that stops nothing;
-and measured values that are used outside the range they were measured on.
+"""Findings about a scenario before it is simulated: values that are valid and probably
+not meant, far from those that simshuffle brings along or odd together, each as a
+problem that stops nothing; and measured values that are used outside the range they
+were measured on.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ if TYPE_CHECKING:
 
 
 LONG_STEP = 3.0
-"""s of an iteration's forward and backward passes beyond which they are asked about; the shipped
-scenarios have at most 1.3 s."""
+"""s of an iteration's forward and backward passes beyond which they are asked about;
+the shipped scenarios have at most 1.3 s.
+"""
 
 
 @dataclass(frozen=True)
 class UsualRange:
-    """The range of one quantity in the catalog's entries and the shipped machines, from lowest to
-    highest (SI), without placeholders that are so high that they do not bind.
+    """The range of one quantity in the catalog's entries and the shipped machines, from
+    lowest to highest (SI), without placeholders that are so high that they do not bind.
 
-    A value is far from it below ``low`` / ``factor`` and above ``high`` x ``factor``: 10 where
-    machines and data differ much; 3 for links, where bits and bytes differ by 8.
+    A value is far from it below ``low`` / ``factor`` and above ``high`` x ``factor``:
+    10 where machines and data differ much; 3 for links, where bits and bytes differ by
+    8.
     """
 
     low: float
@@ -86,9 +89,9 @@ SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
 
 
 def warnings(scenario: Scenario) -> list[Problem]:
-    """Return the warnings about a scenario: values that belong to another kind, values far from the
-    usual, in the order of `USUAL`, warnings of the routing, and values that are odd together. Only
-    values that the run uses are looked at.
+    """Return the warnings about a scenario: values that belong to another kind, values
+    far from the usual, in the order of `USUAL`, warnings of the routing, and values
+    that are odd together. Only values that the run uses are looked at.
     """
     problems = [*scenario.notes]
     for key, usual in USUAL.items():
@@ -103,13 +106,16 @@ def warnings(scenario: Scenario) -> list[Problem]:
         problems += routing.warnings(wiring(scenario.cluster).fabric)
     known_paths = {problem.path for problem in problems}
     return problems + [
-        problem for problem in _odd_problems(scenario) if problem.path not in known_paths
+        problem
+        for problem in _odd_problems(scenario)
+        if problem.path not in known_paths
     ]
 
 
 def _unused_keys(scenario: Scenario) -> tuple[str, ...]:
     """Beginnings of the keys that the run does not use."""
-    workload, cluster = scenario.workload, scenario.cluster
+    workload = scenario.workload
+    cluster = scenario.cluster
     from_pfs = workload.source == "pfs"
     staged = scenario.storage_per_host > 0.0 and workload.staging.source == "pfs"
     opened = from_pfs or (staged and workload.staging.format == "files")
@@ -120,7 +126,8 @@ def _unused_keys(scenario: Scenario) -> tuple[str, ...]:
         "cluster.ssd.": held_in(scenario) != "ssd",
         "cluster.topology.": scenario.hosts == 1,
         "cluster.host.nvlink_bandwidth": (
-            cluster.ranks_per_host(scenario.world_size) == 1 and cluster.topology.domains is None
+            cluster.ranks_per_host(scenario.world_size) == 1
+            and cluster.topology.domains is None
         ),
         "cluster.message_passing.": not workload.exchange.fraction,
         "workload.dataset.encode": not workload.exchange.fraction,
@@ -145,7 +152,9 @@ def _far_problem(path: str, value: float, usual: UsualRange) -> Problem:
     rule = f"is far from what is shipped, {' to '.join(ends)}"
     slips = [value * slip for slip in SLIPS if usual.is_near(value * slip)]
     likely = sorted(slips, key=lambda slip: not usual.low <= slip <= usual.high)
-    remedy = f"Write {readable(likely[0], dimension)} if that is meant." if likely else ""
+    remedy = (
+        f"Write {readable(likely[0], dimension)} if that is meant." if likely else ""
+    )
     if path.endswith((".forward", ".backward")):
         remedy = f"{remedy} It is the time of one sample, not of a batch.".lstrip()
     return Problem(path, rule, readable(value, dimension), remedy or "Check its unit.")
@@ -153,7 +162,8 @@ def _far_problem(path: str, value: float, usual: UsualRange) -> Problem:
 
 def _odd_problems(scenario: Scenario) -> list[Problem]:
     """Values that are fine one by one."""
-    workload, batch = scenario.workload, scenario.workload.local_batch_size
+    workload = scenario.workload
+    batch = scenario.workload.local_batch_size
     shard = workload.dataset.num_samples / scenario.world_size
     no_full_batch = partial_batch(*batch_sizes(scenario))
     problems = [] if no_full_batch is None else [no_full_batch]
@@ -162,9 +172,12 @@ def _odd_problems(scenario: Scenario) -> list[Problem]:
     if step > LONG_STEP:
         rule = f"makes steps of {readable(step, _S)}; those of shipped scenarios take at most 1.3 s"
         remedy = (
-            f"Write the time of one sample: the time of a batch divided by its {batch} samples."
+            "Write the time of one sample: the time of a batch divided by"
+            f" its {batch} samples."
         )
-        path = f"workload.model.accelerators.{scenario.cluster.host.accelerator}.forward"
+        path = (
+            f"workload.model.accelerators.{scenario.cluster.host.accelerator}.forward"
+        )
         problems.append(Problem(path, rule, readable(times.forward, _S), remedy))
     model = workload.model
     exact = model.exact_gradient_size
@@ -184,8 +197,9 @@ def _odd_problems(scenario: Scenario) -> list[Problem]:
 
 
 def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
-    """Return what is to be said where ``samples`` samples over ``ranks`` ranks fill no batch; None
-    where they do."""
+    """Return what is to be said where ``samples`` samples over ``ranks`` ranks fill no
+    batch; None where they do.
+    """
     if samples >= batch * ranks:
         return None
     rule = f"is larger than the shard of a rank, {samples / ranks:.4g} samples: no batch is full"
@@ -197,9 +211,12 @@ def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
 
 
 def warn_of_partial_batches(runs: Mapping[str, tuple[int, int, int]]) -> None:
-    """Issue one SimshuffleWarning if no batch of some runs is full: samples, ranks and batch by
-    the name of a run."""
-    partial = {name: found for name, sizes in runs.items() if (found := partial_batch(*sizes))}
+    """Issue one SimshuffleWarning if no batch of some runs is full: samples, ranks and
+    batch by the name of a run.
+    """
+    partial = {
+        name: found for name, sizes in runs.items() if (found := partial_batch(*sizes))
+    }
     if not partial:
         return
     name, problem = next(iter(partial.items()))
@@ -208,21 +225,29 @@ def warn_of_partial_batches(runs: Mapping[str, tuple[int, int, int]]) -> None:
 
 
 def batch_sizes(scenario: Scenario | Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return samples, ranks and samples of a batch, which `partial_batch` looks at, of a scenario
-    or of its plain values."""
+    """Return samples, ranks and samples of a batch, which `partial_batch` looks at, of
+    a scenario or of its plain values.
+    """
     document = scenario if isinstance(scenario, Mapping) else None
     if document is not None:
         workload = document["workload"]
         samples = workload["dataset"]["num_samples"]
         return samples, document["world_size"], workload["local_batch_size"]
     run: Any = scenario
-    return run.workload.dataset.num_samples, run.world_size, run.workload.local_batch_size
+    return (
+        run.workload.dataset.num_samples,
+        run.world_size,
+        run.workload.local_batch_size,
+    )
 
 
 def extrapolation_sentences(scenario: Scenario) -> list[str]:
-    """A sentence for each measured value that the scenario uses outside the range it was measured
-    on (see `simshuffle.job.scenario.calibrated`)."""
-    sentences = (record.beyond(_used_at(scenario, record.key)) for record in scenario.calibrated)
+    """A sentence for each measured value that the scenario uses outside the range it
+    was measured on (see `simshuffle.job.scenario.calibrated`).
+    """
+    sentences = (
+        record.beyond(_used_at(scenario, record.key)) for record in scenario.calibrated
+    )
     return [sentence for sentence in sentences if sentence]
 
 
@@ -230,7 +255,8 @@ def _used_at(scenario: Scenario, key: str) -> dict[str, float]:
     """At what the scenario uses the value of ``key``, by the names in
     `simshuffle.job.scenario.calibrated.QUANTITIES`; empty if it does not use it."""
     workload = scenario.workload
-    ranks, hosts = scenario.world_size, scenario.hosts
+    ranks = scenario.world_size
+    hosts = scenario.hosts
     last = key.rsplit(".", 1)[-1]
     if key.startswith("workload.allreduce."):
         domains = scenario.cluster.domains_for(ranks)
@@ -240,7 +266,9 @@ def _used_at(scenario: Scenario, key: str) -> dict[str, float]:
             or (last == "intra_host_bus_bandwidth" and domains > 1)
         )
         size = workload.model.gradient_size
-        return {} if idle else {"world_size": ranks, "hosts": hosts, "message_size": size}
+        return (
+            {} if idle else {"world_size": ranks, "hosts": hosts, "message_size": size}
+        )
     if key.startswith("cluster.message_passing."):
         message = _message_nbytes(scenario)
         return {"message_size": message} if message else {}
@@ -248,17 +276,25 @@ def _used_at(scenario: Scenario, key: str) -> dict[str, float]:
     if key.startswith("cluster.parallel_file_system."):
         return files if last != "latency" else {"file_size": files["file_size"]}
     if key.startswith("cluster.ssd."):
-        return {"clients": scenario.cluster.ranks_per_host(ranks), "file_size": files["file_size"]}
+        return {
+            "clients": scenario.cluster.ranks_per_host(ranks),
+            "file_size": files["file_size"],
+        }
     of_others = f".{scenario.cluster.host.accelerator}." not in key
     if key.startswith("workload.model.accelerators.") and of_others:
         return {}
-    return {"world_size": ranks, "hosts": hosts, "local_batch_size": workload.local_batch_size}
+    return {
+        "world_size": ranks,
+        "hosts": hosts,
+        "local_batch_size": workload.local_batch_size,
+    }
 
 
 def _message_nbytes(scenario: Scenario) -> float:
     """Expected bytes of a message of the exchange; 0 if there is none."""
     exchange = scenario.workload.exchange
-    schedule, fraction = exchange.exchange_schedule, exchange.fraction
+    schedule = exchange.exchange_schedule
+    fraction = exchange.fraction
     if schedule is None or not fraction:
         return 0.0
     samples = fraction * scenario.workload.local_batch_size
@@ -278,7 +314,9 @@ def exchange_nbytes(scenario: Scenario) -> float:
     schedule = scenario.workload.exchange.exchange_schedule
     if schedule is None:
         return 0.0
-    return exchange_samples(scenario) * payload_nbytes(schedule, scenario.workload.dataset)
+    return exchange_samples(scenario) * payload_nbytes(
+        schedule, scenario.workload.dataset
+    )
 
 
 NAMED = 3
@@ -286,8 +324,8 @@ NAMED = 3
 
 
 class SlowCables:
-    """Cables of a cluster with less capacity than most cables between their two levels, and the
-    slow cables that carried flows.
+    """Cables of a cluster with less capacity than most cables between their two levels,
+    and the slow cables that carried flows.
 
     A network that a rule makes and that has no faults has none.
     """
@@ -306,7 +344,9 @@ class SlowCables:
         storage = np.array([tier == "storage" for tier in wires.fabric.cabling.tiers])
         self._cables = int((~storage[wires.fabric.cabling.ends].any(axis=1)).sum())
         self._cable_of = {
-            links[2 * cable + direction]: cable for cable in slow for direction in (0, 1)
+            links[2 * cable + direction]: cable
+            for cable in slow
+            for direction in (0, 1)
         }
 
     def use(self, links: Iterable[str]) -> None:
@@ -326,11 +366,12 @@ class SlowCables:
             self._mean = max(self._mean, float(of_slow["mean_utilisation"].max()))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts on slow cables as plain values that JSON can hold; none if no cable is
-        slow.
+        """Return the facts on slow cables as plain values that JSON can hold; none if
+        no cable is slow.
 
-        ``cables``, ``slow`` and ``used`` count cables; ``names`` has the first slow cables in use.
-        ``peak`` is the largest utilisation of a slow cable at a moment, ``mean`` over an epoch.
+        ``cables``, ``slow`` and ``used`` count cables; ``names`` has the first slow
+        cables in use. ``peak`` is the largest utilisation of a slow cable at a moment,
+        ``mean`` over an epoch.
         """
         if not self._cable_of:
             return {}
@@ -347,13 +388,15 @@ class SlowCables:
 
 
 def slow_cable_facts(scenario: Scenario) -> dict[str, Any]:
-    """Return the facts of the slow cables on the routes between the hosts of a run, and from the
-    file system if its epochs read from there.
+    """Return the facts of the slow cables on the routes between the hosts of a run, and
+    from the file system if its epochs read from there.
     """
     slow_cables = SlowCables(scenario.cluster)
     if not slow_cables.facts():
         return {}
-    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    resources = Resources(
+        scenario.cluster, scenario.world_size, scenario.rng("placement")
+    )
     router = resources.forwarding
     links = np.array(router.links.names, object)
     used = np.zeros(len(links), bool)

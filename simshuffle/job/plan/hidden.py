@@ -1,8 +1,8 @@
-"""The number of samples that can be exchanged while a warm epoch takes no longer, from closed
-forms.
+"""The number of samples that can be exchanged while a warm epoch takes no longer, from
+closed forms.
 
-What is left out (contention, samples that differ) makes the true number smaller; ranks that go on
-before the slowest one has stored what it received make it larger.
+What is left out (contention, samples that differ) makes the true number smaller; ranks
+that go on before the slowest one has stored what it received make it larger.
 """
 
 from __future__ import annotations
@@ -20,24 +20,30 @@ WARM = 2
 RESOLUTION = 100
 """A number of samples is known to this part of itself."""
 FRACTION = "exchange_fraction"
-LOCAL, PARTIAL = "local_shuffle", f"partial_local_shuffle:{FRACTION}=0.1"
+LOCAL = "local_shuffle"
+PARTIAL = f"partial_local_shuffle:{FRACTION}=0.1"
 
 
 def fraction_of(scenario: Scenario, samples: int) -> float:
-    """Return Q for so many samples of each rank and epoch; 1 for as many as the smallest shard
-    has."""
+    """Return Q for so many samples of each rank and epoch; 1 for as many as the
+    smallest shard has.
+    """
     shard = scenario.workload.dataset.num_samples / scenario.world_size
     return 1.0 if samples == int(shard) else samples / shard
 
 
 def most_samples(scenario: Scenario) -> int:
-    """Return the most samples that a rank can exchange: all of the smallest shard, or what its host
-    has room for."""
-    low, high = 1, scenario.workload.dataset.num_samples // scenario.world_size
+    """Return the most samples that a rank can exchange: all of the smallest shard, or
+    what its host has room for.
+    """
+    low = 1
+    high = scenario.workload.dataset.num_samples // scenario.world_size
     middle = high  # try all first
     while low < high:
         try:
-            scenario.with_values({f"workload.exchange.{FRACTION}": fraction_of(scenario, middle)})
+            scenario.with_values(
+                {f"workload.exchange.{FRACTION}": fraction_of(scenario, middle)}
+            )
             low = middle
         except InputError:
             high = middle - 1
@@ -56,7 +62,9 @@ def bounds_without_exchange(scenario: Scenario) -> Bounds:
 
 
 def unexchanged_seconds(baseline: Bounds) -> float:
-    """Return the s of an epoch without exchange, with what gradients that travel slow down."""
+    """Return the s of an epoch without exchange, with what gradients that travel slow
+    down.
+    """
     return baseline.epoch + baseline.passes.slowed
 
 
@@ -67,15 +75,23 @@ def added_seconds(baseline: Bounds, scenario: Scenario) -> float:
     exchange = exchange_bound(scenario, baseline.iterations, reduced)
     resources = dict(baseline.resources)
     if scenario.workload.source == "ssd":
-        nbytes = exchange.samples * moving_share(scenario) * scenario.workload.dataset.stored.mean
+        nbytes = (
+            exchange.samples
+            * moving_share(scenario)
+            * scenario.workload.dataset.stored.mean
+        )
         ranks = scenario.cluster.ranks_per_host(scenario.world_size)
         resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(nbytes)
-    return replace(baseline, exchange=exchange, resources=resources).epoch - baseline.epoch
+    return (
+        replace(baseline, exchange=exchange, resources=resources).epoch - baseline.epoch
+    )
 
 
-def hidden_samples(baseline: Bounds, scenario: Scenario, allowed: float, max_samples: int) -> int:
-    """Return the most samples of a rank, up to ``max_samples``, whose exchange adds no more than
-    ``allowed`` seconds, to 1 %.
+def hidden_samples(
+    baseline: Bounds, scenario: Scenario, allowed: float, max_samples: int
+) -> int:
+    """Return the most samples of a rank, up to ``max_samples``, whose exchange adds no
+    more than ``allowed`` seconds, to 1 %.
 
     Args:
         baseline: the epoch without exchange, from `bounds_without_exchange`.
@@ -90,8 +106,9 @@ def hidden_samples(baseline: Bounds, scenario: Scenario, allowed: float, max_sam
 
 
 def largest_hidden_fraction(scenario: Scenario, tolerance: float) -> float:
-    """Return the largest Q that adds no more than ``tolerance``, a share of the epoch without
-    exchange, as far as hosts have room; arguments as of `hidden_samples`."""
+    """Return the largest Q that adds no more than ``tolerance``, a share of the epoch
+    without exchange, as far as hosts have room; arguments as of `hidden_samples`.
+    """
     baseline = bounds_without_exchange(scenario)
     allowed = tolerance * unexchanged_seconds(baseline)
     return fraction_of(

@@ -23,54 +23,75 @@ from simshuffle.workload.exchange.loader_shuffle import MAX_CHECKED_SAMPLES as M
 
 def write_bandwidth(cluster: Cluster, workload: Workload) -> float:
     """Bytes/s that a host stores of what is staged."""
-    return cluster.memory.bandwidth if workload.source == "memory" else cluster.ssd.write_bandwidth
+    return (
+        cluster.memory.bandwidth
+        if workload.source == "memory"
+        else cluster.ssd.write_bandwidth
+    )
 
 
-def file_bandwidths(cluster: Cluster, staging: Staging, file: float) -> tuple[float, float]:
-    """Bytes/s at which files of ``file`` bytes can be opened, or asked for, by all hosts together,
-    and by one that copies ``staging.copies`` of them at once; inf where nothing limits it. Ranges
-    of an archive in an object store are so large that their latencies are nothing."""
+def file_bandwidths(
+    cluster: Cluster, staging: Staging, file: float
+) -> tuple[float, float]:
+    """Bytes/s at which files of ``file`` bytes can be opened, or asked for, by all
+    hosts together, and by one that copies ``staging.copies`` of them at once; inf where
+    nothing limits it. Ranges of an archive in an object store are so large that their
+    latencies are nothing.
+    """
     files = staging.format == "files"
     if staging.source == "object_store":
         store = cluster.store
         if not files:
             return math.inf, staging.copies * store.connection_bandwidth
-        return store.answer_rate * file, staging.copies * file / store.request_seconds(file)
+        return store.answer_rate * file, staging.copies * file / store.request_seconds(
+            file
+        )
     pfs = cluster.parallel_file_system
     if not files:
         return math.inf, math.inf
-    host_bandwidth = staging.copies * file / pfs.latency if pfs.latency > 0 else math.inf
+    host_bandwidth = (
+        staging.copies * file / pfs.latency if pfs.latency > 0 else math.inf
+    )
     return pfs.free_open_rate * file, host_bandwidth
 
 
 def staging_seconds(scenario: Scenario) -> float:
-    """Least time (s) to copy the shards, or the whole set, from the PFS or the object store to the
-    hosts before the first epoch; 0 if nothing is staged.
+    """Least time (s) to copy the shards, or the whole set, from the PFS or the object
+    store to the hosts before the first epoch; 0 if nothing is staged.
 
-    The slowest of the resources one by one; network and HCAs are left out. The shards are read
-    once, the whole set by every host, or with broadcast once by all together.
+    The slowest of the resources one by one; network and HCAs are left out. The shards
+    are read once, the whole set by every host, or with broadcast once by all together.
     """
-    workload, hosts = scenario.workload, scenario.hosts
-    exchange, nbytes = workload.exchange, workload.dataset.nbytes
+    workload = scenario.workload
+    hosts = scenario.hosts
+    exchange = workload.exchange
+    nbytes = workload.dataset.nbytes
     together = exchange.redraws and workload.staging.broadcast
     copies = hosts if exchange.redraws and not together else 1
     stored = _stored_by_a_host(scenario)
     # by a host from what all share
     received = nbytes / hosts if together else stored
-    return _copy_seconds(scenario, copies * nbytes, received, stored, hosts) if stored else 0.0
+    return (
+        _copy_seconds(scenario, copies * nbytes, received, stored, hosts)
+        if stored
+        else 0.0
+    )
 
 
 def reread_seconds(scenario: Scenario) -> float:
-    """Least time (s) to copy what one host keeps again, as `staging_seconds` does for all, while no
-    other host reads; 0 if nothing is staged."""
+    """Least time (s) to copy what one host keeps again, as `staging_seconds` does for
+    all, while no other host reads; 0 if nothing is staged.
+    """
     stored = _stored_by_a_host(scenario)
     return _copy_seconds(scenario, stored, stored, stored, 1) if stored else 0.0
 
 
 def _stored_by_a_host(scenario: Scenario) -> float:
     """Bytes that a host stages; 0 if none does."""
-    workload, world_size = scenario.workload, scenario.world_size
-    exchange, ranks = workload.exchange, scenario.cluster.ranks_per_host(world_size)
+    workload = scenario.workload
+    world_size = scenario.world_size
+    exchange = workload.exchange
+    ranks = scenario.cluster.ranks_per_host(world_size)
     if exchange.stored_share(world_size, ranks) == 0.0:
         return 0.0
     return workload.dataset.nbytes * (1.0 if exchange.redraws else ranks / world_size)
@@ -79,19 +100,25 @@ def _stored_by_a_host(scenario: Scenario) -> float:
 def _copy_seconds(
     scenario: Scenario, total_nbytes: float, received: float, stored: float, hosts: int
 ) -> float:
-    """Least time (s) in which ``hosts`` copy ``total_nbytes`` bytes in all, ``received`` by each
-    from what all share, and store ``stored``."""
-    cluster, workload = scenario.cluster, scenario.workload
-    dataset, staging = workload.dataset, workload.staging
+    """Least time (s) in which ``hosts`` copy ``total_nbytes`` bytes in all,
+    ``received`` by each from what all share, and store ``stored``.
+    """
+    cluster = scenario.cluster
+    workload = scenario.workload
+    dataset = workload.dataset
+    staging = workload.staging
     if staging.source == "object_store":
         bandwidths = cluster.store.bandwidths
     else:
         pfs = cluster.parallel_file_system
         curve = pfs.client_bandwidth
         bandwidths = pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
-    of_files = file_bandwidths(cluster, staging, dataset.stored.mean * dataset.samples_per_file)
+    of_files = file_bandwidths(
+        cluster, staging, dataset.stored.mean * dataset.samples_per_file
+    )
     shared, host_bandwidth = (
-        min(bandwidths_of_stage) for bandwidths_of_stage in zip(of_files, bandwidths, strict=True)
+        min(bandwidths_of_stage)
+        for bandwidths_of_stage in zip(of_files, bandwidths, strict=True)
     )
     return max(
         total_nbytes / shared,
@@ -105,8 +132,9 @@ OFFERED = (
     "local_shuffle",
     "partial_local_shuffle:exchange_fraction=0.1",
 )
-"""Short forms of the strategies of which hosts hold samples, and that any machine with room can
-have."""
+"""Short forms of the strategies of which hosts hold samples, and that any machine with
+room can have.
+"""
 _STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Exchange)
 
 
@@ -126,7 +154,9 @@ class HeldStrategy:
         return self.nbytes <= self.capacity
 
     def __str__(self) -> str:
-        """Return how much the strategy holds of the capacity; if it does not fit, by how much."""
+        """Return how much the strategy holds of the capacity; if it does not fit, by
+        how much.
+        """
         nbytes, room, over = (
             readable(value, Dimension.NBYTES, 3)
             for value in (self.nbytes, self.capacity, self.nbytes - self.capacity)
@@ -137,17 +167,22 @@ class HeldStrategy:
 
 
 def list_alternatives(scenario: Scenario, world_size: int) -> list[HeldStrategy]:
-    """Return every strategy of `OFFERED` with the hosts and the data set of a scenario, on
-    ``world_size`` ranks; none beside a strategy that holds samples otherwise, or reads an object
-    store.
+    """Return every strategy of `OFFERED` with the hosts and the data set of a scenario,
+    on ``world_size`` ranks; none beside a strategy that holds samples otherwise, or
+    reads an object store.
     """
-    workload, cluster = scenario.workload, scenario.cluster
+    workload = scenario.workload
+    cluster = scenario.cluster
     strategies = {text: _STRATEGY.validate_python(parse_kind(text)) for text in OFFERED}
-    is_comparable = workload.exchange.kind in {strategy.kind for strategy in strategies.values()}
+    is_comparable = workload.exchange.kind in {
+        strategy.kind for strategy in strategies.values()
+    }
     if not is_comparable or workload.exchange.tier == "object_store":
         return []
-    tier, ranks = workload.staging.target, cluster.ranks_per_host(world_size)
-    dataset_nbytes, room = workload.dataset.nbytes, cluster.capacity(tier)
+    tier = workload.staging.target
+    ranks = cluster.ranks_per_host(world_size)
+    dataset_nbytes = workload.dataset.nbytes
+    room = cluster.capacity(tier)
     return [
         HeldStrategy(
             text,
@@ -171,26 +206,35 @@ def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
 
 
 def max_held_nbytes(scenario: Scenario) -> float:
-    """Bytes that a host keeps at most, before a run is simulated: what is staged; or under a
-    loader's order what the fullest node has in the last epoch (`last_epoch`), else the set, or as
-    much as its cache holds."""
-    strategy, dataset = scenario.workload.exchange, scenario.workload.dataset
+    """Bytes that a host keeps at most, before a run is simulated: what is staged; or
+    under a loader's order what the fullest node has in the last epoch (`last_epoch`),
+    else the set, or as much as its cache holds.
+    """
+    strategy = scenario.workload.exchange
+    dataset = scenario.workload.dataset
     if not isinstance(strategy, LoaderShuffle):
         return scenario.storage_per_host
     if (last := last_epoch(scenario)) is not None:
         return float(last.fetches.held_nbytes)
-    room = strategy.cache_nbytes(scenario.cluster.capacity(strategy.cache_in), dataset.nbytes)
+    room = strategy.cache_nbytes(
+        scenario.cluster.capacity(strategy.cache_in), dataset.nbytes
+    )
     return dataset.nbytes if room is None else float(room)
 
 
 def last_epoch(scenario: Scenario) -> NodeReads | None:
-    """Return what the loaders fetch in the last epoch of a run, counted without a clock.
+    """Return what the loaders fetch in the last epoch of a run, counted without a
+    clock.
 
-    None where they do not, where it would take long, and where only a count of all epochs would
-    say: of more than two of which the second fetches something into a cache.
+    None where they do not, where it would take long, and where only a count of all
+    epochs would say: of more than two of which the second fetches something into a
+    cache.
     """
     strategy = scenario.workload.exchange
-    if not isinstance(strategy, LoaderShuffle) or scenario.workload.dataset.num_samples > MOST:
+    if (
+        not isinstance(strategy, LoaderShuffle)
+        or scenario.workload.dataset.num_samples > MOST
+    ):
         return None
     reads = _first_or_second(CacheArgument(scenario.model_dump_json(), scenario))
     is_steady = strategy.cache_limit == 0 or not reads.fetches.requests.any()
@@ -199,17 +243,19 @@ def last_epoch(scenario: Scenario) -> NodeReads | None:
 
 @lru_cache(maxsize=1)
 def _first_or_second(request: CacheArgument[Scenario]) -> NodeReads:
-    """The reads of the first epoch if there is no other, else of the second: counted once where
-    bounds, storage and summary of one scenario need it."""
+    """The reads of the first epoch if there is no other, else of the second: counted
+    once where bounds, storage and summary of one scenario need it.
+    """
     *_, last = count_fetches(request.argument, min(request.argument.epochs, 2))
     return last
 
 
 def count_fetches(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
-    """Yield what the loaders fetch in each of the first ``epochs`` epochs; nothing where they do
-    not.
+    """Yield what the loaders fetch in each of the first ``epochs`` epochs; nothing
+    where they do not.
     """
-    strategy, world_size = scenario.workload.exchange, scenario.world_size
+    strategy = scenario.workload.exchange
+    world_size = scenario.world_size
     if not isinstance(strategy, LoaderShuffle):
         return
     nbytes = sample_nbytes(scenario)

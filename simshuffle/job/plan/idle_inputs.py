@@ -1,5 +1,6 @@
-"""Inputs of a machine that change nothing, whatever their value: what each would act on is not
-used by any run."""
+"""Inputs of a machine that change nothing, whatever their value: what each would act on
+is not used by any run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from simshuffle.job.scenario.scenario import Scenario
 
 PFS, SSD = "cluster.parallel_file_system", "cluster.ssd"
 UNEVEN = 2.0
-"""Times what the file system reads that links up must carry, since they are used unevenly."""
+"""Times what the file system reads that links up must carry, since they are used
+unevenly.
+"""
 TAPER, LINK = "cluster.topology.taper", "cluster.topology.link_bandwidth"
 
 
@@ -47,13 +50,17 @@ def idle_inputs(runs: Mapping[str, Scenario]) -> list[IdleInput]:
 
 def _idle(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield the inputs that change nothing of a run, and why."""
-    workload, cluster = scenario.workload, scenario.cluster
-    staging, saved = workload.staging, workload.checkpoint
+    workload = scenario.workload
+    cluster = scenario.cluster
+    staging = workload.staging
+    saved = workload.checkpoint
     is_staged = scenario.storage_per_host > 0.0
     from_pfs = workload.source == "pfs" or (is_staged and staging.source == "pfs")
     opens = workload.source == "pfs" or (from_pfs and staging.format == "files")
     to_pfs = saved is not None and saved.writes_to_pfs
-    on_ssd = held_in(scenario) == "ssd" or (saved is not None and "ssd" in {saved.to, saved.drain})
+    on_ssd = held_in(scenario) == "ssd" or (
+        saved is not None and "ssd" in {saved.to, saved.drain}
+    )
     if not opens:
         copied = "staged as an archive" if from_pfs else "read from elsewhere"
         yield f"{PFS}.open_rate", f"no file is opened there: samples are {copied}"
@@ -64,15 +71,27 @@ def _idle(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield f"{SSD}.read_bandwidth", "nothing is read from the SSD"
         yield f"{SSD}.write_bandwidth", "nothing is written to the SSD"
     if scenario.epochs == 1 or workload.source not in {"pfs", "ssd"}:
-        why = "nothing is read twice in 1 epoch" if scenario.epochs == 1 else "no file is read"
+        why = (
+            "nothing is read twice in 1 epoch"
+            if scenario.epochs == 1
+            else "no file is read"
+        )
         if workload.source != "memory":
             yield "cluster.memory.page_cache", why
     if scenario.world_size == 1:
         yield "workload.model.gradient_size", "one rank sums no gradients"
         yield "workload.allreduce.overlap", "one rank sums no gradients"
-    if cluster.ranks_per_host(scenario.world_size) == 1 and cluster.topology.domains is None:
+    if (
+        cluster.ranks_per_host(scenario.world_size) == 1
+        and cluster.topology.domains is None
+    ):
         yield "cluster.host.nvlink_bandwidth", "each host has one rank"
-    if scenario.hosts == 1 and not from_pfs and not to_pfs and workload.source != "object_store":
+    if (
+        scenario.hosts == 1
+        and not from_pfs
+        and not to_pfs
+        and workload.source != "object_store"
+    ):
         yield LINK, "one host is used, and nothing is read over the network"
     if (reason := _idle_taper(scenario, from_pfs or to_pfs)) is not None:
         yield TAPER, reason
@@ -81,8 +100,9 @@ def _idle(scenario: Scenario) -> Iterator[tuple[str, str]]:
 def _idle_taper(scenario: Scenario, over_uplinks: bool) -> str | None:
     """Return why the taper changes nothing; None if it may.
 
-    Messages of hosts that share their leaf switches never go up. What comes from the file system
-    does, and is bound by its servers where the links up carry `UNEVEN` times what these read.
+    Messages of hosts that share their leaf switches never go up. What comes from the
+    file system does, and is bound by its servers where the links up carry `UNEVEN`
+    times what these read.
     """
     cluster = scenario.cluster
     taper = getattr(cluster.topology, "taper", None)
@@ -108,8 +128,10 @@ def _idle_taper(scenario: Scenario, over_uplinks: bool) -> str | None:
 
 
 def _leaf_switches(cluster: Cluster, hosts: int) -> tuple[set[int] | None, int, float]:
-    """Return the switches to which the used hosts are linked, None if those differ from host to
-    host; their links to other switches, and the bytes/s of these in one direction."""
+    """Return the switches to which the used hosts are linked, None if those differ from
+    host to host; their links to other switches, and the bytes/s of these in one
+    direction.
+    """
     fabric = wiring(cluster).fabric
     cabling = fabric.cabling
     names = names_of(fabric, "host")

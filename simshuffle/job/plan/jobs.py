@@ -1,4 +1,6 @@
-"""The hosts on which the jobs of a scenario run, and from which background traffic is sent."""
+"""The hosts on which the jobs of a scenario run, and from which background traffic is
+sent.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,13 @@ from simshuffle.job.scenario.scenario import Scenario
 
 
 def place_jobs(scenario: Scenario) -> Scenario:
-    """Return the scenario with hosts named by every job and every record of background traffic:
-    jobs one after the other fill the next free ones, in the order of the cluster's placement.
+    """Return the scenario with hosts named by every job and every record of background
+    traffic: jobs one after the other fill the next free ones, in the order of the
+    cluster's placement.
 
     Raises:
-        ScenarioError: a job or a record names hosts that there are not, or more than one sends
-            needs hosts and none are left.
+        ScenarioError: a job or a record names hosts that there are not, or more than
+            one sends needs hosts and none are left.
         TopologyError: as `simshuffle.job.plan.wiring.wiring`.
     """
     if scenario.jobs is None and scenario.background is None:
@@ -40,11 +43,14 @@ def place_jobs(scenario: Scenario) -> Scenario:
 
 def _hosts(scenario: Scenario) -> dict[str, list[str]]:
     """Return the hosts of every job; of a scenario without jobs its hosts, under ''."""
-    fabric, rng = wiring(scenario.cluster).fabric, scenario.rng("placement")
+    fabric = wiring(scenario.cluster).fabric
+    rng = scenario.rng("placement")
     if scenario.jobs is None:
         return {"": choose_hosts(scenario.cluster, fabric, scenario.hosts, rng)}
-    known_hosts, jobs = set(names_of(fabric, "host")), scenario.of_jobs()
-    problems, hosts_of_job = list[Problem](), dict[str, list[str]]()
+    known_hosts = set(names_of(fabric, "host"))
+    jobs = scenario.of_jobs()
+    problems = list[Problem]()
+    hosts_of_job = dict[str, list[str]]()
     for name, job in scenario.jobs.items():
         if job.hosts is not None:
             hosts_of_job[name] = job.hosts[: jobs[name].hosts]
@@ -73,7 +79,9 @@ def _unknown_host_problems(
 ) -> Iterator[Problem]:
     if unknown := [name for name in hosts if name not in known_hosts]:
         ends = f"Its {len(known_hosts)} hosts are called {min(known_hosts)} to {max(known_hosts)}."
-        yield Problem(path, "must name hosts of the topology", list_first(unknown), ends)
+        yield Problem(
+            path, "must name hosts of the topology", list_first(unknown), ends
+        )
 
 
 def _place_background(
@@ -81,36 +89,46 @@ def _place_background(
 ) -> Iterator[object]:
     """The records of background traffic, with the hosts of each."""
     names = names_of(wiring(scenario.cluster).fabric, "host")
-    busy, known_hosts = {host for hosts in hosts_of_job.values() for host in hosts}, set(names)
-    free, problems = [name for name in names if name not in busy], list[Problem]()
+    busy = {host for hosts in hosts_of_job.values() for host in hosts}
+    known_hosts = set(names)
+    free = [name for name in names if name not in busy]
+    problems = list[Problem]()
     for index, record in enumerate(scenario.background or []):
-        path, named_hosts = f"background.{index}.hosts", record.named_hosts
+        path = f"background.{index}.hosts"
+        named_hosts = record.named_hosts
         problems += _unknown_host_problems(path, named_hosts or (), known_hosts)
         min_hosts = 1 if isinstance(record, PeriodicWrites) else 2
         if named_hosts is None and len(free) < min_hosts:
             rule = f"needs at least {min_hosts} of the hosts on which no job runs"
             remedy = "Name hosts, use fewer ranks or a larger topology."
             problems.append(Problem(path, rule, str(len(free)), remedy))
-        yield record.model_copy(update={"hosts": free if named_hosts is None else named_hosts})
+        yield record.model_copy(
+            update={"hosts": free if named_hosts is None else named_hosts}
+        )
     if problems:
         raise ScenarioError(problems, scenario.name)
 
 
 def isolate_job(scenario: Scenario, name: str) -> Scenario:
-    """Return a scenario from `place_jobs` with only one of its jobs, on the hosts it has."""
+    """Return a scenario from `place_jobs` with only one of its jobs, on the hosts it
+    has.
+    """
     assert scenario.jobs is not None  # noqa: S101 - whoever has a name of a job has jobs
     return scenario.model_copy(update={"jobs": {name: scenario.jobs[name]}})
 
 
 def separate_jobs(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
-    """Return the runs by name; of a run with jobs each job, alone on its hosts. Raises as
-    `place_jobs`.
+    """Return the runs by name; of a run with jobs each job, alone on its hosts. Raises
+    as `place_jobs`.
     """
     scenarios = dict[str, Scenario]()
     for label, scenario in runs.items():
         placed = place_jobs(scenario)
         suffix = f" {label}" if len(runs) > 1 else ""
-        jobs = {f"{job}{suffix}": job_scenario for job, job_scenario in placed.of_jobs().items()}
+        jobs = {
+            f"{job}{suffix}": job_scenario
+            for job, job_scenario in placed.of_jobs().items()
+        }
         scenarios |= {label: scenario} if scenario.jobs is None else jobs
     return scenarios
 
@@ -128,30 +146,37 @@ class SharedMachine:
 def share_machine(scenario: Scenario) -> SharedMachine:
     """Return the hosts and links of all jobs, and the part of each job."""
     jobs = scenario.of_jobs()
-    hosts = [host for record in jobs.values() for host in record.cluster.named_hosts or ()]
-    ranks, gpus = [record.world_size for record in jobs.values()], scenario.cluster.host.gpus
+    hosts = [
+        host for record in jobs.values() for host in record.cluster.named_hosts or ()
+    ]
+    ranks = [record.world_size for record in jobs.values()]
+    gpus = scenario.cluster.host.gpus
     cluster = scenario.cluster.model_copy(update={"placement": hosts})
     beside = hosts_beside(scenario)
     arguments = cluster, len(hosts) * gpus, scenario.rng("placement"), beside
-    cables, writes = needs_every_cable(scenario.faults), writes_to_pfs([scenario, *jobs.values()])
+    cables = needs_every_cable(scenario.faults)
+    writes = writes_to_pfs([scenario, *jobs.values()])
     resources = Resources(*arguments, every_cable=cables, writes=writes)
     resources.all_ranks = sum(ranks)
     first_host = np.cumsum([0, *(record.hosts for record in jobs.values())]).tolist()
     first_rank = np.cumsum([0, *ranks]).tolist()
     parts = {
         name: resources.part_of_job(host, record.world_size, rank)
-        for (name, record), host, rank in zip(jobs.items(), first_host, first_rank, strict=False)
+        for (name, record), host, rank in zip(
+            jobs.items(), first_host, first_rank, strict=False
+        )
     }
     starts = {name: record.start for name, record in (scenario.jobs or {}).items()}
     return SharedMachine(jobs, starts, resources, parts)
 
 
 def writes_to_pfs(jobs: Iterable[Scenario]) -> bool:
-    """Return whether any job, or the background traffic beside it, writes to the parallel file
-    system.
+    """Return whether any job, or the background traffic beside it, writes to the
+    parallel file system.
     """
     for job in jobs:
-        saved, background = job.workload.checkpoint, job.background or ()
+        saved = job.workload.checkpoint
+        background = job.background or ()
         if saved is not None and saved.writes_to_pfs:
             return True
         if any(isinstance(record, PeriodicWrites) for record in background):
@@ -161,5 +186,9 @@ def writes_to_pfs(jobs: Iterable[Scenario]) -> bool:
 
 def hosts_beside(scenario: Scenario) -> list[str]:
     """The hosts that send the background traffic of a `place_jobs` scenario, each once."""
-    hosts = (host for record in scenario.background or [] for host in record.named_hosts or ())
+    hosts = (
+        host
+        for record in scenario.background or []
+        for host in record.named_hosts or ()
+    )
     return list(dict.fromkeys(hosts))

@@ -1,4 +1,6 @@
-"""Hosts and switches of the ranks of a job, on a machine that a file or a name describes."""
+"""Hosts and switches of the ranks of a job, on a machine that a file or a name
+describes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def places_on(machine: str, world_size: int) -> RankPlaces:
     """Return where ``world_size`` ranks are on a machine, given by its file or name.
 
     Raises:
-        InputError: there is none, it cannot be read, or it has fewer GPUs than there are ranks.
+        InputError: there is none, it cannot be read, or it has fewer GPUs than there
+            are ranks.
     """
     path = find_file(machine, "topologies")
     documents = read_yaml(path)
@@ -28,5 +31,11 @@ def places_on(machine: str, world_size: int) -> RankPlaces:
         raise InputError(problems, str(path))
     if world_size > cluster.num_gpus:
         rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
-        refuse("world_size", rule, str(world_size), "Use fewer ranks or a larger machine.", "run")
+        refuse(
+            "world_size",
+            rule,
+            str(world_size),
+            "Use fewer ranks or a larger machine.",
+            "run",
+        )
     return Resources(cluster, world_size, np.random.default_rng(0)).places

@@ -1,5 +1,5 @@
-"""The seconds that loops wait for loaders that hand out batches in order: the law, and the demand
-of a scenario on its loader. Laws and sources: docs/model-input.md.
+"""The seconds that loops wait for loaders that hand out batches in order: the law, and
+the demand of a scenario on its loader. Laws and sources: docs/model-input.md.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from simshuffle.workload.exchange.loader_shuffle import MAX_CHECKED_SAMPLES
 
 
 class LoopTimes(NamedTuple):
-    """The times of ranks and workers, in s from when the first batch is asked for; (B, ..., M)
-    unless another shape is given.
+    """The times of ranks and workers, in s from when the first batch is asked for; (B,
+    ..., M) unless another shape is given.
     """
 
     batch_made: Floats  # that a worker was done with a batch
@@ -46,30 +46,37 @@ def play_loops(
 ) -> LoopTimes:
     """Play the loops of ranks and their workers, batch by batch.
 
-    Worker w makes the batches w, w + W, ... of its rank, and a rank requests up to K batches ahead:
+    Worker w makes the batches w, w + W, ... of its rank, and a rank requests up to K
+    batches ahead:
 
         start(b) = max(end(b - W), taken(b - K)),   end(b) = start(b) + load(b)
         sent(b)  = max(end(b), sent(b - W)) + sending(b)
         taken(b) = max(sent(b), over(b - 1)) + handover(b)
         over(b)  = taken(b) + step(b), of the rank that is last
 
-    For batches that are all alike a step takes max(step, load / min(W, K)) in the mean. Without
-    workers start(b) = over(b - 1), and it takes step + load.
+    For batches that are all alike a step takes max(step, load / min(W, K)) in the mean.
+    Without workers start(b) = over(b - 1), and it takes step + load.
 
     Args:
         load: (B, ..., M) s that a worker takes for each batch of every rank.
-        step: as ``load``: s from a batch that is taken until the next is wanted; ranks meet then.
+        step: as ``load``: s from a batch that is taken until the next is wanted; ranks
+            meet then.
         workers: W, of a rank; 0 for the rank itself.
         prefetch: K, batches that a rank has asked for ahead.
         begin: (W, ..., M), or one for all: s at which each worker is there.
-        sending: as ``load``, or one for all: s in which a batch that is made is sent, beside the
-            next one's making.
-        handover: as ``load``, or one for all: s that a rank takes to have in hand what was sent.
+        sending: as ``load``, or one for all: s in which a batch that is made is sent,
+            beside the next one's making.
+        handover: as ``load``, or one for all: s that a rank takes to have in hand what
+            was sent.
     """
-    sendings, handovers = (np.broadcast_to(seconds, load.shape) for seconds in (sending, handover))
-    sends, hands = bool(sendings.any()), bool(handovers.any())
+    sendings, handovers = (
+        np.broadcast_to(seconds, load.shape) for seconds in (sending, handover)
+    )
+    sends = bool(sendings.any())
+    hands = bool(handovers.any())
     end, sent, taken = np.empty((3, *load.shape))
-    step_end, previous_end = np.empty(load.shape[:-1]), np.zeros(load.shape[1:-1])
+    step_end = np.empty(load.shape[:-1])
+    previous_end = np.zeros(load.shape[1:-1])
     worker_begin = np.broadcast_to(begin, (max(workers, 1), *load.shape[1:]))
     for batch, batch_load in enumerate(load):
         if not workers:
@@ -90,19 +97,21 @@ def play_loops(
 
 
 def wait_seconds(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
-    """Return the seconds that the loops of all ranks wait before each of their batches, (B,):
-    until the last rank has its batch. Arguments as of `play_loops`, ``load`` of (B, M), one step
-    for all.
+    """Return the seconds that the loops of all ranks wait before each of their batches,
+    (B,): until the last rank has its batch. Arguments as of `play_loops`, ``load`` of
+    (B, M), one step for all.
     """
-    _, taken, step_ended = play_loops(load, np.full(load.shape, step), workers, prefetch)
+    _, taken, step_ended = play_loops(
+        load, np.full(load.shape, step), workers, prefetch
+    )
     waited: Floats = taken.max(axis=-1) - np.concatenate([[0.0], step_ended[:-1]])
     return waited
 
 
 @dataclass(frozen=True)
 class LoaderDemand:
-    """The step time of a scenario, and the seconds that its loader and its resources need for a
-    batch.
+    """The step time of a scenario, and the seconds that its loader and its resources
+    need for a batch.
     """
 
     step: float  # s of an iteration that never waits for data
@@ -111,7 +120,9 @@ class LoaderDemand:
     read: Floats
     decode: float
     copy: float
-    shared: dict[str, float]  # s of each resource for a mean batch of all ranks, by its name
+    shared: dict[
+        str, float
+    ]  # s of each resource for a mean batch of all ranks, by its name
     at_once: int  # batches that a rank loads at once
     threads: int  # of a worker
 
@@ -121,11 +132,14 @@ class LoaderDemand:
         name = max(self.shared, key=lambda name: self.shared[name])
         return name, self.shared[name]
 
-    def load(self, reading: Floats | float = 1.0, decoding: Floats | float = 1.0) -> Floats:
-        """Return the seconds of a worker for each batch, as `read`, with factors on its two parts.
+    def load(
+        self, reading: Floats | float = 1.0, decoding: Floats | float = 1.0
+    ) -> Floats:
+        """Return the seconds of a worker for each batch, as `read`, with factors on its
+        two parts.
 
-        Where a shared resource binds, those that are at work at once take as long as it needs for
-        all of them. Below that, nobody waits for it.
+        Where a shared resource binds, those that are at work at once take as long as it
+        needs for all of them. Below that, nobody waits for it.
         """
         decode = self.decode * np.asarray(decoding)
         load = worker_seconds(self.read * reading, decode, self.copy, self.threads)
@@ -142,26 +156,33 @@ class LoaderDemand:
 
 
 def loader_demand(scenario: Scenario) -> LoaderDemand:
-    """Return the demand of a scenario on its loader in the last epoch; under a loader's order in
-    the second.
+    """Return the demand of a scenario on its loader in the last epoch; under a loader's
+    order in the second.
 
     Raises:
         InputError: a loader's order of too many samples to count.
     """
-    workload, reading = scenario.workload, ReadingBounds(scenario)
-    epoch_bounds, batch = bounds(scenario), workload.local_batch_size
+    workload = scenario.workload
+    reading = ReadingBounds(scenario)
+    epoch_bounds = bounds(scenario)
+    batch = workload.local_batch_size
     samples = min(float(batch), workload.dataset.num_samples / scenario.world_size)
     if workload.exchange.fetches:
         if workload.dataset.num_samples > MAX_CHECKED_SAMPLES:
-            rule = f"must be at most {MAX_CHECKED_SAMPLES} to count what the order fetches"
+            rule = (
+                f"must be at most {MAX_CHECKED_SAMPLES} to count what the order fetches"
+            )
             num_samples = str(workload.dataset.num_samples)
             problem = Problem(
                 "workload.dataset.num_samples", rule, num_samples, "Use fewer samples."
             )
             raise InputError(problem, scenario.name)
         *_, reads = count_fetches(scenario, min(scenario.epochs, 2))
-        fetches, count = reads.fetches, len(reads.fetches.requests)
-        read = reading.piece_seconds(fetches.requests, fetches.nbytes) + reading.hit_seconds(reads)
+        fetches = reads.fetches
+        count = len(reads.fetches.requests)
+        read = reading.piece_seconds(
+            fetches.requests, fetches.nbytes
+        ) + reading.hit_seconds(reads)
         epoch_seconds = reading.fetch_seconds(reads, count)
         shared = {name: seconds / count for name, seconds in epoch_seconds.items()}
     else:

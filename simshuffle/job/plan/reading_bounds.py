@@ -1,4 +1,6 @@
-"""Lower bounds of reading: the least time of each resource through which the samples come."""
+"""Lower bounds of reading: the least time of each resource through which the samples
+come.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
 
 Seconds = dict[str, float]
-OPENS, PFS, CLIENT, HCAS, SSD = "file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD"
+OPENS, PFS, CLIENT, HCAS, SSD = (
+    "file opens",
+    "PFS bandwidth",
+    "PFS client",
+    "HCAs",
+    "SSD",
+)
 MEMORY, DECODE, PCIE, LOADERS = "memory", "decode", "PCIe", "loader workers"
 REQUESTS, STORE, FRONT_END = "store requests", "store bandwidth", "store hosts"
 TIER, TIER_OPENS, TIER_HOST = "cache tier", "cache tier opens", "cache tier hosts"
@@ -22,11 +30,15 @@ MOST_EPOCHS = 1000
 
 
 class ReadingBounds:
-    """The least seconds that resources need to bring samples to the ranks of a scenario."""
+    """The least seconds that resources need to bring samples to the ranks of a
+    scenario.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
-        self._workload, self._cluster = scenario.workload, scenario.cluster
-        self._dataset, self._loader = self._workload.dataset, self._workload.loader
+        self._workload = scenario.workload
+        self._cluster = scenario.cluster
+        self._dataset = self._workload.dataset
+        self._loader = self._workload.loader
         self._world_size = scenario.world_size
         # of the fullest host
         self._ranks = self._cluster.ranks_per_host(scenario.world_size)
@@ -39,14 +51,19 @@ class ReadingBounds:
         self._tier_host = math.inf if tier_curve is None else tier_curve(scenario.hosts)
 
     def seconds(self, samples: float, cached: float, tiered: float = 0.0) -> Seconds:
-        """Least time (s) of each resource to bring ``samples`` samples to every rank, by its name.
+        """Least time (s) of each resource to bring ``samples`` samples to every rank,
+        by its name.
 
-        ``cached`` is the share that is read from memory, ``tiered`` the share of the others that a
-        cache tier has; the rest comes from the PFS, the SSD or the object store. The laws are in
-        docs/model-bounds.md; capacities are those of `simshuffle.job.plan.resources`.
+        ``cached`` is the share that is read from memory, ``tiered`` the share of the
+        others that a cache tier has; the rest comes from the PFS, the SSD or the object
+        store. The laws are in docs/model-bounds.md; capacities are those of
+        `simshuffle.job.plan.resources`.
         """
-        cluster, host, dataset = self._cluster, self._cluster.host, self._dataset
-        ranks, source = self._ranks, self._workload.source
+        cluster = self._cluster
+        host = self._cluster.host
+        dataset = self._dataset
+        ranks = self._ranks
+        source = self._workload.source
         out = dict.fromkeys((OPENS, PFS, CLIENT, HCAS, SSD), 0.0)
         missed = samples * (1.0 - cached) * (1.0 - tiered)
         nbytes = missed * dataset.stored.mean
@@ -54,28 +71,41 @@ class ReadingBounds:
             out[SSD] = ranks * self._ssd_seconds(missed)
         elif source == "object_store":
             requests = self._world_size * (missed / dataset.read_at_once)
-            out |= self._server_seconds(requests, self._world_size * nbytes, ranks * nbytes)
+            out |= self._server_seconds(
+                requests, self._world_size * nbytes, ranks * nbytes
+            )
         elif source == "pfs":
             opens = self._world_size * missed / dataset.samples_per_file
-            out |= self._server_seconds(opens, self._world_size * nbytes, ranks * nbytes)
-        for name, seconds in self._tier_seconds(samples * (1.0 - cached), tiered).items():
+            out |= self._server_seconds(
+                opens, self._world_size * nbytes, ranks * nbytes
+            )
+        for name, seconds in self._tier_seconds(
+            samples * (1.0 - cached), tiered
+        ).items():
             out[name] = out.get(name, 0.0) + seconds
-        out[MEMORY] = ranks * samples * cached * dataset.stored.mean / cluster.memory.bandwidth
+        out[MEMORY] = (
+            ranks * samples * cached * dataset.stored.mean / cluster.memory.bandwidth
+        )
         out[DECODE] = ranks * samples * dataset.decode_seconds / host.cores
         slots = min(host.pcie_slots, ranks)
         input_size = self._workload.model.input_size
         out[PCIE] = ranks * samples * input_size / (slots * host.pcie_bandwidth)
         batch = min(samples, self._workload.local_batch_size)
         out[LOADERS] = (
-            samples / batch * self.batch_seconds(batch, cached, tiered) / self._loader.at_once
+            samples
+            / batch
+            * self.batch_seconds(batch, cached, tiered)
+            / self._loader.at_once
         )
         return out
 
     def _tier_seconds(self, samples: float, tiered: float) -> Seconds:
-        """Return the seconds of a cache tier that has the share ``tiered`` of ``samples`` samples
-        of every rank, and where anything is evicted stores the others.
+        """Return the seconds of a cache tier that has the share ``tiered`` of
+        ``samples`` samples of every rank, and where anything is evicted stores the
+        others.
         """
-        tier, dataset = self._tier_used, self._dataset
+        tier = self._tier_used
+        dataset = self._dataset
         if tier is None:
             return {}
         hit_samples = samples * tiered
@@ -83,22 +113,31 @@ class ReadingBounds:
         of_host = self._ranks * hit_samples * dataset.stored.mean
         opens = self._world_size * hit_samples / dataset.samples_per_file
         seconds_by_resource = {
-            TIER: self._world_size * moved_samples * dataset.stored.mean / tier.bandwidth,
+            TIER: self._world_size
+            * moved_samples
+            * dataset.stored.mean
+            / tier.bandwidth,
             TIER_OPENS: opens / tier.open_rate if tier.open_rate else 0.0,
             TIER_HOST: of_host / self._tier_host,
         }
         if self._workload.source == "pfs":
-            seconds_by_resource[HCAS] = of_host / (self._cluster.host.hcas * self._cable)
+            seconds_by_resource[HCAS] = of_host / (
+                self._cluster.host.hcas * self._cable
+            )
         return seconds_by_resource
 
     def fetch_seconds(self, reads: NodeReads | None, batches: int) -> Seconds:
-        """`seconds` under a loader's order, for the first ``batches`` batches of every rank.
+        """`seconds` under a loader's order, for the first ``batches`` batches of every
+        rank.
 
-        Pieces come from the PFS or the object store, each by an open or a request, other samples
-        from the cache; of resources that a host or a rank has, the one with most work counts. Each
-        worker opens, reads and decodes by itself. Where ``reads`` is None, neither counts.
+        Pieces come from the PFS or the object store, each by an open or a request,
+        other samples from the cache; of resources that a host or a rank has, the one
+        with most work counts. Each worker opens, reads and decodes by itself. Where
+        ``reads`` is None, neither counts.
         """
-        dataset, loader, host = self._dataset, self._loader, self._cluster.host
+        dataset = self._dataset
+        loader = self._loader
+        host = self._cluster.host
         shard = dataset.num_samples // self._world_size
         samples = min(batches * self._workload.local_batch_size, shard)
         out = self.seconds(samples, 1.0) | {MEMORY: 0.0}
@@ -108,13 +147,19 @@ class ReadingBounds:
         return out | {LOADERS: float(work) / loader.at_once}
 
     def _set_fetch_seconds(self, reads: NodeReads, batches: int, out: Seconds) -> float:
-        """Set in ``out`` the seconds that each resource fetches; return those of the slowest
-        worker.
+        """Set in ``out`` the seconds that each resource fetches; return those of the
+        slowest worker.
         """
-        cluster, fetches = self._cluster, reads.fetches
+        cluster = self._cluster
+        fetches = reads.fetches
         requests, nbytes, hits, hit_nbytes = (
             part[:batches].sum(axis=0)
-            for part in (fetches.requests, fetches.nbytes, reads.hit_samples, reads.hit_nbytes)
+            for part in (
+                fetches.requests,
+                fetches.nbytes,
+                reads.hit_samples,
+                reads.hit_nbytes,
+            )
         )
         fetched = float(np.bincount(self._host_of, nbytes).max())
         out |= self._server_seconds(float(requests.sum()), float(nbytes.sum()), fetched)
@@ -123,14 +168,18 @@ class ReadingBounds:
             out[MEMORY] = float(cached.max()) / cluster.memory.bandwidth
         else:
             hit_count = np.bincount(self._host_of, hits).astype(np.float64)
-            out[SSD] = float(np.max(cluster.ssd.read_seconds(cached, hit_count, self._depth)))
+            out[SSD] = float(
+                np.max(cluster.ssd.read_seconds(cached, hit_count, self._depth))
+            )
         return float(np.max(self.piece_seconds(requests, nbytes)))
 
-    def _server_seconds(self, requests: float, nbytes: float, of_host: float) -> Seconds:
+    def _server_seconds(
+        self, requests: float, nbytes: float, of_host: float
+    ) -> Seconds:
         """Return the seconds of the storage servers and of the route from them.
 
-        The object store serves ``requests`` requests, the PFS opens as many files. Both send
-        ``nbytes`` bytes, of which ``of_host`` go to the host that reads most.
+        The object store serves ``requests`` requests, the PFS opens as many files. Both
+        send ``nbytes`` bytes, of which ``of_host`` go to the host that reads most.
         """
         if self._workload.source == "object_store":
             store = self._cluster.store
@@ -150,19 +199,25 @@ class ReadingBounds:
         }
 
     def piece_seconds(self, requests: Ints64, nbytes: Ints64) -> Floats:
-        """Return the seconds in which workers alone fetch pieces, each or together: their
-        requests, then bytes.
+        """Return the seconds in which workers alone fetch pieces, each or together:
+        their requests, then bytes.
         """
         threads = self._loader.threads
         if self._workload.source == "object_store":
             store = self._cluster.store
-            waiting, at_most = store.waiting_seconds, threads * store.connection_bandwidth
+            waiting = store.waiting_seconds
+            at_most = threads * store.connection_bandwidth
         else:
-            waiting, at_most = self._cluster.parallel_file_system.latency, self._cable
+            waiting = self._cluster.parallel_file_system.latency
+            at_most = self._cable
         return requests * waiting / threads + nbytes / at_most
 
-    def batch_seconds(self, samples: float, cached: float, tiered: float = 0.0) -> float:
-        """Least time (s) in which a worker loads a batch of ``samples`` samples if it is alone."""
+    def batch_seconds(
+        self, samples: float, cached: float, tiered: float = 0.0
+    ) -> float:
+        """Least time (s) in which a worker loads a batch of ``samples`` samples if it
+        is alone.
+        """
         parts = (
             self.read_seconds(samples, cached, tiered),
             self.decode_seconds(samples),
@@ -171,15 +226,23 @@ class ReadingBounds:
         return float(worker_seconds(*parts, self._loader.threads))
 
     def decode_seconds(self, samples: float) -> float:
-        """Return the seconds in which a worker alone decodes a batch of ``samples`` samples."""
+        """Return the seconds in which a worker alone decodes a batch of ``samples``
+        samples.
+        """
         max_threads = self._workload.local_batch_size, self._cluster.host.cores
-        return samples * self._dataset.decode_seconds / min(self._loader.threads, *max_threads)
+        return (
+            samples
+            * self._dataset.decode_seconds
+            / min(self._loader.threads, *max_threads)
+        )
 
     def read_seconds(self, samples: float, cached: float, tiered: float = 0.0) -> float:
-        """Return the seconds in which a worker alone opens and reads a batch of ``samples``
-        samples; shares as of `seconds`.
+        """Return the seconds in which a worker alone opens and reads a batch of
+        ``samples`` samples; shares as of `seconds`.
         """
-        cluster, dataset, source = self._cluster, self._dataset, self._workload.source
+        cluster = self._cluster
+        dataset = self._dataset
+        source = self._workload.source
         missed = samples * (1.0 - cached) * (1.0 - tiered)
         nbytes = missed * dataset.stored.mean
         requests = samples / dataset.read_at_once
@@ -187,15 +250,25 @@ class ReadingBounds:
         read = samples * cached * dataset.stored.mean / cluster.memory.bandwidth
         if (tier := self._tier_used) is not None:
             tier_samples = samples * (1.0 - cached) * tiered
-            cap = tier.open_cap(dataset.samples_per_file, dataset.read_at_once, in_flight)
-            read += tier_samples / dataset.samples_per_file / min(cap, tier.open_rate or math.inf)
+            cap = tier.open_cap(
+                dataset.samples_per_file, dataset.read_at_once, in_flight
+            )
+            read += (
+                tier_samples
+                / dataset.samples_per_file
+                / min(cap, tier.open_rate or math.inf)
+            )
             of_fabric = self._cable if source == "pfs" else math.inf
             read += (
-                tier_samples * dataset.stored.mean / min(tier.bandwidth, self._tier_host, of_fabric)
+                tier_samples
+                * dataset.stored.mean
+                / min(tier.bandwidth, self._tier_host, of_fabric)
             )
         if source == "pfs":
             pfs = cluster.parallel_file_system
-            cap = pfs.open_cap(dataset.samples_per_file, dataset.read_at_once, in_flight)
+            cap = pfs.open_cap(
+                dataset.samples_per_file, dataset.read_at_once, in_flight
+            )
             read += missed / dataset.samples_per_file / min(cap, pfs.free_open_rate)
             read += nbytes / min(pfs.free_bandwidth, self._client, self._cable)
         elif source == "ssd":
@@ -204,21 +277,30 @@ class ReadingBounds:
         elif source == "object_store":
             store = cluster.store
             sent = missed / dataset.read_at_once
-            read += max(sent / in_flight * store.waiting_seconds, sent / store.answer_rate)
-            read += nbytes / min(in_flight * store.connection_bandwidth, *store.bandwidths)
+            read += max(
+                sent / in_flight * store.waiting_seconds, sent / store.answer_rate
+            )
+            read += nbytes / min(
+                in_flight * store.connection_bandwidth, *store.bandwidths
+            )
         return read
 
     def copy_seconds(self, samples: float) -> float:
         """Return the seconds to copy ``samples`` samples to a GPU."""
-        return samples * self._workload.model.input_size / self._cluster.host.pcie_bandwidth
+        return (
+            samples
+            * self._workload.model.input_size
+            / self._cluster.host.pcie_bandwidth
+        )
 
     def hit_seconds(self, reads: NodeReads) -> Floats:
-        """Return the (iterations, M) seconds in which workers alone read what is in the cache of
-        their node.
+        """Return the (iterations, M) seconds in which workers alone read what is in the
+        cache of their node.
         """
         if reads.fetches.cached_in == "memory":
             return reads.hit_nbytes / self._cluster.memory.bandwidth
-        hit_samples, ssd = reads.hit_samples.astype(np.float64), self._cluster.ssd
+        hit_samples = reads.hit_samples.astype(np.float64)
+        ssd = self._cluster.ssd
         waiting = hit_samples * ssd.latency / self._loader.threads
         return ssd.read_seconds(reads.hit_nbytes, hit_samples, self._depth) + waiting
 
@@ -229,15 +311,21 @@ class ReadingBounds:
 
     def _ssd_seconds(self, samples: float) -> float:
         """Device time (s) to read so many samples."""
-        nbytes, requests = samples * self._dataset.stored.mean, samples / self._dataset.read_at_once
+        nbytes = samples * self._dataset.stored.mean
+        requests = samples / self._dataset.read_at_once
         return float(self._cluster.ssd.read_seconds(nbytes, requests, self._depth))
 
 
-def reading_bounds(scenario: Scenario, samples: float, iterations: int) -> tuple[float, Seconds]:
-    """Least time (s) until every rank has its first batch: of a worker alone, or of a resource that
-    all first batches share; and that of each resource to bring ``samples`` samples to every rank,
-    with all shards before them if importance is measured first."""
-    reading, epoch = ReadingBounds(scenario), min(scenario.epochs, MOST_EPOCHS)
+def reading_bounds(
+    scenario: Scenario, samples: float, iterations: int
+) -> tuple[float, Seconds]:
+    """Least time (s) until every rank has its first batch: of a worker alone, or of a
+    resource that all first batches share; and that of each resource to bring
+    ``samples`` samples to every rank, with all shards before them if importance is
+    measured first.
+    """
+    reading = ReadingBounds(scenario)
+    epoch = min(scenario.epochs, MOST_EPOCHS)
     if scenario.workload.exchange.fetches:
         reads = last_epoch(scenario)
         first = max(reading.fetch_seconds(reads, 1).values())
@@ -246,7 +334,9 @@ def reading_bounds(scenario: Scenario, samples: float, iterations: int) -> tuple
     batch = scenario.workload.local_batch_size
     shared = reading.seconds(min(samples, batch), cached, tiered)
     worker_alone = reading.batch_seconds(min(samples, batch), cached, tiered)
-    first = max(worker_alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
+    first = max(
+        worker_alone, *(seconds for name, seconds in shared.items() if name != LOADERS)
+    )
     if not scenario.workload.exchange.inference_pass:
         return first, reading.seconds(samples, cached, tiered)
     shard = scenario.workload.dataset.num_samples / scenario.world_size
@@ -256,8 +346,9 @@ def reading_bounds(scenario: Scenario, samples: float, iterations: int) -> tuple
 
 
 def reads_elsewhere(scenario: Scenario, epoch: int) -> tuple[float, float]:
-    """Expected shares of an epoch's reads that are in memory, and of the others that a cache tier
-    has."""
+    """Expected shares of an epoch's reads that are in memory, and of the others that a
+    cache tier has.
+    """
     cached = cached_share(scenario, epoch)
     return cached, tier_share(scenario, epoch, cached)
 
@@ -265,16 +356,19 @@ def reads_elsewhere(scenario: Scenario, epoch: int) -> tuple[float, float]:
 def worker_seconds(
     read: Floats | float, decode: Floats | float, copy: float, threads: int
 ) -> Floats:
-    """Return the seconds of a worker for batches that need these seconds to read, to decode and to
-    copy.
+    """Return the seconds of a worker for batches that need these seconds to read, to
+    decode and to copy.
 
-    With one thread it opens and reads, then decodes; with t of them t requests are in flight, t
-    cores decode, and reading and decoding go on beside each other. The copy to the GPU follows.
+    With one thread it opens and reads, then decodes; with t of them t requests are in
+    flight, t cores decode, and reading and decoding go on beside each other. The copy
+    to the GPU follows.
     """
     work = np.add(read, decode) if threads == 1 else np.maximum(read, decode)
     return work + copy
 
 
 def cable_bandwidth(scenario: Scenario) -> float:
-    """Bytes/s of the cable of an HCA; inf for a topology that does not say it in one number."""
+    """Bytes/s of the cable of an HCA; inf for a topology that does not say it in one
+    number.
+    """
     return float(getattr(scenario.cluster.topology, "link_bandwidth", math.inf))

@@ -1,9 +1,10 @@
 """Plans of a job that loses hosts: no clock. Pure numpy.
 
-A job that can go on (`check_losses`) goes back to its last checkpoint. Either the plan of the epoch
-is followed further: from an iteration on (`drop_iterations`), with cold caches where a host is new
-(`clear_caches`), or divided among fewer ranks (`divide_among`, `owners_after_loss`). Or a loader
-goes on from its saved state, by a law of its own (`ResumedLoader`).
+A job that can go on (`check_losses`) goes back to its last checkpoint. Either the plan
+of the epoch is followed further: from an iteration on (`drop_iterations`), with cold
+caches where a host is new (`clear_caches`), or divided among fewer ranks
+(`divide_among`, `owners_after_loss`). Or a loader goes on from its saved state, by a
+law of its own (`ResumedLoader`).
 """
 
 from __future__ import annotations
@@ -49,29 +50,41 @@ def spare_hosts(scenario: Scenario, hosts: Sequence[str]) -> list[str]:
 
 
 def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
-    """Check that a run on ``hosts`` can go on without the hosts that its faults take away.
+    """Check that a run on ``hosts`` can go on without the hosts that its faults take
+    away.
 
     Raises:
-        InputError: a lost host never returns and has no spare, a spare host would train on samples
-            that it does not read, or ranks would change in number that may not.
+        InputError: a lost host never returns and has no spare, a spare host would train
+            on samples that it does not read, or ranks would change in number that may
+            not.
     """
-    recovery, exchange = scenario.recovery or Recovery(), scenario.workload.exchange
+    recovery = scenario.recovery or Recovery()
+    exchange = scenario.workload.exchange
     lost = [loss for loss in scenario.lost_hosts if loss.what in hosts]
     if recovery.policy == "spare":
         for loss in sorted(lost, key=lambda loss: loss.at or 0.0)[spares:]:
             if loss.lasts is None:
                 rule = "must be enough for the hosts that are lost and do not return"
                 spares_and_loss = f"{recovery.spares}, and {loss.what} is lost for ever"
-                remedy = "Add spares, say how long it is away (for), or set policy: elastic."
+                remedy = (
+                    "Add spares, say how long it is away (for), or set policy: elastic."
+                )
                 refuse("recovery.spares", rule, spares_and_loss, remedy, scenario.name)
-    if lost and recovery.policy == "spare" and not recovery.reread and exchange.tier == "ssd":
+    if (
+        lost
+        and recovery.policy == "spare"
+        and not recovery.reread
+        and exchange.tier == "ssd"
+    ):
         rule = "must be true where a spare host takes over samples on an SSD"
         remedy = "Set it to true, or policy: elastic."
         refuse("recovery.reread", rule, "false", remedy, scenario.name)
     elastic = lost and recovery.policy == "elastic" and recovery.resume is None
     if elastic and exchange.whole_because:
         rule = f"must not be elastic where {exchange.whole_because}"
-        remedy = "Set policy: spare, or recovery.resume, or take another workload.exchange."
+        remedy = (
+            "Set policy: spare, or recovery.resume, or take another workload.exchange."
+        )
         refuse("recovery.policy", rule, exchange.kind, remedy, scenario.name)
 
 
@@ -96,11 +109,14 @@ def drop_iterations(plan: EpochPlan, first: int) -> EpochPlan:
 
 def trained_samples(plan: EpochPlan, iterations: int) -> Ints:
     """Return the samples of the first ``iterations`` iterations, rank by rank."""
-    return slice_shards(plan.shards, 0, plan.training.samples[:iterations].sum(axis=0)).order
+    return slice_shards(
+        plan.shards, 0, plan.training.samples[:iterations].sum(axis=0)
+    ).order
 
 
 def stop_after(plan: EpochPlan, iterations: int, loaded: Ints64) -> EpochPlan:
-    """Return what was done of a plan that was broken off after ``iterations`` iterations.
+    """Return what was done of a plan that was broken off after ``iterations``
+    iterations.
 
     Args:
         loaded: (M,) batches that each rank had asked for; the others become empty.
@@ -124,25 +140,36 @@ def clear_caches(plan: EpochPlan, ranks: Flags) -> EpochPlan:
         hit_samples=training.hit_samples * ~ranks,
         hit_nbytes=training.hit_nbytes * ~ranks,
     )
-    return replace(plan, training=training, sent_from_cache=plan.sent_from_cache & ~ranks)
+    return replace(
+        plan, training=training, sent_from_cache=plan.sent_from_cache & ~ranks
+    )
 
 
-def divide_among(plan: EpochPlan, staying: Flags, batch_size: int, *, dealt: bool) -> EpochPlan:
-    """Return a plan of the ranks that are ``staying``, (M,), which exchange nothing in this epoch.
+def divide_among(
+    plan: EpochPlan, staying: Flags, batch_size: int, *, dealt: bool
+) -> EpochPlan:
+    """Return a plan of the ranks that are ``staying``, (M,), which exchange nothing in
+    this epoch.
 
-    If the samples of the other ranks are ``dealt`` out, each staying rank reads an even part of
-    them after its own, in batches of at most ``batch_size``. Else nobody reads them.
+    If the samples of the other ranks are ``dealt`` out, each staying rank reads an even
+    part of them after its own, in batches of at most ``batch_size``. Else nobody reads
+    them.
     """
-    training, world_size = plan.training, int(staying.sum())
+    training = plan.training
+    world_size = int(staying.sum())
     reads = change_reads(training, lambda values: values[:, staying], fetches=False)
     samples = int(training.samples[:, ~staying].sum()) if dealt else 0
     if samples:
         mean_nbytes = float(training.nbytes[:, ~staying].sum()) / samples
-        reads = append_batches(reads, even_batches(samples, world_size, batch_size), mean_nbytes)
+        reads = append_batches(
+            reads, even_batches(samples, world_size, batch_size), mean_nbytes
+        )
     nothing = empty_plan(world_size)
     return replace(
         plan,
-        shards=Shards(plan.shards.order[:0], np.zeros(world_size + 1, np.int64)),  # not followed
+        shards=Shards(
+            plan.shards.order[:0], np.zeros(world_size + 1, np.int64)
+        ),  # not followed
         exchange=nothing,
         training=reads,
         sent_from_cache=np.zeros(nothing.sample.shape, bool),
@@ -152,17 +179,19 @@ def divide_among(plan: EpochPlan, staying: Flags, batch_size: int, *, dealt: boo
 def owners_after_loss(
     exchange: ExchangePlan, owner: Ints, iterations: int, lost: Flags
 ) -> tuple[Ints, Flags]:
-    """Return whose every sample is once an epoch was broken off, (N,), and whether nobody's, (N,).
+    """Return whose every sample is once an epoch was broken off, (N,), and whether
+    nobody's, (N,).
 
-    What was sent after the first ``iterations`` is with its receiver. What a lost rank had received
-    is still with its sender, who removes it at the end of the epoch only.
+    What was sent after the first ``iterations`` is with its receiver. What a lost rank
+    had received is still with its sender, who removes it at the end of the epoch only.
 
     Args:
         owner: (N,) rank of each sample as the epoch began.
         lost: (M,) ranks whose samples are gone with them.
     """
     is_done = exchange.iteration < iterations
-    sample, receiver = exchange.sample[is_done], exchange.target[is_done]
+    sample = exchange.sample[is_done]
+    receiver = exchange.target[is_done]
     owner_now = owner.copy()
     owner_now[sample.ravel()] = receiver.ravel()
 
@@ -173,7 +202,9 @@ def owners_after_loss(
 
 
 def slice_shards(shards: Shards, begin: Ints | int, end: Ints) -> Shards:
-    """Return of each rank's samples those from position ``begin`` up to ``end``, both (M,)."""
+    """Return of each rank's samples those from position ``begin`` up to ``end``, both
+    (M,).
+    """
     low = np.minimum(begin, shards.sizes)
     high = np.minimum(end, shards.sizes)
     rank = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
@@ -187,7 +218,9 @@ def slice_shards(shards: Shards, begin: Ints | int, end: Ints) -> Shards:
 
 
 def select_steps(plan: ExchangePlan, steps: Flags, first: int) -> ExchangePlan:
-    """Return the chosen ``steps`` of an exchange, whose iterations count from ``first``."""
+    """Return the chosen ``steps`` of an exchange, whose iterations count from
+    ``first``.
+    """
     draws = None if plan.draws is None else plan.draws[steps]
     iteration = plan.iteration[steps] - first
     return ExchangePlan(
@@ -195,11 +228,16 @@ def select_steps(plan: ExchangePlan, steps: Flags, first: int) -> ExchangePlan:
     )
 
 
-def change_reads(reads: Reads, change: Callable[[Any], Any], *, fetches: bool = True) -> Reads:
-    """Apply ``change`` to every (K, M) array of what is read; drop the ``fetches`` if false."""
+def change_reads(
+    reads: Reads, change: Callable[[Any], Any], *, fetches: bool = True
+) -> Reads:
+    """Apply ``change`` to every (K, M) array of what is read; drop the ``fetches`` if
+    false.
+    """
     changed = reads.fetches if fetches else None
     if changed is not None:
-        requests, nbytes = change(changed.requests), change(changed.nbytes)
+        requests = change(changed.requests)
+        nbytes = change(changed.nbytes)
         changed = replace(changed, requests=requests, nbytes=nbytes)
     return Reads(
         change(reads.samples),
@@ -212,15 +250,21 @@ def change_reads(reads: Reads, change: Callable[[Any], Any], *, fetches: bool = 
 
 
 def even_batches(samples: int, world_size: int, batch_size: int) -> Ints64:
-    """Return (K, M) batches of at most ``batch_size``, of an even part of ``samples`` a rank."""
-    samples_of_rank = samples // world_size + (np.arange(world_size) < samples % world_size)
+    """Return (K, M) batches of at most ``batch_size``, of an even part of ``samples`` a
+    rank.
+    """
+    samples_of_rank = samples // world_size + (
+        np.arange(world_size) < samples % world_size
+    )
     iterations = -(-int(samples_of_rank.max()) // batch_size)
     unread = samples_of_rank - batch_size * np.arange(iterations)[:, None]
     return np.asarray(np.clip(unread, 0, batch_size), np.int64)
 
 
 def append_batches(reads: Reads, samples: Ints64, mean_nbytes: float) -> Reads:
-    """Append batches of ``samples``, (K, M), of ``mean_nbytes`` bytes each, none in memory."""
+    """Append batches of ``samples``, (K, M), of ``mean_nbytes`` bytes each, none in
+    memory.
+    """
     nothing = np.zeros_like(samples)
     work: Floats | None = None
     if reads.work is not None:
@@ -246,7 +290,8 @@ class ResumedLoader:
         before: who read when the state was saved.
         owner: (N,) the rank of each sample when the set was written, of ``ranks``.
         nbytes: (N,) bytes of each sample.
-        epoch, step: the epoch of the state, from 1, and the iterations of it that were done.
+        epoch, step: the epoch of the state, from 1, and the iterations of it that were
+            done.
     """
 
     def __init__(
@@ -263,7 +308,10 @@ class ResumedLoader:
     ) -> None:
         strategy = scenario.workload.exchange
         assert isinstance(strategy, LoaderShuffle), "losses are checked before"  # noqa: S101
-        self._law, self._scenario, self._nbytes, self._seed = law, scenario, nbytes, scenario.seed
+        self._law = law
+        self._scenario = scenario
+        self._nbytes = nbytes
+        self._seed = scenario.seed
         readers_after = readers_of(scenario, owner)
         self._crash = Crash(readers_before, readers_after, epoch - 1, step)
         self._data = strategy.sharded_set(
@@ -274,16 +322,20 @@ class ResumedLoader:
         room = strategy.cache_nbytes(
             scenario.cluster.capacity(strategy.cache_in), float(pieces.nbytes.sum())
         )
-        self._caches, self._cached_in = Caches(readers_after, pieces, room), strategy.cache_device
+        self._caches = Caches(readers_after, pieces, room)
+        self._cached_in = strategy.cache_device
         self._work = scenario.workload.draw_work(scenario.rng("sample_size"))
 
     def remaining_plan(self) -> EpochPlan | Refusal:
-        """Return the plan of the rest of the epoch; without iterations if nothing is left. Samples
-        that are read and thrown away before are fetched in the first iteration.
+        """Return the plan of the rest of the epoch; without iterations if nothing is
+        left. Samples that are read and thrown away before are fetched in the first
+        iteration.
         """
         crash = self._crash
         if crash.step == 0:
-            batches = self._law.epoch(self._data, crash.readers_after, self._seed, crash.epoch)
+            batches = self._law.epoch(
+                self._data, crash.readers_after, self._seed, crash.epoch
+            )
             return self._plan(crash.epoch + 1, batches)
         resumed = self._law.resume(self._data, crash, self._seed)
         if isinstance(resumed, Refusal):
@@ -293,16 +345,21 @@ class ResumedLoader:
     def later_plans(self, epoch: int) -> Iterator[EpochPlan]:
         """The plans from an epoch (from 1) on, which come after that of the state."""
         for following in range(epoch, self._scenario.epochs + 1):
-            batches = self._law.later_epoch(self._data, self._crash, self._seed, following - 1)
+            batches = self._law.later_epoch(
+                self._data, self._crash, self._seed, following - 1
+            )
             yield self._plan(following, batches)
 
-    def _plan(self, epoch: int, batches: Batches, skipped: Batches = NOTHING) -> EpochPlan:
+    def _plan(
+        self, epoch: int, batches: Batches, skipped: Batches = NOTHING
+    ) -> EpochPlan:
         readers = self._crash.readers_after
         ranks = readers.world_size
         exchange = empty_plan(ranks)
         counts = np.bincount(batches.rank, minlength=ranks)
         shards = Shards(
-            self._stored[batches.sample], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            self._stored[batches.sample],
+            np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         )
         # in time, what is thrown away before the first batch
         first = skipped.sort_by_time() if batches.steps else NOTHING
@@ -321,10 +378,13 @@ class ResumedLoader:
             sample=sample,
             is_kept=is_kept,
         )
-        samples, work = sums.sum_selected(is_kept).astype(np.int64), None
+        samples = sums.sum_selected(is_kept).astype(np.int64)
+        work = None
         if self._work is not None:
             work_sums = sums.sum_selected(is_kept, self._work[sample])
-            work = np.divide(work_sums, samples, out=np.ones_like(work_sums), where=samples > 0)
+            work = np.divide(
+                work_sums, samples, out=np.ones_like(work_sums), where=samples > 0
+            )
         cached = reads.hit_samples, reads.hit_nbytes
         nbytes = sums.sum_selected(is_kept, self._nbytes[sample])
         training = Reads(samples, nbytes, *cached, reads.fetches, work)
@@ -340,12 +400,16 @@ def readers_of(scenario: Scenario, owner: Ints) -> Readers:
 
 
 POINTS = 8
-"""Moments of an epoch at which it is broken off to see what an interruption costs on average."""
+"""Moments of an epoch at which it is broken off to see what an interruption costs on
+average.
+"""
 
 
 @dataclass(frozen=True)
 class Interruption:
-    """The effect of breaking an epoch off at any moment on its samples, in shares of the set."""
+    """The effect of breaking an epoch off at any moment on its samples, in shares of
+    the set.
+    """
 
     repeated: float  # rows that come again, mean
     lost: float  # samples that the epoch no longer has, mean
@@ -353,12 +417,14 @@ class Interruption:
 
 
 def mean_interruption(scenario: Scenario) -> Interruption | None:
-    """The mean over `POINTS` moments of the second epoch, with the ranks of a host fewer where the
-    policy is elastic; None where no law is named."""
+    """The mean over `POINTS` moments of the second epoch, with the ranks of a host
+    fewer where the policy is elastic; None where no law is named.
+    """
     recovery = scenario.recovery
     if recovery is None or recovery.resume is None:
         return None
-    strategy, law = scenario.workload.exchange, recovery.resume
+    strategy = scenario.workload.exchange
+    law = recovery.resume
     assert isinstance(strategy, LoaderShuffle), "scenarios are checked"  # noqa: S101
     count = scenario.workload.dataset.num_samples
     owner = strategy.first_owner(count, scenario.world_size, scenario.rng("partition"))
@@ -368,11 +434,14 @@ def mean_interruption(scenario: Scenario) -> Interruption | None:
         readers_after = replace(readers, nodes=readers.nodes - 1)
     data = strategy.sharded_set(count, context.sample_nbytes)
     batches = law.epoch(data, readers, scenario.seed, 1)
-    shares, refused = [], 0
+    shares = []
+    refused = 0
     moments = batches.steps * np.arange(1, 2 * POINTS, 2) // (2 * POINTS)
     steps = np.unique(np.maximum(moments, 1)).tolist()
     for step in steps:
-        resumed = law.resume(data, Crash(readers, readers_after, 1, step), scenario.seed)
+        resumed = law.resume(
+            data, Crash(readers, readers_after, 1, step), scenario.seed
+        )
         if isinstance(resumed, Refusal):
             refused += 1
         else:

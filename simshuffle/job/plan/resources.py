@@ -1,10 +1,10 @@
-"""Links of the fluid network for the resources of a cluster: cables, PCIe slots, NVLink, memory,
-SSDs, cores, the PFS, the object store, the cache tier.
+"""Links of the fluid network for the resources of a cluster: cables, PCIe slots,
+NVLink, memory, SSDs, cores, the PFS, the object store, the cache tier.
 
-A link's unit is what flows through it: bytes for cables, slots, memory, the PFS, the object store
-and the cache tier; seconds of device time for an SSD (so that reads and writes share it at their
-own speeds); core-seconds for cores; operations for the opening of files and for requests to the
-object store.
+A link's unit is what flows through it: bytes for cables, slots, memory, the PFS, the
+object store and the cache tier; seconds of device time for an SSD (so that reads and
+writes share it at their own speeds); core-seconds for cores; operations for the opening
+of files and for requests to the object store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.fabric.network.models import shared_network
 from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.job.plan.devices import Devices, LinkTable
-from simshuffle.job.plan.wiring import Domains, choose_hosts, names_of, number_by_occurrence, wiring
+from simshuffle.job.plan.wiring import (
+    Domains,
+    choose_hosts,
+    names_of,
+    number_by_occurrence,
+    wiring,
+)
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 from simshuffle.workload.exchange import RankPlaces
@@ -40,25 +46,30 @@ DETOUR = 6
 
 
 class Resources(Devices):
-    """The links of a cluster that ``world_size`` ranks use, and the routes between them.
+    """The links of a cluster that ``world_size`` ranks use, and the routes between
+    them.
 
     Args:
-        world_size: M; ranks fill the hosts one after the other, in the order of its placement.
+        world_size: M; ranks fill the hosts one after the other, in the order of its
+            placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
         beside: more hosts that send over its cables.
-        every_cable: whether all cables are links, as where messages may go round some of them.
+        every_cable: whether all cables are links, as where messages may go round some
+            of them.
         writes: whether anything is written to the file system.
 
     Attributes:
         host_of: (M,) index of each rank's host.
-        domain_of: (M,) index of its scale-up domain, in the order in which ranks come to them; of
-            its host if there are none.
+        domain_of: (M,) index of its scale-up domain, in the order in which ranks come
+            to them; of its host if there are none.
         num_domains: the number of these domains.
-        gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot beside it.
-        cables: the first of its links: which of `Router.links` they are, ascending. Those that no
-            message can cross are left out, where routes are known that well.
-        first_rank, all_ranks: the index of its first rank among those of all jobs that share the
-            network, and how many these are.
+        gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot
+            beside it.
+        cables: the first of its links: which of `Router.links` they are, ascending.
+            Those that no message can cross are left out, where routes are known that
+            well.
+        first_rank, all_ranks: the index of its first rank among those of all jobs that
+            share the network, and how many these are.
     """
 
     def __init__(
@@ -74,18 +85,25 @@ class Resources(Devices):
         wires = wiring(cluster)
         self.cluster = cluster
         self.world_size = world_size
-        self.first_rank, self.all_ranks = 0, world_size
+        self.first_rank = 0
+        self.all_ranks = world_size
         host = cluster.host
         self.num_hosts = cluster.hosts_for(world_size)
-        self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
+        self.ranks_per_host = cluster.ranks_per_host(
+            world_size
+        )  # of every host but the last
         self.hosts = choose_hosts(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
         self._place_ranks(names_of(wires.fabric, "host"))
         endpoints = self.forwarding.endpoints
         ports = [endpoints(name)[: host.hcas] for name in self.hosts]
         self._endpoint = np.array(ports, np.int32)
-        self._beside = [port for name in beside for port in endpoints(name)[: host.hcas]]
-        servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
+        self._beside = [
+            port for name in beside for port in endpoints(name)[: host.hcas]
+        ]
+        servers = [
+            p for name in names_of(wires.fabric, "storage") for p in endpoints(name)
+        ]
         self._pfs_endpoint = np.array(servers, np.int32)
         self._rack_of_switch = wires.rack_of
         self.links = self._number_links(every_cable, writes)
@@ -101,14 +119,19 @@ class Resources(Devices):
         return RankPlaces(self.host_of, number_by_occurrence(leaf), rack)
 
     def network(self, model: Network, accounts: int = 0) -> FluidNetwork:
-        """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
-        ``accounts`` as in `shared_network`."""
+        """A network of all links, with nothing on it yet; cables are shared as
+        ``model`` says. ``accounts`` as in `shared_network`.
+        """
         table = self.links
         links = Links(table.capacity, table.latency, table.names)
-        return shared_network(model, links, table.cable, width=self.width, accounts=accounts)
+        return shared_network(
+            model, links, table.cable, width=self.width, accounts=accounts
+        )
 
     def seconds_alone(self, batch: TransferBatch, model: Network) -> float:
-        """Time (s) of transfers alone on the machine, its cables shared as ``model`` says."""
+        """Time (s) of transfers alone on the machine, its cables shared as ``model``
+        says.
+        """
         network = self.network(model)
         group = batch.tasks["group"] = network.open_group(len(batch))
         network.post(0.0, batch)
@@ -118,27 +141,33 @@ class Resources(Devices):
     def _number_links(self, every_cable: bool, writes: bool) -> LinkTable:
         all_links = self.forwarding.links
         crossed = self.forwarding.possible_links(self.every_port)
-        self.cables = cables = np.arange(len(all_links), dtype=np.int32) if every_cable else crossed
+        self.cables = cables = (
+            np.arange(len(all_links), dtype=np.int32) if every_cable else crossed
+        )
         self._index_of_link = np.full(
             len(all_links) + 1, -1, np.int32
         )  # the last one of what pads routes
         self._index_of_link[cables] = np.arange(len(cables))
-        names, tiers = all_links.names_of(cables), all_links.tiers_of(cables)
-        units, capacity = ["B"] * len(names), all_links.capacity[cables]
+        names = all_links.names_of(cables)
+        tiers = all_links.tiers_of(cables)
+        units = ["B"] * len(names)
+        capacity = all_links.capacity[cables]
         latency = all_links.latency[cables]
         return self._append_devices(
             LinkTable(names, tiers, units, capacity, latency, latency >= 0), writes
         )
 
     def part_of_job(self, first: int, world_size: int, first_rank: int) -> Resources:
-        """Return the resources of a job of ``world_size`` ranks that fills the hosts from index
-        ``first`` on; ``first_rank`` as the attribute. Links keep their indices.
+        """Return the resources of a job of ``world_size`` ranks that fills the hosts
+        from index ``first`` on; ``first_rank`` as the attribute. Links keep their
+        indices.
         """
         part = copy(self)
         for name in ("places", "rails"):
             part.__dict__.pop(name, None)  # which are those of all
         host_slice = slice(first, first + self.cluster.hosts_for(world_size))
-        part.world_size, part.first_rank = world_size, first_rank
+        part.world_size = world_size
+        part.first_rank = first_rank
         part.ranks_per_host = self.cluster.ranks_per_host(world_size)
         part.hosts = self.hosts[host_slice]
         part.num_hosts = len(part.hosts)
@@ -150,8 +179,12 @@ class Resources(Devices):
         return part
 
     def _place_ranks(self, all_hosts: Sequence[str]) -> None:
-        """Set the host, domain and devices of each rank; ``all_hosts`` is the whole topology."""
-        cluster, host, ranks = self.cluster, self.cluster.host, self.world_size
+        """Set the host, domain and devices of each rank; ``all_hosts`` is the whole
+        topology.
+        """
+        cluster = self.cluster
+        host = self.cluster.host
+        ranks = self.world_size
         self.host_of: Ints32 = cluster.host_of(ranks)
         self._domains = Domains(self.hosts, all_hosts, cluster.hosts_per_domain)
         self.domain_of: Ints32 = self._domains.of_host[self.host_of]
@@ -161,8 +194,8 @@ class Resources(Devices):
         self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
 
     def foreign_links(self, machine: Resources) -> Flags:
-        """Return (links,) whether a link is a device of a host of ``machine`` that is not among the
-        hosts of this part.
+        """Return (links,) whether a link is a device of a host of ``machine`` that is
+        not among the hosts of this part.
         """
         is_foreign = np.zeros(len(self.links.names), bool)
         for resources, foreign in ((machine, True), (self, False)):
@@ -172,11 +205,12 @@ class Resources(Devices):
         return is_foreign
 
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
-        """Routes of messages between the memories of ranks, and the latency of the links on them.
+        """Routes of messages between the memories of ranks, and the latency of the
+        links on them.
 
-        ``src``, ``dst`` are (n,) ranks, routes (n, width) links padded with -1, latencies (n,) s.
-        In one host a message crosses its memory only, and between hosts of one scale-up domain only
-        what joins their GPUs.
+        ``src``, ``dst`` are (n,) ranks, routes (n, width) links padded with -1,
+        latencies (n,) s. In one host a message crosses its memory only, and between
+        hosts of one scale-up domain only what joins their GPUs.
         """
         out = np.full((len(src), self.width), -1, np.int32)
         latency = np.zeros(len(src))
@@ -192,13 +226,15 @@ class Resources(Devices):
         return out, latency
 
     def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
-        """Routes between ports, over links of this machine, and the latency of these links."""
+        """Routes between ports, over links of this machine, and the latency of these
+        links.
+        """
         routes = self.forwarding.routes(src, dst)
         return self._index_of_link[routes], self.forwarding.latencies(routes)
 
     def to_run_links(self, cables: Ints) -> Ints32:
-        """Return (n,) the indices among the links of this run of links of the network, padded with
-        -1; -1 where the run does not use them.
+        """Return (n,) the indices among the links of this run of links of the network,
+        padded with -1; -1 where the run does not use them.
         """
         return self._index_of_link[cables]
 
@@ -209,7 +245,9 @@ class Resources(Devices):
 
     @cached_property
     def rails(self) -> Ints32:
-        """(M,) the HCA of each rank; HCAs of a scale-up domain count on from host to host."""
+        """(M,) the HCA of each rank; HCAs of a scale-up domain count on from host to
+        host.
+        """
         return self._domains.place[self.host_of] * self.cluster.host.hcas + self.rail_of
 
     @property
@@ -218,7 +256,9 @@ class Resources(Devices):
         return np.unique(self._endpoint[self.host_of, self.rail_of])
 
     def port_routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
-        """Routes between ports (n,) of any hosts, (n, width) links, and their latency, (n,) s."""
+        """Routes between ports (n,) of any hosts, (n, width) links, and their latency,
+        (n,) s.
+        """
         routes, latency = self._routes(src, dst)
         out = np.full((len(src), self.width), -1, np.int32)
         out[:, : routes.shape[1]] = routes
@@ -227,22 +267,26 @@ class Resources(Devices):
     def ports_of(self, hosts: Sequence[str]) -> Ints32:
         """(hosts, HCAs) ports of hosts by name."""
         hcas = self.cluster.host.hcas
-        return np.array([self.forwarding.endpoints(name)[:hcas] for name in hosts], np.int32)
+        return np.array(
+            [self.forwarding.endpoints(name)[:hcas] for name in hosts], np.int32
+        )
 
     def write_routes(self, hosts: Sequence[str]) -> tuple[Ints32, Floats, Floats]:
-        """Routes of writes to the PFS, one from each HCA of hosts by name, host after host: the
-        links of reads the other way. Returns (n, width) links, (n,) s of latency, and (n,) bytes/s
-        that the client of a host leaves each of them, where it is no link of a job."""
+        """Routes of writes to the PFS, one from each HCA of hosts by name, host after
+        host: the links of reads the other way. Returns (n, width) links, (n,) s of
+        latency, and (n,) bytes/s that the client of a host leaves each of them, where
+        it is no link of a job.
+        """
         ports = self.ports_of(hosts).ravel()
         servers = self._pfs_endpoint[np.arange(len(ports)) % len(self._pfs_endpoint)]
-        out, latency = self._join_routes(self._write_links, *self._routes(ports, servers))
+        out, latency = self._join_routes(
+            self._write_links, *self._routes(ports, servers)
+        )
         client_share = np.full(len(ports), np.inf)
         client = self.cluster.parallel_file_system.client_bandwidth
         if client is not None and self.pfs_client is not None:
-            hcas, host_index = (
-                self.cluster.host.hcas,
-                {name: k for k, name in enumerate(self.hosts)},
-            )
+            hcas = self.cluster.host.hcas
+            host_index = {name: k for k, name in enumerate(self.hosts)}
             ends = (out >= 0).sum(axis=1)
             for k, name in enumerate(np.repeat(list(hosts), hcas).tolist()):
                 if name in host_index:
@@ -257,7 +301,9 @@ class Resources(Devices):
         return np.unique(self._endpoint)
 
     def reachable(self) -> Flags:
-        """(cables,) those that messages between ranks may take, whatever the routing chooses."""
+        """(cables,) those that messages between ranks may take, whatever the routing
+        chooses.
+        """
         return reachable_links(self.forwarding, self.ports)[self.cables]
 
     def with_fresh_routes(self) -> Resources:
@@ -267,16 +313,20 @@ class Resources(Devices):
         return resources
 
     def gradient(self, src: Ints32, dst: Ints32, rail: Ints32) -> Ints32:
-        """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what joins the
-        GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network, HCA, PCIe slot.
+        """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what
+        joins the GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network,
+        HCA, PCIe slot.
 
-        Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever GPU is its
-        last (as NCCL orders its rings). The HCAs of a domain count on from host to host.
+        Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever
+        GPU is its last (as NCCL orders its rings). The HCAs of a domain count on from
+        host to host.
         """
         host = self.cluster.host
         out = np.full((len(src), self.width), -1, np.int32)
         inside = self.host_of[src] == self.host_of[dst]
-        out[inside, 0] = self.nvlink[self.host_of[src[inside]], self.gpu_of[src[inside]]]
+        out[inside, 0] = self.nvlink[
+            self.host_of[src[inside]], self.gpu_of[src[inside]]
+        ]
         near, far = self._split_pairs(src, dst)
         out[near, 0] = self.nvlink[self.host_of[src[near]], self.gpu_of[src[near]]]
         out[near, 1:3] = self._scale_up(src[near], dst[near])
@@ -294,13 +344,17 @@ class Resources(Devices):
         return out
 
     def _split_pairs(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
-        """Numbers of the pairs of ranks on two hosts of one scale-up domain, and in two domains."""
+        """Numbers of the pairs of ranks on two hosts of one scale-up domain, and in two
+        domains.
+        """
         within = self.domain_of[src] == self.domain_of[dst]
         near = within & (self.host_of[src] != self.host_of[dst])
         return np.flatnonzero(near), np.flatnonzero(~within)
 
     def _scale_up(self, src: Ints, dst: Ints) -> Ints32:
-        """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up domain."""
+        """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up
+        domain.
+        """
         out = np.empty((len(src), 2), np.int32)
         if len(src):  # else there may be no such links
             out[:, 0] = self.scale_up_out[self.host_of[src], self.gpu_of[src]]
@@ -308,30 +362,35 @@ class Resources(Devices):
         return out
 
     def pfs_read(self, stored: bool = False) -> tuple[Ints32, Floats]:
-        """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
-        links on them, (M,) s; with ``stored`` by way of the cache tier."""
+        """Routes of reads from the PFS to every rank, (M, width) int32, and the latency
+        of the links on them, (M,) s; with ``stored`` by way of the cache tier.
+        """
         devices: list[Any] = [self.pfs_bandwidth, *self._client_links]
-        return self._from_servers([*devices, self.tier_bandwidth] if stored else devices)
+        return self._from_servers(
+            [*devices, self.tier_bandwidth] if stored else devices
+        )
 
     def tier_read(self, cables: bool) -> tuple[Ints32, Floats]:
-        """Return the routes and latencies of reads from the cache tier to every rank, as `pfs_read`
-        does. The tier stands beside the servers of the PFS; without ``cables`` hosts reach it as an
-        object store.
+        """Return the routes and latencies of reads from the cache tier to every rank,
+        as `pfs_read` does. The tier stands beside the servers of the PFS; without
+        ``cables`` hosts reach it as an object store.
         """
         devices = [self.tier_bandwidth, self.tier_host[self.host_of]]
         return self._from_servers(devices, cables)
 
     def store_read(self, stored: bool = False) -> Ints32:
-        """Routes of reads from the object store to every rank, (M, devices) int32: they cross no
-        cable, since the hosts reach it by a network of their own. ``stored`` as of `pfs_read`."""
+        """Routes of reads from the object store to every rank, (M, devices) int32: they
+        cross no cable, since the hosts reach it by a network of their own. ``stored``
+        as of `pfs_read`.
+        """
         devices: list[Any] = [self.store_bandwidth, self.store_host[self.host_of]]
         devices += [self.tier_bandwidth] if stored else []
         return self._from_servers(devices, cables=False)[0]
 
     def pfs_write_routes(self) -> tuple[Ints32, Floats]:
-        """Return the routes and latencies of every rank's writes to the PFS: `pfs_read` reversed.
-        Writes share the servers' bandwidth with reads, unless the servers write faster than they
-        read.
+        """Return the routes and latencies of every rank's writes to the PFS: `pfs_read`
+        reversed. Writes share the servers' bandwidth with reads, unless the servers
+        write faster than they read.
         """
         servers, ports = self._pfs_ports()
         return self._join_routes(
@@ -358,18 +417,27 @@ class Resources(Devices):
         servers = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
         return servers, self._endpoint[self.host_of, self.rail_of]
 
-    def _from_servers(self, devices: list[Any], cables: bool = True) -> tuple[Ints32, Floats]:
-        """Routes to every rank over ``devices``, each a link or (M,) links, and ``cables``."""
+    def _from_servers(
+        self, devices: list[Any], cables: bool = True
+    ) -> tuple[Ints32, Floats]:
+        """Routes to every rank over ``devices``, each a link or (M,) links, and
+        ``cables``.
+        """
         if cables:
             return self._join_routes(devices, *self._routes(*self._pfs_ports()))
-        out, latency = self._join_routes(devices, np.empty((self.world_size, 0), np.int32))
+        out, latency = self._join_routes(
+            devices, np.empty((self.world_size, 0), np.int32)
+        )
         return out[:, : len(devices)], latency
 
     def _join_routes(
         self, devices: list[Any], cables: Ints32, latency: Floats | None = None
     ) -> tuple[Ints32, Floats]:
-        """Routes over ``devices``, then over ``cables``, (n, hops), of this latency, (n,) s."""
-        out, first = np.full((len(cables), self.width), -1, np.int32), len(devices)
+        """Routes over ``devices``, then over ``cables``, (n, hops), of this latency,
+        (n,) s.
+        """
+        out = np.full((len(cables), self.width), -1, np.int32)
+        first = len(devices)
         for place, link in enumerate(devices):
             out[:, place] = link
         out[:, first : first + cables.shape[1]] = cables
@@ -378,8 +446,9 @@ class Resources(Devices):
 
     @property
     def servers(self) -> list[int]:
-        """The links of the servers of file system, object store and cache tier, which all ranks
-        share."""
+        """The links of the servers of file system, object store and cache tier, which
+        all ranks share.
+        """
         links = [self.pfs_bandwidth, self.pfs_open]
         if self.cluster.object_store is not None:
             links += [self.store_bandwidth, self.store_requests]

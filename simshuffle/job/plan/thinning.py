@@ -1,4 +1,6 @@
-"""Scenarios with fewer iterations an epoch, in which bytes and seconds keep their proportions."""
+"""Scenarios with fewer iterations an epoch, in which bytes and seconds keep their
+proportions.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from simshuffle.workload.exchange.schedule import epoch_quota
 
 @dataclass(frozen=True)
 class Thinning:
-    """A scenario whose epochs leave out iterations: whole iterations of all ranks of the data set,
-    so the last batch stays. Page caches shrink like the data set.
+    """A scenario whose epochs leave out iterations: whole iterations of all ranks of
+    the data set, so the last batch stays. Page caches shrink like the data set.
     """
 
     scenario: Scenario  # the thinned one, for plans
@@ -22,20 +24,23 @@ class Thinning:
     num_samples: int = 0  # of the whole data set, if any are left out
 
     def sent_factor(self, epoch: int) -> float:
-        """Return the number of samples that are sent in the whole epoch for one that is sent in
-        the thinned one.
+        """Return the number of samples that are sent in the whole epoch for one that is
+        sent in the thinned one.
         """
-        fraction, world_size = self.scenario.workload.exchange.fraction, self.scenario.world_size
+        fraction = self.scenario.workload.exchange.fraction
+        world_size = self.scenario.world_size
         if fraction is None or self.left_out == 0:
             return self.factor
         num_thinned = self.scenario.workload.dataset.num_samples
         counts = (num_thinned, self.num_samples)
-        sent, all_sent = (epoch_quota(fraction, count, world_size, epoch) for count in counts)
+        sent, all_sent = (
+            epoch_quota(fraction, count, world_size, epoch) for count in counts
+        )
         return all_sent / sent if sent else self.factor
 
     def read_factor(self, samples: int) -> float:
-        """Return the number of samples that are trained on in the whole epoch for one of the
-        ``samples`` here.
+        """Return the number of samples that are trained on in the whole epoch for one
+        of the ``samples`` here.
         """
         batch = self.scenario.world_size * self.scenario.workload.local_batch_size
         return 1.0 + self.left_out * batch / samples
@@ -44,22 +49,28 @@ class Thinning:
 def thin_scenario(scenario: Scenario, iterations: int) -> Thinning:
     """Return ``scenario`` with at most ``iterations`` (2 or more) in its first epoch."""
     workload = scenario.workload
-    all_iterations, batch = workload.iterations(scenario.world_size), workload.local_batch_size
+    all_iterations = workload.iterations(scenario.world_size)
+    batch = workload.local_batch_size
     left_out = all_iterations - iterations
-    dataset, memory = workload.dataset, scenario.cluster.memory
+    dataset = workload.dataset
+    memory = scenario.cluster.memory
     if left_out <= 0:
         return Thinning(scenario)
     # samples that no batch has shrink like all others, and shards differ by as many as before; a
     # last batch that lacks some is kept
     excess_samples = dataset.num_samples - all_iterations * scenario.world_size * batch
-    unread_per_rank, unread_remainder = divmod(max(excess_samples, 0), scenario.world_size)
+    unread_per_rank, unread_remainder = divmod(
+        max(excess_samples, 0), scenario.world_size
+    )
     unread = (
         round(unread_per_rank * iterations / all_iterations) * scenario.world_size
         + unread_remainder
     )
     samples = iterations * scenario.world_size * batch + unread + min(excess_samples, 0)
     cached = memory.cache_nbytes * samples / dataset.num_samples
-    caches: dict[str, Spec] = {"memory": memory.model_copy(update={"page_cache": cached})}
+    caches: dict[str, Spec] = {
+        "memory": memory.model_copy(update={"page_cache": cached})
+    }
     if (tier := scenario.cluster.cache_tier) is not None:
         room = tier.capacity * samples / dataset.num_samples
         caches["cache_tier"] = tier.model_copy(update={"capacity": room})
@@ -70,4 +81,6 @@ def thin_scenario(scenario: Scenario, iterations: int) -> Thinning:
         "cluster": scenario.cluster.model_copy(update=caches),
     }
     factor = dataset.num_samples / samples
-    return Thinning(scenario.model_copy(update=update), left_out, factor, dataset.num_samples)
+    return Thinning(
+        scenario.model_copy(update=update), left_out, factor, dataset.num_samples
+    )

@@ -1,5 +1,5 @@
-"""The gain from a cache tier before a run is simulated: how many reads it answers, and how much
-shorter that makes an epoch.
+"""The gain from a cache tier before a run is simulated: how many reads it answers, and
+how much shorter that makes an epoch.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ NOTHING = 5e-5
 
 
 def tier_gain(scenario: Scenario) -> dict[str, Any]:
-    """Return what is expected of the cache tier in the last epoch, as plain values: ``held``, the
-    share of the data set for which it has room; ``hits``, that of the reads from storage that it
-    answers; and at least s of the epoch: ``epoch_s``, ``without_s`` no tier and, with one that
-    holds everything already, ``with_all_s``. Below the key 'cache_tier'; empty if none is used.
+    """Return what is expected of the cache tier in the last epoch, as plain values:
+    ``held``, the share of the data set for which it has room; ``hits``, that of the
+    reads from storage that it answers; and at least s of the epoch: ``epoch_s``,
+    ``without_s`` no tier and, with one that holds everything already, ``with_all_s``.
+    Below the key 'cache_tier'; empty if none is used.
     """
     tier = scenario.used_tier
     if tier is None:
@@ -56,7 +57,9 @@ def tier_sentence(facts: Mapping[str, Any]) -> str:
     def seconds(name: str) -> str:
         return readable(facts[name], Dimension.SECONDS, 3)
 
-    eviction_clause = "" if facts["held"] == 1.0 else f", evicting as {facts['eviction']} does"
+    eviction_clause = (
+        "" if facts["held"] == 1.0 else f", evicting as {facts['eviction']} does"
+    )
     return (
         f"Cache tier: room for {_percent(facts['held'])} of the data{eviction_clause}. It answers"
         f" {_percent(facts['hits'])} of the last epoch's reads from storage, which takes at least"
@@ -70,27 +73,43 @@ def _percent(share: float) -> str:
 
 
 def tier_warnings(scenario: Scenario) -> list[Problem]:
-    """Return a warning if a cache tier is not used, or makes the last epoch hardly shorter."""
-    path, cluster = "cluster.cache_tier", scenario.cluster
+    """Return a warning if a cache tier is not used, or makes the last epoch hardly
+    shorter.
+    """
+    path = "cluster.cache_tier"
+    cluster = scenario.cluster
     if cluster.cache_tier is None:
         return []
     if scenario.used_tier is None:
         rule = f"is not used: samples are read from {scenario.workload.source}"
         remedy = "Set workload.exchange.source to pfs or object_store, or leave it out."
         return [
-            Problem(path, rule, readable(cluster.cache_tier.capacity, Dimension.NBYTES, 3), remedy)
+            Problem(
+                path,
+                rule,
+                readable(cluster.cache_tier.capacity, Dimension.NBYTES, 3),
+                remedy,
+            )
         ]
     facts = tier_gain(scenario)["cache_tier"]
     gain = 1.0 - facts["epoch_s"] / facts["without_s"] if facts["without_s"] else 0.0
     if gain >= LITTLE:
         return []
     comparison = f"{100 * abs(gain):.2g} % {'shorter' if gain > 0 else 'longer'}"
-    comparison = "no shorter" if abs(gain) < NOTHING else comparison  # rounding is no difference
+    comparison = (
+        "no shorter" if abs(gain) < NOTHING else comparison
+    )  # rounding is no difference
     rule = f"makes the last epoch {comparison} than no tier would"
     if 1.0 - facts["with_all_s"] / facts["without_s"] < LITTLE:
         remedy = "Something else bounds the epoch, or the tier is no faster: see its bottleneck."
     elif scenario.epochs == 1 and not cluster.cache_tier.warm:
-        remedy = "Set more epochs, or cluster.cache_tier.warm: the first one only fills it."
+        remedy = (
+            "Set more epochs, or cluster.cache_tier.warm: the first one only fills it."
+        )
     else:
         remedy = "Set cluster.cache_tier.eviction: none, or a larger capacity."
-    return [Problem(f"{path}.capacity", rule, f"{_percent(facts['held'])} of the data", remedy)]
+    return [
+        Problem(
+            f"{path}.capacity", rule, f"{_percent(facts['held'])} of the data", remedy
+        )
+    ]

@@ -1,5 +1,6 @@
-"""Caches that still fill in the last epoch of a scenario: how much shorter later epochs are, by
-closed forms."""
+"""Caches that still fill in the last epoch of a scenario: how much shorter later epochs
+are, by closed forms.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from simshuffle.job.scenario.scenario import Scenario
 LATE = 100
 """The epoch that stands for all late ones (chosen: few trainings have more)."""
 ALIKE = 0.005
-"""Share of an epoch by which epochs differ and count as alike, as for the verdict of ``run``."""
+"""Share of an epoch by which epochs differ and count as alike, as for the verdict of
+``run``.
+"""
 NOTABLE = 0.01
 """Share of an epoch from which on it is said that later ones are shorter."""
 
@@ -22,9 +25,8 @@ NOTABLE = 0.01
 class Warming:
     """The change of the epochs of a run after the last one that is simulated."""
 
-    saved_share: (
-        float  # share of the last epoch by which late ones are shorter; below 0 they are longer
-    )
+    # share of the last epoch by which late ones are shorter; below 0 they are longer
+    saved_share: float
     steady_from: int  # the first epoch that is like all later ones
     cache: str  # what fills
 
@@ -44,35 +46,44 @@ def find_warming(scenario: Scenario) -> Warming | None:
         bound = bounds(scenario.model_copy(update={"epochs": epoch}))
         return bound.epoch / bound.iterations
 
-    now, late = iteration_seconds(last), iteration_seconds(LATE)
+    now = iteration_seconds(last)
+    late = iteration_seconds(LATE)
 
     def is_steady(seconds: float) -> bool:
         return abs(seconds - late) <= ALIKE * late
 
     if is_steady(now):
         return None
-    low, high = last, LATE
+    low = last
+    high = LATE
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if is_steady(iteration_seconds(middle)) else (middle, high)
+        low, high = (
+            (low, middle) if is_steady(iteration_seconds(middle)) else (middle, high)
+        )
     cache = "page cache" if scenario.used_tier is None else "caches"
     return Warming(1.0 - late / now, high, cache)
 
 
 def warming_sentence(runs: Mapping[str, Scenario], seconds: Mapping[str, float]) -> str:
-    """Return a sentence on runs whose caches still fill in their last epoch; '' if no epoch changes
-    by more than `NOTABLE` later and the ranking stays.
+    """Return a sentence on runs whose caches still fill in their last epoch; '' if no
+    epoch changes by more than `NOTABLE` later and the ranking stays.
 
     Args:
         runs: without sweep, by their names.
         seconds: of the last epoch of each.
     """
-    warming_runs = {run: change for run, single in runs.items() if (change := find_warming(single))}
+    warming_runs = {
+        run: change for run, single in runs.items() if (change := find_warming(single))
+    }
     if not warming_runs:
         return ""
     late = {
         **seconds,
-        **{run: seconds[run] * (1.0 - warming_runs[run].saved_share) for run in warming_runs},
+        **{
+            run: seconds[run] * (1.0 - warming_runs[run].saved_share)
+            for run in warming_runs
+        },
     }
     rivals: dict[str, list[str]] = {}
     for run, single in runs.items():
@@ -91,12 +102,16 @@ def warming_sentence(runs: Mapping[str, Scenario], seconds: Mapping[str, float])
     if not notable:
         return ""
     strongest = max(notable, key=lambda run: abs(warming_runs[run].saved_share))
-    change, num_others = warming_runs[strongest], len(notable) - 1
+    change = warming_runs[strongest]
+    num_others = len(notable) - 1
     steady_from = max(warming_runs[run].steady_from for run in notable)
-    fill = f" and {num_others} more still fill their" if num_others else " still fills its"
+    fill = (
+        f" and {num_others} more still fill their" if num_others else " still fills its"
+    )
     quantifier = "up to" if num_others else "about"
     difference = (
-        f"{100 * abs(change.saved_share):.2g} % {'less' if change.saved_share > 0 else 'more'}"
+        f"{100 * abs(change.saved_share):.2g} %"
+        f" {'less' if change.saved_share > 0 else 'more'}"
     )
     return (
         f"Not steady yet: {strongest}{fill} {change.cache}; an epoch takes {quantifier}"
@@ -109,7 +124,11 @@ def _without_exchange(scenario: Scenario) -> str:
     """Return what runs have in common that differ in the way they shuffle alone."""
     document = scenario.to_dict()
     return repr(
-        (scenario.world_size, document["cluster"], document["workload"] | {"exchange": None})
+        (
+            scenario.world_size,
+            document["cluster"],
+            document["workload"] | {"exchange": None},
+        )
     )
 
 

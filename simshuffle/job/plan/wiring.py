@@ -1,4 +1,6 @@
-"""The network of a cluster as it is built once, the hosts that ranks fill, and their domains."""
+"""The network of a cluster as it is built once, the hosts that ranks fill, and their
+domains.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Domains:
         hosts_per_domain: consecutive hosts of the topology that form a domain.
 
     Attributes:
-        of_host: (hosts,) the index of each host's domain, in the order in which they come.
+        of_host: (hosts,) the index of each host's domain, in the order in which they
+            come.
         place: (hosts,) the place of each among those of its domain.
         count: of domains.
     """
@@ -47,22 +50,31 @@ class Domains:
         self, hosts: Sequence[str], all_hosts: Sequence[str], hosts_per_domain: int
     ) -> None:
         place = {name: number for number, name in enumerate(all_hosts)}
-        self.of_host = number_by_occurrence([place[name] // hosts_per_domain for name in hosts])
+        self.of_host = number_by_occurrence(
+            [place[name] // hosts_per_domain for name in hosts]
+        )
         self._size = np.bincount(self.of_host)
         self._first = np.cumsum(self._size) - self._size
         self._together = np.argsort(self.of_host, kind="stable")
         self.place = np.empty_like(self.of_host)
-        self.place[self._together] = np.arange(len(self.place)) - np.repeat(self._first, self._size)
+        self.place[self._together] = np.arange(len(self.place)) - np.repeat(
+            self._first, self._size
+        )
         self.count = len(self._size)
 
     def member(self, domain: Ints32, place: Ints32) -> Ints64:
-        """The hosts at a place of each domain; beyond its last host again from its first one on."""
+        """The hosts at a place of each domain; beyond its last host again from its
+        first one on.
+        """
         return self._together[self._first[domain] + place % self._size[domain]]
 
 
 def names_of(fabric: Fabric, kind: str) -> list[str]:
     """The names of the nodes of a kind, in the order of the network."""
-    return [fabric.cabling.names[node] for node in fabric.cabling.nodes_of_kind(kind).tolist()]
+    return [
+        fabric.cabling.names[node]
+        for node in fabric.cabling.nodes_of_kind(kind).tolist()
+    ]
 
 
 def choose_hosts(
@@ -72,9 +84,9 @@ def choose_hosts(
     rng: np.random.Generator,
     used_hosts: Collection[str] = (),
 ) -> list[str]:
-    """Return the names of ``count`` hosts in the order in which ranks fill them, as the cluster's
-    ``placement`` says, but none of ``used_hosts``; ``rng`` draws the hosts of a scattered
-    placement.
+    """Return the names of ``count`` hosts in the order in which ranks fill them, as the
+    cluster's ``placement`` says, but none of ``used_hosts``; ``rng`` draws the hosts of
+    a scattered placement.
 
     Raises:
         TopologyError: the placement names a host that the network does not have.
@@ -94,12 +106,15 @@ def choose_hosts(
     if cluster.placement == "scattered":
         return [names[i] for i in np.sort(rng.permutation(len(names))[:count])]
     names = names[:count]
-    return _order_by_turn(names, fabric) if cluster.placement == "round_robin" else names
+    return (
+        _order_by_turn(names, fabric) if cluster.placement == "round_robin" else names
+    )
 
 
 def _order_by_turn(names: list[str], fabric: Fabric) -> list[str]:
-    """The hosts in another order: the first one on each leaf switch, then the second one, and so
-    on, of hosts with several HCAs that of the first."""
+    """The hosts in another order: the first one on each leaf switch, then the second
+    one, and so on, of hosts with several HCAs that of the first.
+    """
     hosts_on_leaf: dict[int, int] = {}
     turn = []
     for name in names:
@@ -124,7 +139,8 @@ class Wiring:
     _routers: dict[str, Router] = field(default_factory=dict, repr=False)
 
     def router(self, rule: RoutingRule | None, rng: np.random.Generator) -> Router:
-        """The routes by a rule, or by that of the topology; ``rng`` is for what is drawn.
+        """The routes by a rule, or by that of the topology; ``rng`` is for what is
+        drawn.
 
         Raises:
             TopologyError: the routing is not known for this network.
@@ -141,7 +157,8 @@ class Wiring:
 
 
 def wiring(cluster: Cluster) -> Wiring:
-    """The network of a cluster. It is made once in a process for runs on the same cluster.
+    """The network of a cluster. It is made once in a process for runs on the same
+    cluster.
 
     Raises:
         TopologyError: as `Cluster.cabling`.
@@ -154,19 +171,25 @@ def wiring(cluster: Cluster) -> Wiring:
 
 
 @lru_cache(maxsize=2)
-def _build_wiring(network: CacheArgument[Cluster], link: tuple[float, float, int]) -> Wiring:
+def _build_wiring(
+    network: CacheArgument[Cluster], link: tuple[float, float, int]
+) -> Wiring:
     cluster = network.argument
     cabling = cluster.cabling()
     if "storage" not in cabling.kinds:
         bandwidth, latency, links = link
-        cabling = cabling.with_storage(PFS, bandwidth=bandwidth, latency=latency, links=links)
+        cabling = cabling.with_storage(
+            PFS, bandwidth=bandwidth, latency=latency, links=links
+        )
     fabric = Fabric(cabling)
     rule = None if cluster.is_cut else routing_by_topology(cluster.topology)
     return Wiring(fabric, rule or routing_by_levels(fabric), _racks(fabric))
 
 
 def routing_of(cluster: Cluster) -> RoutingRule:
-    """The routing of runs on a cluster: its own, or that of its topology; raises as `wiring`."""
+    """The routing of runs on a cluster: its own, or that of its topology; raises as
+    `wiring`.
+    """
     if cluster.routing is None and cluster.is_cut:
         return wiring(cluster).routing
     rule = cluster.routing or routing_by_topology(cluster.topology)
@@ -174,8 +197,8 @@ def routing_of(cluster: Cluster) -> RoutingRule:
 
 
 def check_machine(cluster: Cluster) -> None:
-    """See that a routing and hosts that a cluster names, or names for its hosts, are known for its
-    network, which is built only if there are any.
+    """See that a routing and hosts that a cluster names, or names for its hosts, are
+    known for its network, which is built only if there are any.
 
     Raises:
         TopologyError: as `wiring`, `Wiring.router` and `choose_hosts`.
@@ -188,11 +211,14 @@ def check_machine(cluster: Cluster) -> None:
 
 def _racks(fabric: Fabric) -> dict[str, int]:
     """See `Wiring`."""
-    cabling, depth = fabric.cabling, fabric.cabling.depth
+    cabling = fabric.cabling
+    depth = fabric.cabling.depth
     storage = np.array([tier == "storage" for tier in cabling.tiers])
     top = depth[~storage].max()
     lower = (depth >= 0) & ~storage & ((depth < top) | (top == 0))
     lower[cabling.nodes_of_kind("host")] = True
     part = cabling.components(lower)
     leaves = np.flatnonzero((depth == 0) & lower)
-    return dict(zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True))
+    return dict(
+        zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True)
+    )

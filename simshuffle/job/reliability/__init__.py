@@ -1,4 +1,6 @@
-"""The failures of hosts, how often and how long, and their cost to a training, without a clock."""
+"""The failures of hosts, how often and how long, and their cost to a training, without
+a clock.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.job.reliability.faults import Faults
-from simshuffle.job.reliability.processes import Bursty, Exponential, Lemons, Repair, Trace
+from simshuffle.job.reliability.processes import (
+    Bursty,
+    Exponential,
+    Lemons,
+    Repair,
+    Trace,
+)
 
 Failures = Annotated[Exponential | Bursty | Trace, Field(discriminator="kind")]
 """A law by which hosts fail; ``kind`` names it."""

@@ -28,11 +28,19 @@ class Faults:
 
     def is_repaired_in_place(self, causes: Sequence[str]) -> Flags:
         """Tell which faults have one of these causes, which leave the host good, (F,)."""
-        return np.isin(self.cause, [n for n, name in enumerate(self.causes) if name in causes])
+        return np.isin(
+            self.cause, [n for n, name in enumerate(self.causes) if name in causes]
+        )
 
     def sort_by_start(self) -> Faults:
-        """Return the faults in the order of their starts; simultaneous faults keep their order."""
+        """Return the faults in the order of their starts; simultaneous faults keep
+        their order.
+        """
         order = np.argsort(self.start_s, kind="stable")
         return Faults(
-            self.host[order], self.start_s[order], self.end_s[order], self.cause[order], self.causes
+            self.host[order],
+            self.start_s[order],
+            self.end_s[order],
+            self.cause[order],
+            self.causes,
         )

@@ -12,9 +12,13 @@ from simshuffle.job.reliability.processes import Bursty
 from simshuffle.job.reliability.trace import FaultTrace
 
 WORST_SHARE = 0.05
-"""The share of hosts that are looked at as lemons: 20 of 400, as in README of the traces."""
+"""The share of hosts that are looked at as lemons: 20 of 400, as in README of the
+traces.
+"""
 DRAWS = 400
-"""Machines that are drawn to see what share of faults the worst hosts have by chance alone."""
+"""Machines that are drawn to see what share of faults the worst hosts have by chance
+alone.
+"""
 MIN_FAULTS = 20
 """Faults from which on something is fitted: of fewer, a variation says nothing."""
 
@@ -35,7 +39,10 @@ class FaultFit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fit as plain values."""
-        return {**asdict(self), "process": self.process.model_dump(mode="json", exclude_none=True)}
+        return {
+            **asdict(self),
+            "process": self.process.model_dump(mode="json", exclude_none=True),
+        }
 
 
 def fit_process(
@@ -43,12 +50,14 @@ def fit_process(
 ) -> FaultFit:
     """Fit a bursty process to a trace.
 
-    The worst hosts of a machine have more than their share of faults by chance alone. The lemons'
-    share is therefore the share with which drawn machines have, in the mean, what was recorded.
+    The worst hosts of a machine have more than their share of faults by chance alone.
+    The lemons' share is therefore the share with which drawn machines have, in the
+    mean, what was recorded.
 
     Args:
         worst: the share of hosts that are lemons.
-        longest_gap: gaps longer than this (s) are left out of the variation, as unrecorded time.
+        longest_gap: gaps longer than this (s) are left out of the variation, as
+            unrecorded time.
 
     Raises:
         InputError: there are fewer than `MIN_FAULTS` faults.
@@ -60,13 +69,18 @@ def fit_process(
     gaps = np.diff(faults.start_s)
     gaps = gaps[gaps <= longest_gap]
     has_ended = faults.end_s < trace.length
-    repairs = (faults.end_s - faults.start_s)[has_ended if has_ended.any() else slice(None)]
+    repairs = (faults.end_s - faults.start_s)[
+        has_ended if has_ended.any() else slice(None)
+    ]
     counts = np.bincount(faults.host, minlength=trace.hosts)
     num_worst = max(round(worst * trace.hosts), 1)
     share = float(np.sort(counts)[-num_worst:].sum() / len(faults))
     lemons = lemon_share(trace.hosts, len(faults), num_worst, share)
-    by_chance = worst_share(trace.hosts, len(faults), num_worst, num_worst / trace.hosts)
-    mean, median = float(repairs.mean()), float(np.median(repairs))
+    by_chance = worst_share(
+        trace.hosts, len(faults), num_worst, num_worst / trace.hosts
+    )
+    mean = float(repairs.mean())
+    median = float(np.median(repairs))
     host_interval = trace.hosts * trace.length / len(faults)
     variation = float(gaps.std() / gaps.mean()) if gaps.size and gaps.mean() else 1.0
     causes = np.bincount(faults.cause, minlength=len(faults.causes)).astype(float)
@@ -74,22 +88,33 @@ def fit_process(
         "kind": "bursty",
         "mean_between": f"{host_interval!r} s",
         "variation": max(variation, 1.0),
-        "repair": {"mean": f"{mean!r} s", "median": f"{min(max(median, 1.0), mean)!r} s"},
+        "repair": {
+            "mean": f"{mean!r} s",
+            "median": f"{min(max(median, 1.0), mean)!r} s",
+        },
         "causes": dict(zip(faults.causes, causes.tolist(), strict=True)),
     }
     if lemons > num_worst / trace.hosts:
         values["lemons"] = {"hosts": num_worst / trace.hosts, "faults": lemons}
     process = Bursty.model_validate(values)
     return FaultFit(
-        len(faults), trace.hosts, host_interval, variation, mean, median, share, by_chance, process
+        len(faults),
+        trace.hosts,
+        host_interval,
+        variation,
+        mean,
+        median,
+        share,
+        by_chance,
+        process,
     )
 
 
 def worst_share(hosts: int, faults: int, num_worst: int, lemons: float) -> float:
     """Return the share of ``faults`` on the ``num_worst`` hosts that fail most often.
 
-    The share is the mean over drawn machines in which ``num_worst`` lemons have the share
-    ``lemons``.
+    The share is the mean over drawn machines in which ``num_worst`` lemons have the
+    share ``lemons``.
     """
     rng = np.random.default_rng(0)  # the same machines for every share
     chances = np.full(hosts, (1 - lemons) / max(hosts - num_worst, 1))
@@ -100,11 +125,13 @@ def worst_share(hosts: int, faults: int, num_worst: int, lemons: float) -> float
 
 
 def lemon_share(hosts: int, faults: int, num_worst: int, share: float) -> float:
-    """Find the lemons' share of faults with which the worst hosts have ``share``, by bisection.
+    """Find the lemons' share of faults with which the worst hosts have ``share``, by
+    bisection.
 
     num_worst / hosts where chance alone explains it.
     """
-    low, high = num_worst / hosts, 0.999
+    low = num_worst / hosts
+    high = 0.999
     if num_worst >= hosts or share <= worst_share(hosts, faults, num_worst, low):
         return low
     for _ in range(20):

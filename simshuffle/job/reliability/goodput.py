@@ -1,4 +1,6 @@
-"""The share of a long training that is useful: where its time goes, for any period of its saves."""
+"""The share of a long training that is useful: where its time goes, for any period of
+its saves.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from simshuffle.job.reliability.hosts import PHASES, JobCourse
 from simshuffle.spec.arrays import Floats, Ints64
 
 CATEGORIES = ("training", "slower", "stalls", "lost", *PHASES)
-"""Uses of the time of a training: training that counts; the loss of speed on fewer hosts; waits for
-saves; training since the last save that a failure undid; and the phases after a failure.
+"""Uses of the time of a training: training that counts; the loss of speed on fewer
+hosts; waits for saves; training since the last save that a failure undid; and the
+phases after a failure.
 """
 TRAINING, SLOWER, STALLS, LOST = range(4)
 
@@ -28,10 +31,11 @@ class Saves:
 
 
 def time_by_category(course: JobCourse, saves: Saves) -> Floats:
-    """Divide each stretch of training, and its interruption, by category: (S, categories) s.
+    """Divide each stretch of training, and its interruption, by category: (S,
+    categories) s.
 
-    The sum of a row is its length. Training after the last usable save is lost, unless nothing
-    interrupts the stretch.
+    The sum of a row is its length. Training after the last usable save is lost, unless
+    nothing interrupts the stretch.
     """
     durations = course.end_s - course.begin_s
     training, stalls = _training_and_stalls(durations, saves)
@@ -64,7 +68,9 @@ def _usable_saves(length: Floats, saves: Saves) -> Ints64:
     """
     cycle = saves.period_s + saves.stall_s
     usable = max(saves.usable_s, saves.stall_s)
-    count: Ints64 = np.floor((length - saves.period_s - usable) / cycle).astype(np.int64) + 1
+    count: Ints64 = (
+        np.floor((length - saves.period_s - usable) / cycle).astype(np.int64) + 1
+    )
     return np.maximum(count, 0)
 
 
@@ -73,7 +79,9 @@ def completion_time(course: JobCourse, saves: Saves, work: float) -> float:
     useful = time_by_category(course, saves)[:, TRAINING]
     useful_before = np.concatenate([[0.0], np.cumsum(useful)[:-1]])
     # what is done until an interruption counts, even where it undoes it later
-    useful_within = _training_and_stalls(course.end_s - course.begin_s, saves)[0] * course.share
+    useful_within = (
+        _training_and_stalls(course.end_s - course.begin_s, saves)[0] * course.share
+    )
     sufficient = np.flatnonzero(useful_before + useful_within >= work * (1 - 1e-12))
     if not len(sufficient):
         return float("inf")
@@ -88,7 +96,8 @@ def truncate_course(course: JobCourse, length: float) -> JobCourse:
     if length >= course.length:
         return course
     count = int(np.searchsorted(course.begin_s, length, side="left"))
-    end, down = course.end_s[:count].copy(), course.down_s[:count].copy()
+    end = course.end_s[:count].copy()
+    down = course.down_s[:count].copy()
     cause = course.cause[:count].copy()
     if end[-1] >= length:
         end[-1], cause[-1], down[-1] = length, -1, 0.0
@@ -99,22 +108,33 @@ def truncate_course(course: JobCourse, length: float) -> JobCourse:
             down[-1, phase] = min(seconds, remaining_seconds)
             remaining_seconds -= down[-1, phase]
     return JobCourse(
-        course.begin_s[:count], end, course.share[:count], cause, down, course.causes, length
+        course.begin_s[:count],
+        end,
+        course.share[:count],
+        cause,
+        down,
+        course.causes,
+        length,
     )
 
 
 def best_period(periods: Sequence[float], goodput: Sequence[float]) -> float:
     """Return the best of ``periods`` (s, ascending), given the goodput at each.
 
-    A period p costs a p + b / p + c to first order, of lost work and of stalls. The law is fitted
-    to the periods around the cheapest that cost at most a quarter of the range more, so that chance
-    in a single period decides nothing; the best is sqrt(b / a), within these periods.
+    A period p costs a p + b / p + c to first order, of lost work and of stalls. The law
+    is fitted to the periods around the cheapest that cost at most a quarter of the
+    range more, so that chance in a single period decides nothing; the best is sqrt(b /
+    a), within these periods.
     """
-    period, cost = np.asarray(periods, float), 1.0 - np.asarray(goodput, float)
-    lowest, highest = float(cost.min()), float(cost.max())
+    period = np.asarray(periods, float)
+    cost = 1.0 - np.asarray(goodput, float)
+    lowest = float(cost.min())
+    highest = float(cost.max())
     cheap = np.flatnonzero(cost <= lowest + 0.25 * (highest - lowest))
-    first, last = int(cheap[0]), int(cheap[-1]) + 1
-    period, cost = period[first:last], cost[first:last]
+    first = int(cheap[0])
+    last = int(cheap[-1]) + 1
+    period = period[first:last]
+    cost = cost[first:last]
     cheapest = float(period[int(cost.argmin())])
     if len(period) < 4:
         return cheapest

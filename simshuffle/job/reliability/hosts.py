@@ -1,7 +1,8 @@
-"""The hosts of a job while hosts fail and are repaired: when the job trains, and what it waits
-for.
+"""The hosts of a job while hosts fail and are repaired: when the job trains, and what
+it waits for.
 
-How often the job saves changes none of it: a failure comes at its time, whatever was done before.
+How often the job saves changes none of it: a failure comes at its time, whatever was
+done before.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class RestartPolicy:
 
 @dataclass(frozen=True)
 class JobCourse:
-    """The stretches of training (S,) of a job, each but the last ended by an interruption.
+    """The stretches of training (S,) of a job, each but the last ended by an
+    interruption.
 
     Stretches and interruptions together last ``length`` s.
     """
@@ -60,20 +62,26 @@ class _HostPool:
     """The hosts of a job, followed up to a moment."""
 
     def __init__(self, faults: Faults, policy: RestartPolicy, length: float) -> None:
-        self._faults, self._policy, self._length = faults, policy, length
+        self._faults = faults
+        self._policy = policy
+        self._length = length
         num_hosts = policy.hosts + policy.spares
         self._usable_from = np.zeros(num_hosts)  # s; from when on a host can be used
         self._in_job = np.arange(num_hosts) < policy.hosts
         self._starts = faults.start_s.tolist()
         self._hosts, self._ends = faults.host.tolist(), faults.end_s.tolist()
-        self._is_repaired_in_place = faults.is_repaired_in_place(policy.in_place).tolist()
+        self._is_repaired_in_place = faults.is_repaired_in_place(
+            policy.in_place
+        ).tolist()
         self._next = 0  # fault
         self._down_seconds = np.zeros(len(PHASES))
 
     def run(self) -> JobCourse:
         """Follow the job to the end of the time."""
-        rows, downs = [], []
-        begin_time, length = 0.0, self._length
+        rows = []
+        downs = []
+        begin_time = 0.0
+        length = self._length
         while begin_time < length:
             share = float(np.count_nonzero(self._in_job)) / self._policy.hosts
             hit = self._next_hit(length)
@@ -86,23 +94,36 @@ class _HostPool:
             self._down_seconds = np.zeros(len(PHASES))
             begin_time = self._recover(failure_time)
             downs.append(self._down_seconds)
-        begin, end, share_of_hosts, cause = (np.array(column) for column in zip(*rows, strict=True))
+        begin, end, share_of_hosts, cause = (
+            np.array(column) for column in zip(*rows, strict=True)
+        )
         return JobCourse(
-            begin, end, share_of_hosts, cause, np.array(downs), self._faults.causes, length
+            begin,
+            end,
+            share_of_hosts,
+            cause,
+            np.array(downs),
+            self._faults.causes,
+            length,
         )
 
     def _next_hit(self, deadline: float) -> int:
-        """Return the next fault before ``deadline`` that the job feels, -1 if there is none.
+        """Return the next fault before ``deadline`` that the job feels, -1 if there is
+        none.
 
         Afterwards the hosts are as after this fault.
         """
         while self._next < len(self._starts) and self._starts[self._next] < deadline:
             fault = self._next
             self._next += 1
-            host, start = self._hosts[fault], self._starts[fault]
-            is_up, is_repaired = start >= self._usable_from[host], self._is_repaired_in_place[fault]
+            host = self._hosts[fault]
+            start = self._starts[fault]
+            is_up = start >= self._usable_from[host]
+            is_repaired = self._is_repaired_in_place[fault]
             if not is_repaired:
-                self._usable_from[host] = max(self._usable_from[host], self._ends[fault])
+                self._usable_from[host] = max(
+                    self._usable_from[host], self._ends[fault]
+                )
             if is_up and self._in_job[host]:
                 self._in_job[host] = is_repaired
                 return fault
@@ -110,7 +131,8 @@ class _HostPool:
 
     def _recover(self, failure_time: float) -> float:
         """Return when training goes on after a failure; at most the end of the time."""
-        policy, has_new_hosts = self._policy, False
+        policy = self._policy
+        has_new_hosts = False
         while True:
             noticed = self._spend("detection", failure_time, policy.detect_s)
             while self._next_hit(noticed) >= 0:  # more of them change nothing
@@ -134,23 +156,30 @@ class _HostPool:
             failure_time = stop
 
     def _spend(self, phase: str, begin: float, seconds: float) -> float:
-        """Record the seconds of a phase and return its end; time after the course is left out."""
+        """Record the seconds of a phase and return its end; time after the course is
+        left out.
+        """
         end = max(min(begin + seconds, self._length), begin)
         self._down_seconds[PHASES.index(phase)] += end - begin
         return end
 
     def _gather(self, now: float) -> tuple[float, bool]:
         """Return when the job has its hosts, and whether any host is new."""
-        policy, has_new_hosts = self._policy, False
+        policy = self._policy
+        has_new_hosts = False
         if policy.policy == "stop":
             return self._length, False
         while now < self._length:
             num_lacking = policy.hosts - int(np.count_nonzero(self._in_job))
-            free = np.flatnonzero(~self._in_job & (self._usable_from <= now))[:num_lacking]
+            free = np.flatnonzero(~self._in_job & (self._usable_from <= now))[
+                :num_lacking
+            ]
             self._in_job[free] = True
             has_new_hosts |= bool(len(free))
             num_present = int(np.count_nonzero(self._in_job))
-            if num_present == policy.hosts or (policy.policy == "elastic" and num_present):
+            if num_present == policy.hosts or (
+                policy.policy == "elastic" and num_present
+            ):
                 return now, has_new_hosts
             repaired = float(self._usable_from[~self._in_job].min(initial=math.inf))
             next_event = min(repaired, self._length)

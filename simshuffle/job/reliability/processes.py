@@ -1,5 +1,5 @@
-"""Failure processes of a scenario: how often a host fails, how long it is away, and from what
-cause.
+"""Failure processes of a scenario: how often a host fails, how long it is away, and
+from what cause.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Variation = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1, le=100
 
 
 class Repair(Spec):
-    """Repair time of a failed host: log-normal, since the mean of such times is far above the
-    median.
+    """Repair time of a failed host: log-normal, since the mean of such times is far
+    above the median.
 
     Attributes:
         mean: of all repairs.
@@ -46,7 +46,9 @@ class Repair(Spec):
         return self
 
     def draw(self, rng: np.random.Generator, count: int) -> Floats:
-        """Draw (count,) s. The ratio mean / median of a log-normal time is exp(sigma^2 / 2)."""
+        """Draw (count,) s. The ratio mean / median of a log-normal time is exp(sigma^2
+        / 2).
+        """
         median = self.mean if self.median is None else self.median
         sigma = math.sqrt(2 * math.log(self.mean / median))
         return median * np.exp(sigma * rng.standard_normal(count))
@@ -57,17 +59,20 @@ class _Drawn(Sourced):
 
     Attributes:
         name: of the process, for people.
-        mean_between: time of one host between two of its faults, so that 100 hosts fail 100 times
-            as often.
+        mean_between: time of one host between two of its faults, so that 100 hosts fail
+            100 times as often.
         repair: how long a host is away.
         causes: the share of each cause, in any unit, such as counts.
-        in_place: causes after which the host is good at once: its processes start again on it.
+        in_place: causes after which the host is good at once: its processes start again
+            on it.
     """
 
     name: str = ""
     mean_between: PositiveSeconds
     repair: Repair
-    causes: dict[str, RelativeShare] = Field(default_factory=lambda: {"host": 1.0}, min_length=1)
+    causes: dict[str, RelativeShare] = Field(
+        default_factory=lambda: {"host": 1.0}, min_length=1
+    )
     in_place: list[str] = Field(default_factory=lambda: ["software"])
 
     def expected_faults(self, hosts: int, horizon: float) -> float:
@@ -77,24 +82,35 @@ class _Drawn(Sourced):
     def draw(self, rng: np.random.Generator, hosts: int, horizon: float) -> Faults:
         """Draw the faults of ``hosts`` that start in the first ``horizon`` s."""
         starts = self._draw_starts(rng, self.mean_between / hosts, horizon)
-        host, count = self._draw_hosts(rng, hosts, len(starts)), len(starts)
-        names, weights = tuple(self.causes), np.array([*self.causes.values()])
+        host = self._draw_hosts(rng, hosts, len(starts))
+        count = len(starts)
+        names = tuple(self.causes)
+        weights = np.array([*self.causes.values()])
         cause = rng.choice(len(names), count, p=weights / weights.sum())
         return Faults(host, starts, starts + self.repair.draw(rng, count), cause, names)
 
-    def _draw_starts(self, rng: np.random.Generator, mean: float, horizon: float) -> Floats:
-        """Draw when faults of the whole machine start; ``mean`` s are between two faults."""
-        parts, last = [np.zeros(0)], 0.0
+    def _draw_starts(
+        self, rng: np.random.Generator, mean: float, horizon: float
+    ) -> Floats:
+        """Draw when faults of the whole machine start; ``mean`` s are between two
+        faults.
+        """
+        parts = [np.zeros(0)]
+        last = 0.0
         while last <= horizon:
             count = max(int(1.1 * (horizon - last) / mean), 16)
-            parts.append(last + np.cumsum(self._draw_gaps(rng, mean, count, first=last == 0.0)))
+            parts.append(
+                last + np.cumsum(self._draw_gaps(rng, mean, count, first=last == 0.0))
+            )
             last = float(parts[-1][-1])
         starts = np.concatenate(parts)
         return starts[starts < horizon]
 
-    def _draw_gaps(self, rng: np.random.Generator, mean: float, count: int, first: bool) -> Floats:
-        """Draw (count,) s between faults; with ``first``, time 0 is a random moment between two
-        faults.
+    def _draw_gaps(
+        self, rng: np.random.Generator, mean: float, count: int, first: bool
+    ) -> Floats:
+        """Draw (count,) s between faults; with ``first``, time 0 is a random moment
+        between two faults.
         """
         return rng.exponential(mean, count)
 
@@ -123,14 +139,14 @@ class Lemons(Spec):
 class Bursty(_Drawn):
     """Faults in bursts, with some hosts that fail more often than others.
 
-    Times between two faults of the whole machine are hyperexponential: short ones and long ones,
-    as much time in the short as in the long (balanced means; A. Allen, Probability, Statistics and
-    Queueing Theory, 1990). The variation is that of a machine of any size: whether larger ones
-    burst less is not measured.
+    Times between two faults of the whole machine are hyperexponential: short ones and
+    long ones, as much time in the short as in the long (balanced means; A. Allen,
+    Probability, Statistics and Queueing Theory, 1990). The variation is that of a
+    machine of any size: whether larger ones burst less is not measured.
 
     Attributes:
-        variation: standard deviation over mean of the time between two faults of the machine; 1 is
-            exponential.
+        variation: standard deviation over mean of the time between two faults of the
+            machine; 1 is exponential.
         lemons: hosts that fail more often; if left out, all are alike.
     """
 
@@ -138,13 +154,19 @@ class Bursty(_Drawn):
     variation: Variation
     lemons: Lemons | None = None
 
-    def _draw_gaps(self, rng: np.random.Generator, mean: float, count: int, first: bool) -> Floats:
+    def _draw_gaps(
+        self, rng: np.random.Generator, mean: float, count: int, first: bool
+    ) -> Floats:
         variation_squared = self.variation**2
-        short_share = 0.5 * (1 + math.sqrt((variation_squared - 1) / (variation_squared + 1)))
+        short_share = 0.5 * (
+            1 + math.sqrt((variation_squared - 1) / (variation_squared + 1))
+        )
         is_short = rng.random(count) < short_share
         if first:  # a moment is as often in a short gap as in a long one, as their means balance
             is_short[0] = rng.random() < 0.5
-        scale = np.where(is_short, mean / (2 * short_share), mean / (2 * (1 - short_share)))
+        scale = np.where(
+            is_short, mean / (2 * short_share), mean / (2 * (1 - short_share))
+        )
         return rng.exponential(scale)
 
     def _draw_hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
@@ -162,18 +184,19 @@ class Bursty(_Drawn):
 
 
 class Trace(Sourced):
-    """Faults as they were recorded, from a file: JSON of starts and ends by node, or CSV with the
-    columns host, start, end, class, times with units.
+    """Faults as they were recorded, from a file: JSON of starts and ends by node, or
+    CSV with the columns host, start, end, class, times with units.
 
-    More hosts than the traced are copies of the machine, each beginning at another moment of the
-    trace, which goes round; of the last copy, and of a smaller machine, hosts are drawn.
+    More hosts than the traced are copies of the machine, each beginning at another
+    moment of the trace, which goes round; of the last copy, and of a smaller machine,
+    hosts are drawn.
 
     Attributes:
         name: of the process, for people.
         path: of the file.
         sha256: of that file, in hexadecimal; if given, another file is refused.
-        hosts: how many hosts were watched, also those without faults; if left out, those in the
-            file.
+        hosts: how many hosts were watched, also those without faults; if left out,
+            those in the file.
         length: how long they were watched; if left out, until the last event.
         shift: begin each draw at another moment of the trace, and not at its beginning.
         in_place: causes after which the host is good at once.
@@ -192,13 +215,19 @@ class Trace(Sourced):
         """Read the file's faults.
 
         Raises:
-            InputError: the file cannot be read, is no trace, differs from ``sha256``, or has more
-                hosts or a longer time than this record.
+            InputError: the file cannot be read, is no trace, differs from ``sha256``,
+                or has more hosts or a longer time than this record.
         """
         trace = read_trace(Path(self.path), self.hosts, self.length)
         if self.sha256 not in (None, trace.sha256):
             rule = "the file is no longer the one that sha256 names"
-            refuse("sha256", rule, str(self.sha256), "Leave it out to use the new one.", self.path)
+            refuse(
+                "sha256",
+                rule,
+                str(self.sha256),
+                "Leave it out to use the new one.",
+                self.path,
+            )
         return trace
 
     def expected_faults(self, hosts: int, horizon: float) -> float:
@@ -213,19 +242,25 @@ class Trace(Sourced):
         for first in range(0, hosts, trace.hosts):
             size = min(hosts - first, trace.hosts)
             host_of_traced = np.full(trace.hosts, -1)  # that a traced host has here
-            chosen = np.arange(size) if size == trace.hosts else rng.permutation(trace.hosts)[:size]
+            chosen = (
+                np.arange(size)
+                if size == trace.hosts
+                else rng.permutation(trace.hosts)[:size]
+            )
             host_of_traced[chosen] = first + np.arange(size)
             begin_moment = rng.uniform(0, trace.length) if self.shift or first else 0.0
             parts.append(replay_trace(trace, host_of_traced, begin_moment, horizon))
-        host, start, end, cause = (np.concatenate(column) for column in zip(*parts, strict=True))
+        host, start, end, cause = (
+            np.concatenate(column) for column in zip(*parts, strict=True)
+        )
         return Faults(host, start, end, cause, trace.faults.causes).sort_by_start()
 
 
 def replay_trace(
     trace: FaultTrace, host_of_traced: Ints, begin: float, horizon: float
 ) -> tuple[Ints, Floats, Floats, Ints]:
-    """Return host, start, end and cause of the faults within ``horizon`` s of a trace that goes
-    round.
+    """Return host, start, end and cause of the faults within ``horizon`` s of a trace
+    that goes round.
 
     Args:
         host_of_traced: the host here that each traced host stands for, -1 for none.
@@ -234,9 +269,11 @@ def replay_trace(
     faults = trace.faults
     rounds = np.arange(math.floor((begin + horizon) / trace.length) + 1)
     shift = (rounds * trace.length - begin)[:, None]
-    start, end = (faults.start_s + shift).ravel(), (faults.end_s + shift).ravel()
+    start = (faults.start_s + shift).ravel()
+    end = (faults.end_s + shift).ravel()
     host, cause = (
-        np.tile(values, len(rounds)) for values in (host_of_traced[faults.host], faults.cause)
+        np.tile(values, len(rounds))
+        for values in (host_of_traced[faults.host], faults.cause)
     )
     is_within = (host >= 0) & (start >= 0) & (start < horizon)
     return host[is_within], start[is_within], end[is_within], cause[is_within]

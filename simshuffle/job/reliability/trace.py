@@ -37,7 +37,9 @@ CAUSES = {
     "stress test failure": "test",
     "unknown error": "unknown",
 }
-"""Classes of stepfun-ai/InfiniteHBD-Trace, and the cause that each is here; another is its own."""
+"""Classes of stepfun-ai/InfiniteHBD-Trace, and the cause that each is here; another is
+its own.
+"""
 HBM = "DBE"
 """Word in a description for a double bit error: the memory of a GPU failed."""
 
@@ -53,7 +55,9 @@ class FaultTrace:
     sha256: str  # of the file, in hexadecimal
 
 
-def read_trace(path: Path, hosts: int | None = None, length: float | None = None) -> FaultTrace:
+def read_trace(
+    path: Path, hosts: int | None = None, length: float | None = None
+) -> FaultTrace:
     """Read the faults of a file.
 
     Args:
@@ -61,8 +65,8 @@ def read_trace(path: Path, hosts: int | None = None, length: float | None = None
         length: for how many s they were watched; None for until the last event.
 
     Raises:
-        InputError: there is no such file, it is no trace, a fault ends before it starts, there is
-            none, or it has more hosts or a longer time than is said.
+        InputError: there is no such file, it is no trace, a fault ends before it
+            starts, there is none, or it has more hosts or a longer time than is said.
     """
     try:
         stamp = path.stat()
@@ -73,11 +77,15 @@ def read_trace(path: Path, hosts: int | None = None, length: float | None = None
         rule = f"must have at most {MAX_NBYTES} bytes"
         refuse("path", rule, f"{stamp.st_size}", "Give fewer faults.", str(path))
     rows, names, sha256 = _read(path, stamp.st_mtime_ns)
-    return build_trace(rows, names, sha256=sha256, hosts=hosts, length=length, source=str(path))
+    return build_trace(
+        rows, names, sha256=sha256, hosts=hosts, length=length, source=str(path)
+    )
 
 
 Rows = tuple[tuple[str, float, float, str], ...]
-"""A row for each fault: host, start and end in s (infinite if it has no end), and cause."""
+"""A row for each fault: host, start and end in s (infinite if it has no end), and
+cause.
+"""
 
 
 @lru_cache(4)
@@ -86,11 +94,19 @@ def _read(path: Path, stamp: int) -> tuple[Rows, tuple[str, ...], str]:
         data = path.read_bytes()
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        refuse("path", "must be a text file in UTF-8", str(error)[:60], "Save it so.", str(path))
+        refuse(
+            "path",
+            "must be a text file in UTF-8",
+            str(error)[:60],
+            "Save it so.",
+            str(path),
+        )
     is_json = text.lstrip().startswith(("[", "{"))
     rows = tuple((parse_json if is_json else parse_csv)(text, str(path)))
     if not rows:
-        refuse("path", "must hold a fault", "none", "Give a trace with faults.", str(path))
+        refuse(
+            "path", "must hold a fault", "none", "Give a trace with faults.", str(path)
+        )
     names = tuple(dict.fromkeys(host for host, *_ in rows))
     return rows, names, hashlib.sha256(data).hexdigest()
 
@@ -112,12 +128,21 @@ def build_trace(
         refuse("hosts", rule, str(hosts), "Say how many were watched.", source)
     if length is not None and length < last:
         rule = f"must be at least {last / DAY:.6g} d, the last event of the file"
-        refuse("length", rule, f"{length / DAY:.6g} d", "Say how long they were watched.", source)
+        refuse(
+            "length",
+            rule,
+            f"{length / DAY:.6g} d",
+            "Say how long they were watched.",
+            source,
+        )
     if (total_length := length or last) <= 0:
-        refuse("path", "must end after 0 s", "all at 0 s", "Give times of events.", source)
+        refuse(
+            "path", "must end after 0 s", "all at 0 s", "Give times of events.", source
+        )
     causes = tuple(dict.fromkeys(row[3] for row in rows))
     places, kinds = (
-        {name: n for n, name in enumerate(names_in_order)} for names_in_order in (names, causes)
+        {name: n for n, name in enumerate(names_in_order)}
+        for names_in_order in (names, causes)
     )
     faults = Faults(
         np.array([places[row[0]] for row in rows]),
@@ -127,7 +152,9 @@ def build_trace(
         causes,
     )
     num_open = int(np.count_nonzero(~np.isfinite(end)))
-    return FaultTrace(faults.sort_by_start(), hosts or len(names), total_length, num_open, sha256)
+    return FaultTrace(
+        faults.sort_by_start(), hosts or len(names), total_length, num_open, sha256
+    )
 
 
 def parse_csv(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
@@ -145,7 +172,11 @@ def parse_csv(text: str, source: str) -> Iterable[tuple[str, float, float, str]]
                 rule = f"must have {len(COLUMNS)} values"
                 refuse(where, rule, "another number", "Correct that line.", source)
             start = _seconds(line["start"], where, source)
-            end = _seconds(line["end"], where, source) if line["end"].strip() else math.inf
+            end = (
+                _seconds(line["end"], where, source)
+                if line["end"].strip()
+                else math.inf
+            )
             yield check_fault(
                 line["host"].strip(),
                 start,
@@ -166,14 +197,20 @@ def _seconds(text: str, where: str, source: str) -> float:
 
 
 def parse_json(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
-    """Parse a list of events, each with node_id, event_time (d), event_type and fault_type."""
+    """Parse a list of events, each with node_id, event_time (d), event_type and
+    fault_type.
+    """
     try:
         events = json.loads(text)
     except (ValueError, RecursionError) as error:
         refuse("path", "must be JSON or CSV", str(error)[:60], "Correct it.", source)
     if not isinstance(events, list):
-        refuse("path", "must be a list of events", type(events).__name__, _EVENT, source)
-    read = [parse_event(event, f"event {n}", source) for n, event in enumerate(events, 1)]
+        refuse(
+            "path", "must be a list of events", type(events).__name__, _EVENT, source
+        )
+    read = [
+        parse_event(event, f"event {n}", source) for n, event in enumerate(events, 1)
+    ]
     # of one moment the starts come first: some faults end when they start
     read.sort(key=lambda event: (event.time_s, not event.starts))
     open_by_kind: dict[tuple[str, str], list[_Event]] = {}
@@ -187,8 +224,18 @@ def parse_json(text: str, source: str) -> Iterable[tuple[str, float, float, str]
         else:
             rule = "must not end a fault before it starts"
             remedy = "Put its fault_start before it, with the same fault_type."
-            refuse(event.where, rule, f"{event.host} at {event.time_s / DAY:g} d", remedy, source)
-    ended += [(event, math.inf) for open_faults in open_by_kind.values() for event in open_faults]
+            refuse(
+                event.where,
+                rule,
+                f"{event.host} at {event.time_s / DAY:g} d",
+                remedy,
+                source,
+            )
+    ended += [
+        (event, math.inf)
+        for open_faults in open_by_kind.values()
+        for event in open_faults
+    ]
     for event, end in sorted(ended, key=lambda event_and_end: event_and_end[0].time_s):
         yield check_fault(
             event.host, event.time_s, end, event.cause, where=event.where, source=source
@@ -196,7 +243,8 @@ def parse_json(text: str, source: str) -> Iterable[tuple[str, float, float, str]
 
 
 _EVENT = (
-    "An event has node_id, event_time in days, event_type (fault_start, fault_end), fault_type."
+    "An event has node_id, event_time in days, event_type"
+    " (fault_start, fault_end), fault_type."
 )
 
 
@@ -219,8 +267,13 @@ def parse_event(event: Any, where: str, source: str) -> _Event:
     expected_keys = {"node_id", "event_time", "event_type", "fault_type"}
     if not isinstance(event, dict) or set(event) != expected_keys:
         wrong("must be an event", list(event) if isinstance(event, dict) else event)
-    days, kind = event["event_time"], event["fault_type"]
-    if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days < 1e6:
+    days = event["event_time"]
+    kind = event["fault_type"]
+    if (
+        isinstance(days, bool)
+        or not isinstance(days, int | float)
+        or not 0 <= days < 1e6
+    ):
         wrong("event_time must be a number of days, not negative", days)
     if event["event_type"] not in ("fault_start", "fault_end"):
         wrong("event_type must be fault_start or fault_end", event["event_type"])
@@ -240,7 +293,11 @@ def classify_cause(kind: Mapping[str, Any] | str) -> str:
     """Return the cause that a fault type stands for, see `CAUSES`."""
     name = str(kind if isinstance(kind, str) else kind.get("Class", "")).strip().lower()
     cause = CAUSES.get(name, name)
-    is_hbm = cause == "gpu" and not isinstance(kind, str) and HBM in str(kind.get("Desc", ""))
+    is_hbm = (
+        cause == "gpu"
+        and not isinstance(kind, str)
+        and HBM in str(kind.get("Desc", ""))
+    )
     return "hbm" if is_hbm else cause
 
 

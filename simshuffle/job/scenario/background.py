@@ -9,24 +9,34 @@ from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.hostlist import expand_node_list
-from simshuffle.spec.record import Count, Fraction, PositiveNBytes, PositiveSeconds, Seconds, Spec
+from simshuffle.spec.record import (
+    Count,
+    Fraction,
+    PositiveNBytes,
+    PositiveSeconds,
+    Seconds,
+    Spec,
+)
 
 
 class _Traffic(Spec):
     """Traffic of some hosts.
 
     Attributes:
-        hosts: which hosts send, by name: a list, or a node list of Slurm; those on which no job
-            runs if left out.
+        hosts: which hosts send, by name: a list, or a node list of Slurm; those on
+            which no job runs if left out.
     """
 
     hosts: str | list[str] | None = None
 
     @property
     def named_hosts(self) -> list[str] | None:
-        """The hosts that it names; None if it names none. Raises an InputError if they are no node
-        list."""
-        return expand_node_list(self.hosts) if isinstance(self.hosts, str) else self.hosts
+        """The hosts that it names; None if it names none. Raises an InputError if they
+        are no node list.
+        """
+        return (
+            expand_node_list(self.hosts) if isinstance(self.hosts, str) else self.hosts
+        )
 
 
 class Uniform(_Traffic):
@@ -43,8 +53,8 @@ class Uniform(_Traffic):
 
 
 class Permutation(_Traffic):
-    """Background traffic in which every host sends to one host, and receives from one, all the
-    time.
+    """Background traffic in which every host sends to one host, and receives from one,
+    all the time.
 
     Attributes:
         load: share of a host's links that it asks for.
@@ -55,8 +65,8 @@ class Permutation(_Traffic):
 
 
 class OnOff(_Traffic):
-    """Background traffic in which every host sends bursts, each to another host, with pauses.
-    Bursts and pauses last exponentially distributed times.
+    """Background traffic in which every host sends bursts, each to another host, with
+    pauses. Bursts and pauses last exponentially distributed times.
 
     Attributes:
         load: share of a host's links that it asks for in a burst.
@@ -71,8 +81,8 @@ class OnOff(_Traffic):
 
 
 class PeriodicWrites(_Traffic):
-    """Hosts write to the file system at regular times, as other jobs write checkpoints. What is not
-    written at the next time delays it.
+    """Hosts write to the file system at regular times, as other jobs write checkpoints.
+    What is not written at the next time delays it.
 
     Attributes:
         period: from the beginning of a write to that of the next one.
@@ -86,7 +96,9 @@ class PeriodicWrites(_Traffic):
     start: Seconds = 0.0
 
 
-Background = Annotated[Uniform | Permutation | OnOff | PeriodicWrites, Field(discriminator="kind")]
+Background = Annotated[
+    Uniform | Permutation | OnOff | PeriodicWrites, Field(discriminator="kind")
+]
 
 
 def background_problems(background: Sequence[Background]) -> Iterator[Problem]:
@@ -102,5 +114,9 @@ def background_problems(background: Sequence[Background]) -> Iterator[Problem]:
             continue
         min_hosts = 1 if isinstance(record, PeriodicWrites) else 2
         if len(set(hosts)) < max(min_hosts, len(hosts)):
-            rule = f"must name at least {min_hosts} host{'s' * (min_hosts > 1)}, each once"
-            yield Problem(path, rule, f"{len(hosts)} names", "Name more, or leave it out.")
+            rule = (
+                f"must name at least {min_hosts} host{'s' * (min_hosts > 1)}, each once"
+            )
+            yield Problem(
+                path, rule, f"{len(hosts)} names", "Name more, or leave it out."
+            )

@@ -1,5 +1,5 @@
-"""Measured values of a scenario: records of where each comes from and how far it holds, and the
-fragments they come in.
+"""Measured values of a scenario: records of where each comes from and how far it holds,
+and the fragments they come in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ QUANTITIES: dict[str, Dimension | None] = {
     "message_size": Dimension.NBYTES,
     "file_size": Dimension.NBYTES,
 }
-"""Quantities over which a value can have been measured, with their dimensions (None: a number)."""
+"""Quantities over which a value can have been measured, with their dimensions (None: a
+number).
+"""
 _ROUNDING = 1e-4  # sizes that people write rounded are the same
 OF_RINGS = {
     f"workload.allreduce.{key}": f"workload.allreduce.{Ring.meaning_of_key(key)}"
@@ -80,13 +82,17 @@ class Calibrated(Spec):
     def _ranges(self) -> Calibrated:
         for name, ends in self.over.items():
             if name not in QUANTITIES:
-                raise _bad(f"over.{name} is not known. {suggest_nearest(name, sorted(QUANTITIES))}")
+                raise _bad(
+                    f"over.{name} is not known. {suggest_nearest(name, sorted(QUANTITIES))}"
+                )
             try:
                 low, high = self.range(name)
             except UnitError as error:
                 raise _bad(f"over.{name}: {ends} {error}") from None
             except (TypeError, ValueError):
-                raise _bad(f"over.{name} must be [lowest, highest]; got {ends}") from None
+                raise _bad(
+                    f"over.{name} must be [lowest, highest]; got {ends}"
+                ) from None
             if low > high:
                 raise _bad(f"over.{name} must begin with the lower end; got {ends}")
         return self
@@ -95,28 +101,32 @@ class Calibrated(Spec):
         """The range that was measured of one quantity: SI values, or numbers."""
         dimension = QUANTITIES[name]
         low, high = (
-            parse_quantity(end, dimension) if dimension else _number(end) for end in self.over[name]
+            parse_quantity(end, dimension) if dimension else _number(end)
+            for end in self.over[name]
         )
         return low, high
 
     def beyond(self, used: Mapping[str, float]) -> str:
-        """A sentence on the quantities of ``used`` that are outside the range; '' if none is."""
+        """A sentence on the quantities of ``used`` that are outside the range; '' if
+        none is.
+        """
         parts = []
         for name in filter(used.__contains__, self.over):
             low, high = self.range(name)
             if not low * (1 - _ROUNDING) <= used[name] <= high * (1 + _ROUNDING):
                 upper_end = "" if low == high else f" to {format_quantity(name, high)}"
-                measured, used_value = (
-                    f"{format_quantity(name, low)}{upper_end}",
-                    format_quantity(name, used[name]),
+                measured = f"{format_quantity(name, low)}{upper_end}"
+                used_value = format_quantity(name, used[name])
+                parts.append(
+                    f"{name.replace('_', ' ')} {measured}, and is used at {used_value}"
                 )
-                parts.append(f"{name.replace('_', ' ')} {measured}, and is used at {used_value}")
         return f"{self.key} was measured for {'; for '.join(parts)}" if parts else ""
 
 
 class Fragment(Spec):
-    """A file that a scenario includes: values by dotted key, and records of those that were
-    measured."""
+    """A file that a scenario includes: values by dotted key, and records of those that
+    were measured.
+    """
 
     values: dict[str, Any]
     calibrated: list[Calibrated] = Field(default_factory=list)
@@ -128,7 +138,9 @@ class Fragment(Spec):
                 roots = ", ".join(root[:-1] for root in _ROOTS)
                 raise _bad(f"values.{key} must be a dotted key below {roots}")
         for record in self.calibrated:
-            if record.key not in self.values or record.value != _plain(self.values[record.key]):
+            if record.key not in self.values or record.value != _plain(
+                self.values[record.key]
+            ):
                 rule = f"the record of {record.key} must have the value that stands in values"
                 raise _bad(f"calibrated: {rule}")
         return self
@@ -140,8 +152,9 @@ def _bad(rule: str) -> InputError:
 
 
 def _plain(value: Any) -> Any:
-    """A value whose keys are text, such as the points of a curve over a number, so that JSON and
-    YAML keep it alike."""
+    """A value whose keys are text, such as the points of a curve over a number, so that
+    JSON and YAML keep it alike.
+    """
     return (
         {str(key): _plain(inner) for key, inner in value.items()}
         if isinstance(value, dict)
@@ -168,7 +181,9 @@ def read_fragment(path: Path) -> Fragment:
         count = len(documents)
         content = f"{count} documents" if count != 1 else type(documents[0]).__name__
         remedy = "Write 'values:' and below it dotted keys, as 'simshuffle machine calibrate' does."
-        refuse("", "must be one mapping with the key values", content, remedy, str(path))
+        refuse(
+            "", "must be one mapping with the key values", content, remedy, str(path)
+        )
     fragment, problems = validate_record(documents[0], Fragment)
     if fragment is None or problems:
         raise InputError(problems, str(path))
@@ -178,18 +193,20 @@ def read_fragment(path: Path) -> Fragment:
 # ------------------------------------------------------------ fragments in the values of a scenario
 
 Put = Callable[[str, Any, list[Problem]], bool]
-"""Sets a dotted key of the raw scenario, and says whether it could; what is wrong goes into the
-list."""
+"""Sets a dotted key of the raw scenario, and says whether it could; what is wrong goes
+into the list.
+"""
 
 
 def include(
     raw: dict[str, Any], folder: Path | None, put_value: Put, problems: list[Problem]
 ) -> dict[str, str]:
-    """Set, with ``put_value``, what the fragments hold that ``raw`` names under ``include``, which
-    is taken away, in their order, and keep their records under ``calibrated``. What the scenario
-    sweeps stays swept. Paths begin from ``folder``, that of the scenario file, or the working
-    directory; whatever is wrong is added to ``problems``. Returns the file from which each key
-    came."""
+    """Set, with ``put_value``, what the fragments hold that ``raw`` names under
+    ``include``, which is taken away, in their order, and keep their records under
+    ``calibrated``. What the scenario sweeps stays swept. Paths begin from ``folder``,
+    that of the scenario file, or the working directory; whatever is wrong is added to
+    ``problems``. Returns the file from which each key came.
+    """
     origin: dict[str, str] = {}
     for path in _paths(raw.pop("include", None), folder, problems):
         within = f"include {path}"
@@ -197,12 +214,20 @@ def include(
             fragment = read_fragment(path)
         except InputError as error:
             problems += [
-                replace(problem, path=f"{within}: {problem.path}" if problem.path else within)
+                replace(
+                    problem,
+                    path=f"{within}: {problem.path}" if problem.path else within,
+                )
                 for problem in error.problems
             ]
             continue
-        swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
-        kind, measured = _raw_allreduce_kind(raw), {record.key for record in fragment.calibrated}
+        swept = (
+            [str(key) for key in raw["sweep"]]
+            if isinstance(raw.get("sweep"), dict)
+            else []
+        )
+        kind = _raw_allreduce_kind(raw)
+        measured = {record.key for record in fragment.calibrated}
         if kind == "nccl" and measured & OF_RINGS.keys():
             # large buffers were measured too, so nothing is left to correct
             put_value(PLATEAU, 1, problems)
@@ -220,7 +245,9 @@ def include(
             elif not any(keys_overlap(key, name) for name in swept):
                 value_problems: list[Problem] = []
                 put_value(key, value, value_problems)
-                problems += [replace(problem, path=path_of_value) for problem in value_problems]
+                problems += [
+                    replace(problem, path=path_of_value) for problem in value_problems
+                ]
                 origin[key] = str(path)
                 if isinstance(raw.setdefault("calibrated", []), list):
                     raw["calibrated"] += [
@@ -239,14 +266,25 @@ def _raw_allreduce_kind(raw: Mapping[str, Any]) -> Any:
 
 
 def _paths(included: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:
-    names = [included] if isinstance(included, str) else [] if included is None else included
+    names = (
+        [included]
+        if isinstance(included, str)
+        else []
+        if included is None
+        else included
+    )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        rule, example = "must be a path or a list of paths", "include: calibration.yaml"
-        problems.append(Problem("include", rule, repr(included)[:80], f"For example: {example}"))
+        rule = "must be a path or a list of paths"
+        example = "include: calibration.yaml"
+        problems.append(
+            Problem("include", rule, repr(included)[:80], f"For example: {example}")
+        )
         return []
     paths = []
     for name in names:
-        existing = [path for path in ((folder or Path()) / name, Path(name)) if is_file(path)]
+        existing = [
+            path for path in ((folder or Path()) / name, Path(name)) if is_file(path)
+        ]
         if existing:
             paths.append(existing[0])
         else:
@@ -256,12 +294,15 @@ def _paths(included: Any, folder: Path | None, problems: list[Problem]) -> list[
 
 
 def forget(raw: dict[str, Any], key: str) -> None:
-    """Drop the records of ``key``, which is set to something else, and of what is above and below
-    it."""
+    """Drop the records of ``key``, which is set to something else, and of what is above
+    and below it.
+    """
     records = raw.get("calibrated")
     if isinstance(records, list):
         raw["calibrated"] = [
-            r for r in records if not (isinstance(r, dict) and keys_overlap(str(r.get("key")), key))
+            r
+            for r in records
+            if not (isinstance(r, dict) and keys_overlap(str(r.get("key")), key))
         ]
 
 
@@ -269,8 +310,12 @@ def blame(problem: Problem, origin: Mapping[str, str]) -> Problem:
     """The problem with the fragment in its path, if the value came from one."""
     for key, path in origin.items():
         below = key.startswith(f"{problem.path}.")
-        if keys_overlap(key, problem.path) and not (below and problem.rule == "is required"):
-            return replace(problem, path=f"include {path}: values.{key if below else problem.path}")
+        if keys_overlap(key, problem.path) and not (
+            below and problem.rule == "is required"
+        ):
+            return replace(
+                problem, path=f"include {path}: values.{key if below else problem.path}"
+            )
     return problem
 
 

@@ -1,4 +1,6 @@
-"""Checks of the values of a scenario together: problems of values that are fine one by one."""
+"""Checks of the values of a scenario together: problems of values that are fine one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from simshuffle.workload.parallelism import Data
 def cross_field_problems(
     cluster: Cluster, workload: Workload, world_size: int, epochs: int, seed: int
 ) -> Iterator[Problem]:
-    """Yield the problems that keep ``world_size`` ranks from running ``epochs`` epochs of a
-    workload on a cluster, with what ``seed`` draws.
+    """Yield the problems that keep ``world_size`` ranks from running ``epochs`` epochs
+    of a workload on a cluster, with what ``seed`` draws.
     """
     yield from cluster_problems(cluster, world_size)
     yield from _workload_problems(cluster, workload, world_size)
@@ -31,7 +33,9 @@ def cross_field_problems(
     yield from _token_problems(workload)
     if isinstance(workload.exchange, Recorded):
         try:
-            yield from workload.exchange.check(workload.dataset.num_samples, world_size, epochs)
+            yield from workload.exchange.check(
+                workload.dataset.num_samples, world_size, epochs
+            )
         except InputError as error:
             for problem in error.problems:
                 path = f"workload.exchange.{problem.path or 'path'}"
@@ -39,7 +43,9 @@ def cross_field_problems(
     yield from _order_problems(cluster, workload, world_size, seed)
     yield from _storage_problems(cluster, workload, world_size)
     if cluster.cache_tier is not None and workload.exchange.fetches:
-        rule = f"cannot be used with {workload.exchange.kind}, whose loaders fetch pieces"
+        rule = (
+            f"cannot be used with {workload.exchange.kind}, whose loaders fetch pieces"
+        )
         remedy = "Leave it out, or use global_shuffle or local_shuffle."
         yield Problem("cluster.cache_tier", rule, "a cache", remedy)
 
@@ -54,8 +60,9 @@ def sweep_problems(sweep: Mapping[str, list[Any]]) -> Iterator[Problem]:
 
 
 def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
-    """More ranks than GPUs, more HCAs than links, hosts that cannot be placed on as named, or a
-    topology that cannot be used."""
+    """More ranks than GPUs, more HCAs than links, hosts that cannot be placed on as
+    named, or a topology that cannot be used.
+    """
     try:
         cluster.num_hosts, cluster.links_per_host  # noqa: B018 - they raise
     except InputError as error:
@@ -70,11 +77,16 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
             )
             for p in error.problems
         ]
-    return [*_machine_problems(cluster, world_size), *_placement_problems(cluster, world_size)]
+    return [
+        *_machine_problems(cluster, world_size),
+        *_placement_problems(cluster, world_size),
+    ]
 
 
 def _machine_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
-    domains, host, links = cluster.topology.domains, cluster.host, cluster.links_per_host
+    domains = cluster.topology.domains
+    host = cluster.host
+    links = cluster.links_per_host
     lost = cluster.topology.num_hosts - cluster.num_hosts
     if lost and domains is not None:
         # they would be cut off from other hosts, and not from those of their domain
@@ -90,7 +102,9 @@ def _machine_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
     elif links < hcas:
         rule = "every host needs a link to a switch for each HCA"
         value = f"{hcas} HCAs, but hosts with {links} links"
-        yield Problem("cluster.host.hcas", rule, value, "Lower cluster.host.hcas or add links.")
+        yield Problem(
+            "cluster.host.hcas", rule, value, "Lower cluster.host.hcas or add links."
+        )
     if world_size > (gpus := cluster.num_gpus):
         rule = (
             f"must not exceed the {gpus} GPUs of {cluster.name}"
@@ -111,8 +125,8 @@ def _machine_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
 
 
 def _placement_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
-    """Yield a problem if hosts are named twice, if there are too few, or if their text is no list
-    of hosts. Whether the topology has them is checked where it is built.
+    """Yield a problem if hosts are named twice, if there are too few, or if their text
+    is no list of hosts. Whether the topology has them is checked where it is built.
     """
     path = "cluster.placement"
     try:
@@ -137,7 +151,8 @@ def _placement_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
 
 def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
     """More rings or channels than HCAs of a host, or of a scale-up domain."""
-    key, hcas = allreduce.one_for_each_hca, cluster.hcas_per_domain
+    key = allreduce.one_for_each_hca
+    hcas = cluster.hcas_per_domain
     count = getattr(allreduce, key)
     if count is None or count <= hcas:
         return []
@@ -147,24 +162,34 @@ def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
     return [Problem(f"workload.allreduce.{key}", rule, str(count), remedy)]
 
 
-def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) -> Iterator[Problem]:
-    """Yield what the workload needs and the hosts do not have, and what does not go together in
-    it.
+def _workload_problems(
+    cluster: Cluster, workload: Workload, world_size: int
+) -> Iterator[Problem]:
+    """Yield what the workload needs and the hosts do not have, and what does not go
+    together in it.
     """
-    samples, accelerator = workload.dataset.num_samples, cluster.host.accelerator
+    samples = workload.dataset.num_samples
+    accelerator = cluster.host.accelerator
     if world_size > samples:
         rule = f"must not exceed the {samples} samples"
         yield Problem("world_size", rule, str(world_size), "Use fewer ranks.")
     yield from _dropped_batches(workload, world_size)
-    path, times = "workload.model.accelerators", workload.model.accelerators
+    path = "workload.model.accelerators"
+    times = workload.model.accelerators
     if accelerator not in times:
         rule = f"needs the step times of {workload.model.name} on the cluster's accelerator"
         remedy = f"Add {path}.{accelerator} with forward, backward, update."
         yield Problem(
-            path, rule, repr(accelerator), f"{remedy} {suggest_nearest('', sorted(times))}"
+            path,
+            rule,
+            repr(accelerator),
+            f"{remedy} {suggest_nearest('', sorted(times))}",
         )
     yield from allreduce_problems(cluster, workload.allreduce)
-    if workload.loader.across_epochs and workload.exchange.exchange_schedule is not None:
+    if (
+        workload.loader.across_epochs
+        and workload.exchange.exchange_schedule is not None
+    ):
         rule = (
             "cannot be used where samples move: what the next epoch reads is known only when this"
             " one has ended"
@@ -175,8 +200,11 @@ def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) ->
 
 
 def _dropped_batches(workload: Workload, world_size: int) -> Iterator[Problem]:
-    """A data set so small that every batch is dropped: floor(N / (M b)) iterations are none."""
-    samples, batch = workload.dataset.num_samples, workload.local_batch_size
+    """A data set so small that every batch is dropped: floor(N / (M b)) iterations are
+    none.
+    """
+    samples = workload.dataset.num_samples
+    batch = workload.local_batch_size
     if workload.last_batch != "drop" or not world_size <= samples < batch * world_size:
         return
     rule = (
@@ -194,13 +222,16 @@ def _division_problems(workload: Workload, world_size: int) -> Iterator[Problem]
     """Yield the problems that keep ``world_size`` ranks from dividing training as
     ``workload.parallelism`` says.
     """
-    strategy, layers = workload.parallelism, workload.model.layer_list
+    strategy = workload.parallelism
+    layers = workload.model.layer_list
     if isinstance(strategy, Data):
         return
     if layers is None:
         rule = f"must be a list of layers where training is divided by {strategy.kind}"
         remedy = "Name one that comes with simshuffle, write your own, or use parallelism data."
-        yield Problem("workload.model.layers", rule, f"none for {workload.model.name}", remedy)
+        yield Problem(
+            "workload.model.layers", rule, f"none for {workload.model.name}", remedy
+        )
     else:
         for problem in strategy.problems(layers, world_size, workload.local_batch_size):
             yield problem.below("workload")
@@ -212,17 +243,28 @@ def _division_problems(workload: Workload, world_size: int) -> Iterator[Problem]
 
 
 def _token_problems(workload: Workload) -> Iterator[Problem]:
-    """Sequences of another length than those that the model's layers take, and attention within
-    documents of a model of which nobody says what attention takes."""
-    tokens, attention = workload.dataset.tokens, workload.model.attention
+    """Sequences of another length than those that the model's layers take, and
+    attention within documents of a model of which nobody says what attention takes.
+    """
+    tokens = workload.dataset.tokens
+    attention = workload.model.attention
     if tokens is None:
         return
-    path, name = "workload.dataset.tokens", workload.model.name
+    path = "workload.dataset.tokens"
+    name = workload.model.name
     if attention is not None and attention[0] != tokens.sequence_length:
         rule = f"must be the {attention[0]} tokens that the layers of {name} take"
-        remedy = f"Use {attention[0]}, or a model whose step times are of such sequences."
-        yield Problem(f"{path}.sequence_length", rule, str(tokens.sequence_length), remedy)
-    elif tokens.attention == "documents" and tokens.attention_share is None and attention is None:
+        remedy = (
+            f"Use {attention[0]}, or a model whose step times are of such sequences."
+        )
+        yield Problem(
+            f"{path}.sequence_length", rule, str(tokens.sequence_length), remedy
+        )
+    elif (
+        tokens.attention == "documents"
+        and tokens.attention_share is None
+        and attention is None
+    ):
         rule = f"is required: no layers with attention are known of {name}"
         remedy = "Write it, for example 0.14, or set workload.model.layers."
         yield Problem(f"{path}.attention_share", rule, "", remedy)
@@ -232,12 +274,15 @@ def _order_problems(
     cluster: Cluster, workload: Workload, world_size: int, seed: int
 ) -> Iterator[Problem]:
     """A loader's order that cannot be drawn so, or a cache that is no use."""
-    exchange, dataset = workload.exchange, workload.dataset
+    exchange = workload.exchange
+    dataset = workload.dataset
     if not isinstance(exchange, LoaderShuffle) or world_size > dataset.num_samples:
         return
     if workload.last_batch == "carry":
         rule = "must not be carry: a loader's order ends with its epoch"
-        yield Problem("workload.last_batch", rule, "carry", "Choose nearest, keep or drop.")
+        yield Problem(
+            "workload.last_batch", rule, "carry", "Choose nearest, keep or drop."
+        )
     owner = np.broadcast_to(np.int32(0), dataset.num_samples)
     rng = np.random.default_rng(0)
     context = workload.shards_context(cluster, owner, world_size, 1, rng=rng, seed=seed)
@@ -251,12 +296,17 @@ def _order_problems(
     yield from (problem.below("workload.exchange") for problem in problems)
 
 
-def _storage_problems(cluster: Cluster, workload: Workload, world_size: int) -> Iterator[Problem]:
-    """Yield a problem if a host has no room for what it must keep, or if the cluster lacks the
-    object store that is read from.
+def _storage_problems(
+    cluster: Cluster, workload: Workload, world_size: int
+) -> Iterator[Problem]:
+    """Yield a problem if a host has no room for what it must keep, or if the cluster
+    lacks the object store that is read from.
     """
-    needed_nbytes = workload.stored_nbytes(world_size, cluster.ranks_per_host(world_size))
-    in_memory, dataset = workload.source == "memory", workload.dataset
+    needed_nbytes = workload.stored_nbytes(
+        world_size, cluster.ranks_per_host(world_size)
+    )
+    in_memory = workload.source == "memory"
+    dataset = workload.dataset
     capacity = cluster.capacity("memory" if in_memory else "ssd")
     if needed_nbytes > capacity:
         where = "in the memory" if in_memory else "on the SSD"

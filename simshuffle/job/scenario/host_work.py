@@ -1,5 +1,5 @@
-"""The seconds that an exchange takes of the hosts of its sender and receiver, for a sample of mean
-size.
+"""The seconds that an exchange takes of the hosts of its sender and receiver, for a
+sample of mean size.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ from simshuffle.workload.exchange.schedule import Payload
 
 # Bytes over seconds of pickling, measured on one core of an AMD EPYC as `machine probe` does.
 IMAGE = 562_642 / 410e-6
-"""Bytes/s of a decoded Pillow image, which is taken apart first. A bare array of 4 to 64 MB has
-2.3e9."""
+"""Bytes/s of a decoded Pillow image, which is taken apart first. A bare array of 4 to
+64 MB has 2.3e9.
+"""
 SMALL, LARGE = 11e9, 2.3e9
-"""Bytes/s of a file's bytes, below and from `MAPPED` on: 104 kB took 7 to 9 us, 60 MB 26 to 34 ms,
-1 MiB 50 us to 0.4 ms."""
+"""Bytes/s of a file's bytes, below and from `MAPPED` on: 104 kB took 7 to 9 us, 60 MB
+26 to 34 ms, 1 MiB 50 us to 0.4 ms.
+"""
 MAPPED = 128 * 1024
-"""Bytes from which on an allocation may get fresh pages, which are zeroed at their first use
-(M_MMAP_THRESHOLD of glibc, mallopt(3))."""
+"""Bytes from which on an allocation may get fresh pages, which are zeroed at their
+first use (M_MMAP_THRESHOLD of glibc, mallopt(3)).
+"""
 
 
 @dataclass(frozen=True)
 class HostWork:
-    """Seconds of the training loop's thread for a sample of mean size; see `MessageSchedule` for
-    each. ``draw`` is for each rank of a permutation."""
+    """Seconds of the training loop's thread for a sample of mean size; see
+    `MessageSchedule` for each. ``draw`` is for each rank of a permutation.
+    """
 
     read: float
     zero_buffer: float
@@ -39,19 +43,22 @@ class HostWork:
 
 
 def barrier_seconds(cluster: Cluster, world_size: int) -> float:
-    """Seconds of a barrier: ceil(log2 M) message latencies (dissemination barrier: Hensgen, Finkel
-    and Manber, Int. J. Parallel Program. 17, 1988)."""
+    """Seconds of a barrier: ceil(log2 M) message latencies (dissemination barrier:
+    Hensgen, Finkel and Manber, Int. J. Parallel Program. 17, 1988).
+    """
     return math.ceil(math.log2(world_size)) * cluster.message_passing.latency
 
 
 def payload_nbytes(schedule: MessageSchedule, dataset: Dataset) -> float:
     """Mean bytes of a sample on the wire: decoded, or as it is stored."""
-    return dataset.decoded_nbytes if schedule.payload == "decoded" else dataset.stored.mean
+    return (
+        dataset.decoded_nbytes if schedule.payload == "decoded" else dataset.stored.mean
+    )
 
 
 def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
-    """Return the host work of a message: the values of the schedule, else the defaults that follow
-    from data set and payload.
+    """Return the host work of a message: the values of the schedule, else the defaults
+    that follow from data set and payload.
     """
     decoded = schedule.payload == "decoded"
     decode = dataset.decode_seconds if schedule.decode is None else schedule.decode
@@ -69,7 +76,9 @@ def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
 
 
 def pickling_seconds(payload: Payload, nbytes: float) -> float:
-    """Seconds to pickle a sample of ``nbytes`` as it is sent: an image, or the bytes of a file."""
+    """Seconds to pickle a sample of ``nbytes`` as it is sent: an image, or the bytes of
+    a file.
+    """
     if payload == "decoded":
         return nbytes / IMAGE
     return nbytes / (SMALL if nbytes < MAPPED else LARGE)

@@ -32,15 +32,21 @@ from simshuffle.workload.layers import (
 VALUE_NBYTES = 4
 """Bytes of a parameter or an input of a model that does not say how many it has."""
 FIXED = 11.3e-3
-"""s of an iteration that do not shrink with the batch, as a prior: the mean of 10.5 and 12.1 ms of
-ResNet-50 on DGX A100 and DGX-2H, each fitted on two batch sizes (MLPerf Training v0.7)."""
+"""s of an iteration that do not shrink with the batch, as a prior: the mean of 10.5 and
+12.1 ms of ResNet-50 on DGX A100 and DGX-2H, each fitted on two batch sizes (MLPerf
+Training v0.7).
+"""
 MOST_FIXED = 0.5
-"""The share of a measured step that the prior takes at most; so tiny models keep a slope."""
+"""The share of a measured step that the prior takes at most; so tiny models keep a
+slope.
+"""
 WIDTHS = (1, 2, 4, 8)
 """Bytes that a gradient of one parameter may have."""
 ROUNDED, NOTED = 0.01, 0.005
-"""Share by which a gradient size, which people write with two or three digits, may miss the bytes
-of the layers' parameters, unless it is these with two digits; and from which on it is said."""
+"""Share by which a gradient size, which people write with two or three digits, may miss
+the bytes of the layers' parameters, unless it is these with two digits; and from which
+on it is said.
+"""
 PIECES = 64
 """Equal parts of a gradient of whose layers nothing is known."""
 
@@ -48,20 +54,23 @@ PIECES = 64
 class StepTimes(Spec):
     """Seconds on one accelerator.
 
-    A pass over b samples takes the time of one more sample, b times, and its part of ``fixed``.
-    With ``measured_batch``, forward and backward are the time of such a batch over its samples, so
-    the fixed part is in them. If ``fixed`` is not given, it is then `FIXED`, at most `MOST_FIXED`
-    of the step. Without a measured_batch it is 0 s.
+    A pass over b samples takes the time of one more sample, b times, and its part of
+    ``fixed``. With ``measured_batch``, forward and backward are the time of such a
+    batch over its samples, so the fixed part is in them. If ``fixed`` is not given, it
+    is then `FIXED`, at most `MOST_FIXED` of the step. Without a measured_batch it is 0
+    s.
 
     Attributes:
         forward: of the forward pass for one sample.
-        backward: of the backward pass for one sample; if left out twice 'forward', the usual rule.
-        update: of the update for one iteration; 0 s where it is in the times from which 'forward'
-            is.
+        backward: of the backward pass for one sample; if left out twice 'forward', the
+            usual rule.
+        update: of the update for one iteration; 0 s where it is in the times from which
+            'forward' is.
         inference: of a pass without training for one sample; if left out 'forward'.
-        fixed: what an iteration takes whatever its batch (kernel launches, small layers). If left
-            out, a prior with 'measured_batch', else 0 s.
-        measured_batch: the batch whose time over its samples 'forward' and 'backward' are.
+        fixed: what an iteration takes whatever its batch (kernel launches, small
+            layers). If left out, a prior with 'measured_batch', else 0 s.
+        measured_batch: the batch whose time over its samples 'forward' and 'backward'
+            are.
     """
 
     forward: PositiveSeconds
@@ -73,7 +82,10 @@ class StepTimes(Spec):
 
     @model_validator(mode="after")
     def _something_grows(self) -> StepTimes:
-        if self.measured_batch is not None and self.fixed_seconds >= self._step_measured:
+        if (
+            self.measured_batch is not None
+            and self.fixed_seconds >= self._step_measured
+        ):
             step = f"{self._step_measured:.6g} s of a step of measured_batch samples"
             raise ValueError(f"fixed must be less than the {step}")
         return self
@@ -108,29 +120,38 @@ class StepTimes(Spec):
         return 1.0 - self.fixed_seconds / self._step_measured
 
     def forward_of(self, samples: Ints64) -> Floats:
-        """Return the seconds of the forward pass of batches of ``samples``, of any shape; 0 s for
-        none.
+        """Return the seconds of the forward pass of batches of ``samples``, of any
+        shape; 0 s for none.
         """
         return self._pass(samples, self.forward)
 
     def backward_of(self, samples: Ints64) -> Floats:
-        """Return the seconds of the backward pass of batches of ``samples``, see `forward_of`."""
+        """Return the seconds of the backward pass of batches of ``samples``, see
+        `forward_of`.
+        """
         return self._pass(samples, self.backward_seconds)
 
     def inference_of(self, samples: Ints64) -> Floats:
-        """Return the seconds of a forward pass without training of batches of ``samples``, see
-        `forward_of`.
+        """Return the seconds of a forward pass without training of batches of
+        ``samples``, see `forward_of`.
         """
-        return self._pass(samples, self.forward if self.inference is None else self.inference)
+        return self._pass(
+            samples, self.forward if self.inference is None else self.inference
+        )
 
     def _pass(self, samples: Ints64, sample_seconds: float) -> Floats:
-        fixed = self.fixed_seconds * sample_seconds / (self.forward + self.backward_seconds)
-        seconds: Floats = samples * (self._slope * sample_seconds) + fixed * (samples > 0)
+        fixed = (
+            self.fixed_seconds * sample_seconds / (self.forward + self.backward_seconds)
+        )
+        seconds: Floats = samples * (self._slope * sample_seconds) + fixed * (
+            samples > 0
+        )
         return seconds
 
 
 class Layers(Spec):
-    """Layers of a model, or groups of them, whose parameters are known and whose shapes are not.
+    """Layers of a model, or groups of them, whose parameters are known and whose shapes
+    are not.
 
     Attributes:
         parameters: of each layer, first to last.
@@ -153,8 +174,9 @@ class Layers(Spec):
 
     @property
     def arrival(self) -> Floats:
-        """(layers, 2) the share of the gradient of each, and that of the backward pass after which
-        it is computed, in the order of the backward pass."""
+        """(layers, 2) the share of the gradient of each, and that of the backward pass
+        after which it is computed, in the order of the backward pass.
+        """
         gradient = np.array(self.parameters[::-1]) / sum(self.parameters)
         backward = np.cumsum(self.backward[::-1]) / sum(self.backward)
         return np.column_stack([gradient, backward.clip(max=1.0)])
@@ -166,8 +188,8 @@ def _shipped_or_valid(layers: str | list[ModelLayer]) -> str | list[ModelLayer]:
 
 
 def _written_as(layers: Any) -> str:
-    """Return the form in which layers are written; the tag of a list where it is no known form, so
-    that the error says so.
+    """Return the form in which layers are written; the tag of a list where it is no
+    known form, so that the error says so.
     """
     if isinstance(layers, str):
         return "[name]"
@@ -181,26 +203,31 @@ ModelLayers = Annotated[
         WithJsonSchema({"title": "list", "enum": list(SHIPPED)}),
         Tag("[name]"),
     ]
-    | Annotated[list[ModelLayer], AfterValidator(_shipped_or_valid), Tag("[ModelLayer]")]
+    | Annotated[
+        list[ModelLayer], AfterValidator(_shipped_or_valid), Tag("[ModelLayer]")
+    ]
     | Annotated[Layers, Tag("[Layers]")],
     Discriminator(_written_as),
 ]
-"""The name of a network that comes with simshuffle, a list of layers, or what is known of them."""
+"""The name of a network that comes with simshuffle, a list of layers, or what is known
+of them.
+"""
 
 
 class ModelProfile(Sourced):
-    """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
-    times by accelerator.
+    """A neural network as the cluster sees it: bytes of gradients and of one input
+    sample, step times by accelerator.
 
     Attributes:
         name: of the model.
         num_parameters: for the record; times follow from 'gradient_size'.
         gradient_size: what is summed over all ranks in every iteration.
         input_size: of one sample as it is copied to the GPU.
-        accelerators: step times by the name of the accelerator, which 'cluster.host.accelerator'
-            says.
-        layers: the network, layer by layer, or the name of one that comes with simshuffle; or only
-            how much of the gradient is ready when. If left out, 64 equal layers.
+        accelerators: step times by the name of the accelerator, which
+            'cluster.host.accelerator' says.
+        layers: the network, layer by layer, or the name of one that comes with
+            simshuffle; or only how much of the gradient is ready when. If left out, 64
+            equal layers.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -216,9 +243,14 @@ class ModelProfile(Sourced):
 
     @model_validator(mode="after")
     def _layers_add_up(self) -> ModelProfile:
-        total, exact = self._parameters_of_layers, self.exact_gradient_size
+        total = self._parameters_of_layers
+        exact = self.exact_gradient_size
         of_two_digits = self.gradient_size == float(f"{exact:.1e}")
-        if total is None or of_two_digits or abs(self.gradient_size - exact) <= ROUNDED * exact:
+        if (
+            total is None
+            or of_two_digits
+            or abs(self.gradient_size - exact) <= ROUNDED * exact
+        ):
             return self
         sizes = ", ".join(readable(width * total, Dimension.NBYTES) for width in WIDTHS)
         rule = (
@@ -226,12 +258,15 @@ class ModelProfile(Sourced):
             f" {self.gradient_size:.0f} B: that is {self.gradient_size / total:.3g} B each, and not"
             " 1, 2, 4 or 8 B"
         )
-        raise InputError(Problem("", rule, "", f"Write {sizes}, or the layers of this model."))
+        raise InputError(
+            Problem("", rule, "", f"Write {sizes}, or the layers of this model.")
+        )
 
     @property
     def exact_gradient_size(self) -> float:
-        """Bytes of the gradient with 1, 2, 4 or 8 B for each parameter of the layers, the nearest
-        to ``gradient_size``; that itself where no layers are known."""
+        """Bytes of the gradient with 1, 2, 4 or 8 B for each parameter of the layers,
+        the nearest to ``gradient_size``; that itself where no layers are known.
+        """
         total = self._parameters_of_layers
         if total is None:
             return self.gradient_size
@@ -243,8 +278,10 @@ class ModelProfile(Sourced):
 
     @property
     def _parameters_of_layers(self) -> int | None:
-        """Parameters of the layers; None where none are known, or where ``num_parameters`` says
-        their number: then a gradient may have any size, as to see what that changes."""
+        """Parameters of the layers; None where none are known, or where
+        ``num_parameters`` says their number: then a gradient may have any size, as to
+        see what that changes.
+        """
         layers = self._known_layers
         total = None if layers is None else sum(layers.parameters)
         return None if total == self.num_parameters else total
@@ -262,13 +299,18 @@ class ModelProfile(Sourced):
     def one_layer(self) -> LayerList:
         """The network as a layer, where its shapes are not known."""
         values = (max(round(self.input_size / VALUE_NBYTES), 1),)
-        parameters = self.num_parameters or max(round(self.gradient_size / VALUE_NBYTES), 1)
-        layer = Layer(self.name, "other", (INPUT,), values, values, parameters, flops=1.0)
+        parameters = self.num_parameters or max(
+            round(self.gradient_size / VALUE_NBYTES), 1
+        )
+        layer = Layer(
+            self.name, "other", (INPUT,), values, values, parameters, flops=1.0
+        )
         return LayerList(self.name, (layer,), values)
 
     @property
     def attention(self) -> tuple[int, float] | None:
-        """The tokens that attend to one another, and the share of attention in all operations.
+        """The tokens that attend to one another, and the share of attention in all
+        operations.
 
         None where no layers with attention are known.
         """
@@ -285,8 +327,8 @@ class ModelProfile(Sourced):
 
     @property
     def _known_layers(self) -> Layers | None:
-        """Parameters and backward shares of the layers, which decide when gradients are ready;
-        None if unknown.
+        """Parameters and backward shares of the layers, which decide when gradients are
+        ready; None if unknown.
         """
         network_layers = self.layer_list
         if network_layers is None:
@@ -296,8 +338,9 @@ class ModelProfile(Sourced):
 
     @property
     def gradient_arrival(self) -> Floats:
-        """(parts, 2) bytes of parts of the gradient, and the share of the backward pass after which
-        they are computed, ascending."""
+        """(parts, 2) bytes of parts of the gradient, and the share of the backward pass
+        after which they are computed, ascending.
+        """
         layers = self._known_layers
         if layers is not None:
             parts = layers.arrival

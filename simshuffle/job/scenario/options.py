@@ -1,5 +1,6 @@
-"""Fields that the options of several studies share: scenarios, values that are set, and what
-completes them on the command line."""
+"""Fields that the options of several studies share: scenarios, values that are set, and
+what completes them on the command line.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ RecordT = TypeVar("RecordT", bound="BaseModel")
 
 
 def shipped_names(folder: str) -> Completion:
-    """Return what completes the names of shipped files in ``folder``, such as 'scenarios'."""
+    """Return what completes the names of shipped files in ``folder``, such as
+    'scenarios'.
+    """
 
     def names(incomplete: str) -> list[str]:
         from simshuffle.spec.library import shipped_names as found  # noqa: PLC0415 - when asked
@@ -39,17 +42,24 @@ def shipped_names(folder: str) -> Completion:
 
 
 ROUTINGS = words(place="simshuffle.fabric.routing:Routing")
-scenario_names, study_names = shipped_names("scenarios"), shipped_names("studies")
+scenario_names = shipped_names("scenarios")
+study_names = shipped_names("studies")
 machine_names = shipped_names("topologies")
 
 
 def any_of(*complete: Completion) -> Completion:
-    """Return what completes one of several things: all words that each of ``complete`` finds."""
-    return lambda incomplete: [word for completion in complete for word in completion(incomplete)]
+    """Return what completes one of several things: all words that each of ``complete``
+    finds.
+    """
+    return lambda incomplete: [
+        word for completion in complete for word in completion(incomplete)
+    ]
 
 
 def result_folders(incomplete: str) -> list[str]:
-    """Result folders whose path begins so, here and in results/ where it names no folder."""
+    """Result folders whose path begins so, here and in results/ where it names no
+    folder.
+    """
     head, slash, _ = incomplete.rpartition("/")
     places = [f"{head}{slash}"] if slash else ["", "results/"]
     return [
@@ -63,20 +73,23 @@ def result_folders(incomplete: str) -> list[str]:
 def pairs(
     option: str, example: str, syntax: str = "KEY=VALUE"
 ) -> Callable[[Sequence[str]], list[tuple[str, Any]]]:
-    """Return a reader of texts of an option, written as ``syntax``: keys and values, which are read
-    as YAML; a key may be there several times. It raises an InputError with all texts that are not
-    written so.
+    """Return a reader of texts of an option, written as ``syntax``: keys and values,
+    which are read as YAML; a key may be there several times. It raises an InputError
+    with all texts that are not written so.
     """
 
     def read(texts: Sequence[str]) -> list[tuple[str, Any]]:
         from simshuffle.spec.library import read_value  # noqa: PLC0415 - YAML, when it is needed
 
-        out, problems = [], []
+        out = []
+        problems = []
         for text in texts:
             key, equals, value = text.partition("=")
             if not equals or not key.strip():
                 remedy = f"For example {option} {example}."
-                problems.append(Problem(option, f"is written {syntax}", repr(text), remedy))
+                problems.append(
+                    Problem(option, f"is written {syntax}", repr(text), remedy)
+                )
                 continue
             try:
                 out.append((key.strip(), read_value(value, f"{option} {key}")))
@@ -89,8 +102,12 @@ def pairs(
     return read
 
 
-def read_assignments(option: str, example: str) -> Callable[[Sequence[str]], dict[str, Any]]:
-    """Return a reader of ``KEY.PATH=VALUE`` texts of an option as a mapping, as `pairs` does."""
+def read_assignments(
+    option: str, example: str
+) -> Callable[[Sequence[str]], dict[str, Any]]:
+    """Return a reader of ``KEY.PATH=VALUE`` texts of an option as a mapping, as `pairs`
+    does.
+    """
     return lambda texts: dict(pairs(option, example, "KEY.PATH=VALUE")(texts))
 
 
@@ -115,7 +132,11 @@ ScenarioNames = Annotated[
     ),
 ]
 SET = Option(
-    "KEY.PATH=VALUE", "Set a value of the scenario.", flag="--set", read=assignments, many=True
+    "KEY.PATH=VALUE",
+    "Set a value of the scenario.",
+    flag="--set",
+    read=assignments,
+    many=True,
 )
 Set = Annotated[Mapping[str, Any], SET]
 
@@ -149,14 +170,25 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
     low, _, high = value.partition("..")
     for dimension in (Dimension.BANDWIDTH, Dimension.FREQUENCY, Dimension.SECONDS):
         try:
-            return key.strip(), (parse_quantity(low, dimension), parse_quantity(high, dimension))
+            return key.strip(), (
+                parse_quantity(low, dimension),
+                parse_quantity(high, dimension),
+            )
         except UnitError:
             continue
     remedy = "For example cluster.ssd.latency=50 us..120 us."
-    refuse("--range", "is written KEY=LOW..HIGH, with units", repr(text), remedy, COMMAND_LINE)
+    refuse(
+        "--range",
+        "is written KEY=LOW..HIGH, with units",
+        repr(text),
+        remedy,
+        COMMAND_LINE,
+    )
 
 
-INTERVAL = Option("", "Add 90 % intervals, what they hang on, and how sure the order of runs is.")
+INTERVAL = Option(
+    "", "Add 90 % intervals, what they hang on, and how sure the order of runs is."
+)
 RANGES = Option(
     "KEY=LOW..HIGH",
     "With --interval: between which values a key lies in 9 of 10 cases. Default: by its source.",
@@ -168,9 +200,11 @@ Interval = Annotated[bool, INTERVAL]
 Ranges = Annotated[Mapping[str, tuple[float, float]], RANGES]
 
 
-def scenario_of(reference: Scenario | str | Path, values: Mapping[str, Any]) -> Scenario:
-    """Return the scenario ``reference``, or that of its name or file, with these values. Raises an
-    InputError if there is none, it is not valid, or it has jobs.
+def scenario_of(
+    reference: Scenario | str | Path, values: Mapping[str, Any]
+) -> Scenario:
+    """Return the scenario ``reference``, or that of its name or file, with these
+    values. Raises an InputError if there is none, it is not valid, or it has jobs.
     """
     from simshuffle.job.scenario.scenario import (  # noqa: PLC0415 - when asked
         Scenario,
@@ -187,10 +221,11 @@ def scenario_of(reference: Scenario | str | Path, values: Mapping[str, Any]) -> 
 
 
 def scenarios_of(
-    references: Scenario | str | Path | Sequence[Scenario | str | Path], values: Mapping[str, Any]
+    references: Scenario | str | Path | Sequence[Scenario | str | Path],
+    values: Mapping[str, Any],
 ) -> list[Scenario]:
-    """Return the scenarios ``references``, or all of their names and files, with these values.
-    Raises an InputError with every problem of every file.
+    """Return the scenarios ``references``, or all of their names and files, with these
+    values. Raises an InputError with every problem of every file.
     """
     from simshuffle.job.scenario.scenario import Scenario, load_scenarios  # noqa: PLC0415 - when asked
 
@@ -260,19 +295,23 @@ def record_of(
     if record is None or problems:
         place = f"{option} {kind}:"
         raise InputError(
-            [replace(problem, path=f"{place}{problem.path}") for problem in problems], COMMAND_LINE
+            [replace(problem, path=f"{place}{problem.path}") for problem in problems],
+            COMMAND_LINE,
         )
     return record
 
 
 def counts_of(option: str, example: str) -> Callable[[Sequence[str]], list[int]]:
-    """Return a reader of whole numbers from 1 on that are separated by commas, each once and in
-    order. Its InputError names the option if one is no such number, and gives the example.
+    """Return a reader of whole numbers from 1 on that are separated by commas, each
+    once and in order. Its InputError names the option if one is no such number, and
+    gives the example.
     """
 
     def read(texts: Sequence[str]) -> list[int]:
         pieces = between_commas(texts)
-        wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
+        wrong = [
+            piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)
+        ]
         if wrong or not pieces:
             rule = "must be whole numbers from 1 on, separated by commas"
             value = repr(", ".join(wrong or texts))
@@ -294,7 +333,9 @@ def nbytes_of(option: str, text: str) -> float:
     try:
         nbytes = parse_quantity(text, Dimension.NBYTES)
     except UnitError as error:
-        raise InputError(Problem(option, str(error), repr(text), remedy), COMMAND_LINE) from None
+        raise InputError(
+            Problem(option, str(error), repr(text), remedy), COMMAND_LINE
+        ) from None
     if nbytes > MOST_NBYTES:
         refuse(option, "must be at most 9 PB", repr(text), remedy, COMMAND_LINE)
     return nbytes

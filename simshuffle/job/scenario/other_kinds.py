@@ -1,5 +1,6 @@
-"""Changes that follow in a scenario where a record gets another kind: the values that an allreduce
-needs and nobody gives, the records of measured values, and the axes of sweeps.
+"""Changes that follow in a scenario where a record gets another kind: the values that
+an allreduce needs and nobody gives, the records of measured values, and the axes of
+sweeps.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ from typing import Any
 from simshuffle.fabric.allreduce import Allreduce
 from simshuffle.job.scenario.calibrated import OF_RINGS, PLATEAU, forget
 from simshuffle.job.scenario.cluster import Cluster
-from simshuffle.spec.switching import KindSwitch, PendingSwitches, meaning_of_key, records_by_kind
+from simshuffle.spec.switching import (
+    KindSwitch,
+    PendingSwitches,
+    meaning_of_key,
+    records_by_kind,
+)
 from simshuffle.spec.validation import validate_record
 
 ALLREDUCE = "workload.allreduce"
@@ -20,8 +26,9 @@ LATENCIES = {
     "tree_intra_host_latency": "28 us",
     "tree_inter_host_latency": "50 us",
 }
-"""s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink and network,
-Simple protocol (docs/model-allreduce.md)."""
+"""s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink
+and network, Simple protocol (docs/model-allreduce.md).
+"""
 TAKEN = (
     "taken when the kind was set: what the links carry",
     "taken when the kind was set: NCCL v2.7.8 tuning table, NVLink and network, Simple protocol",
@@ -29,16 +36,20 @@ TAKEN = (
 """Sources of a bandwidth and a latency that `complete_allreduce` gave."""
 
 
-def complete_allreduce(allreduce: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
-    """Return an allreduce (plain values) with the required keys that it leaves out: latencies of
-    NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all HCAs and PCIe slots of a
-    host, or of a scale-up domain, carry.
+def complete_allreduce(
+    allreduce: Mapping[str, Any], cluster: Cluster
+) -> dict[str, Any]:
+    """Return an allreduce (plain values) with the required keys that it leaves out:
+    latencies of NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all
+    HCAs and PCIe slots of a host, or of a scale-up domain, carry.
     """
     record = records_by_kind(Allreduce).get(allreduce.get("kind", ""))
     if record is None:
         return dict(allreduce)
     host = cluster.host
-    cables = host.hcas * float(getattr(cluster.topology, "link_bandwidth", host.pcie_bandwidth))
+    cables = host.hcas * float(
+        getattr(cluster.topology, "link_bandwidth", host.pcie_bandwidth)
+    )
     inter_host_bandwidth = cluster.hosts_per_domain * min(
         cables, host.pcie_slots * host.pcie_bandwidth
     )
@@ -50,7 +61,9 @@ def complete_allreduce(allreduce: Mapping[str, Any], cluster: Cluster) -> dict[s
     needed = (key for key, field in record.model_fields.items() if field.is_required())
     meant = {key: meaning_of_key(record, key) for key in needed}
     return {
-        key: defaults[default_key] for key, default_key in meant.items() if default_key in defaults
+        key: defaults[default_key]
+        for key, default_key in meant.items()
+        if default_key in defaults
     } | dict(allreduce)
 
 
@@ -60,13 +73,16 @@ def fill(allreduce: dict[str, Any], cluster: Cluster, switch: KindSwitch) -> Non
     added = {key: values[key] for key in values if key not in allreduce}
     switch.filled |= added
     if isinstance(source := values.get("source"), dict):
-        values["source"] = source | {key: TAKEN[key.endswith("latency")] for key in added}
+        values["source"] = source | {
+            key: TAKEN[key.endswith("latency")] for key in added
+        }
     allreduce |= values
 
 
 def complete(document: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
-    """Give an allreduce that got another kind, in the plain values of a scenario whose cluster is
-    no name any more, what else it needs: see `complete_allreduce`."""
+    """Give an allreduce that got another kind, in the plain values of a scenario whose
+    cluster is no name any more, what else it needs: see `complete_allreduce`.
+    """
     switched = [switch for switch in switches if switch.key == ALLREDUCE]
     if not switched or not isinstance(document.get("cluster"), dict):
         return
@@ -78,8 +94,8 @@ def complete(document: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
 def settle_kinds(
     document: dict[str, Any], leftovers: PendingSwitches, values: Mapping[str, Any]
 ) -> list[KindSwitch]:
-    """Replace the keys of a record whose kind ``values`` set, by dotted key, with those of the new
-    kind. Return the switches that were made, one for each such record.
+    """Replace the keys of a record whose kind ``values`` set, by dotted key, with those
+    of the new kind. Return the switches that were made, one for each such record.
     """
     switches = leftovers.settle(document, values)
     for switch in switches:
@@ -87,12 +103,17 @@ def settle_kinds(
     return switches
 
 
-def _follow(document: dict[str, Any], switch: KindSwitch, keys: Collection[str]) -> None:
-    """Give the records of measured values, and what is swept, the keys that they have after
-    ``switch``, or drop them. ``keys`` are the dotted keys that were set."""
-    records, sweep = document.get("calibrated"), document.get("sweep")
+def _follow(
+    document: dict[str, Any], switch: KindSwitch, keys: Collection[str]
+) -> None:
+    """Give the records of measured values, and what is swept, the keys that they have
+    after ``switch``, or drop them. ``keys`` are the dotted keys that were set.
+    """
+    records = document.get("calibrated")
+    sweep = document.get("sweep")
     for name, now in switch.new_names.items():
-        old_key, new_key = f"{switch.key}.{name}", f"{switch.key}.{now}"
+        old_key = f"{switch.key}.{name}"
+        new_key = f"{switch.key}.{now}"
         if now is None:
             forget(document, old_key)
         elif now != name:
@@ -102,7 +123,9 @@ def _follow(document: dict[str, Any], switch: KindSwitch, keys: Collection[str])
                 record["key"] = new_key
                 if new_key in OF_RINGS.values() and PLATEAU not in keys:
                     # large buffers were measured too, so nothing is left to correct
-                    document["workload"]["allreduce"]["plateau"] = switch.filled["plateau"] = 1
+                    document["workload"]["allreduce"]["plateau"] = switch.filled[
+                        "plateau"
+                    ] = 1
     if isinstance(sweep, dict) and "sweep" not in keys:
         document["sweep"] = _swept(sweep, switch)
 
@@ -112,9 +135,15 @@ def _swept(sweep: dict[Any, Any], switch: KindSwitch) -> dict[Any, Any]:
     axes = {}
     for axis, values in sweep.items():
         name, dot, lower_keys = str(axis).removeprefix(f"{switch.key}.").partition(".")
-        now = switch.new_names.get(name, name) if str(axis).startswith(f"{switch.key}.") else name
+        now = (
+            switch.new_names.get(name, name)
+            if str(axis).startswith(f"{switch.key}.")
+            else name
+        )
         if now is None:
             switch.dropped.setdefault(name, values)
         else:
-            axes[axis if now == name else f"{switch.key}.{now}{dot}{lower_keys}"] = values
+            axes[axis if now == name else f"{switch.key}.{now}{dot}{lower_keys}"] = (
+                values
+            )
     return axes

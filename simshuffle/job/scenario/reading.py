@@ -1,5 +1,6 @@
-"""From what a scenario's file holds to plain values that stand alone: fragments included, values
-set, names replaced by what they name, files located."""
+"""From what a scenario's file holds to plain values that stand alone: fragments
+included, values set, names replaced by what they name, files located.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,14 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.job.reliability.processes import process_by_name
 from simshuffle.job.scenario.calibrated import forget, include
 from simshuffle.job.scenario.other_kinds import complete, settle_kinds
-from simshuffle.spec.library import INPUTS, catalog_entry, find_file, is_file, parse_kind, read_yaml
+from simshuffle.spec.library import (
+    INPUTS,
+    catalog_entry,
+    find_file,
+    is_file,
+    parse_kind,
+    read_yaml,
+)
 from simshuffle.spec.overrides import (
     References,
     add_axis_values,
@@ -41,13 +49,19 @@ class Resolved:
 
 
 def resolve(
-    raw: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None, record: type[BaseModel]
+    raw: Mapping[str, Any],
+    values: Mapping[str, Any],
+    folder: Path | None,
+    record: type[BaseModel],
 ) -> Resolved:
-    """The plain values of ``record``, a scenario or part of one, from what its file in ``folder``
-    holds (None: the working directory), and ``values`` set instead, by dotted key."""
+    """The plain values of ``record``, a scenario or part of one, from what its file in
+    ``folder`` holds (None: the working directory), and ``values`` set instead, by
+    dotted key.
+    """
     document: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []
-    references, leftovers = _references(document, folder), PendingSwitches(record)
+    references = _references(document, folder)
+    leftovers = PendingSwitches(record)
     if "include" in values:
         document["include"] = values["include"]
 
@@ -74,9 +88,14 @@ def resolve(
         expand_name(document, key, references, problems)
     _locate_files(document, folder)
     sweep = document.get("sweep")
-    if folder is not None and isinstance(sweep, dict) and isinstance(sweep.get("cluster"), list):
+    if (
+        folder is not None
+        and isinstance(sweep, dict)
+        and isinstance(sweep.get("cluster"), list)
+    ):
         for index, reference in enumerate(sweep["cluster"]):
-            holder, cluster_problems = {"cluster": reference}, list[Problem]()
+            holder = {"cluster": reference}
+            cluster_problems = list[Problem]()
             expand_name(holder, "cluster", references, cluster_problems)
             problems += [
                 add_axis_values(problem, sweep, {"cluster": reference})
@@ -92,19 +111,22 @@ def resolve(
 
 
 def locate_exchange(exchange: Any, folder: Path | None) -> Any:
-    """An exchange that is swept over; if it names a file, as a record with the file's contents
-    noted. ``folder`` is what paths begin from; None for the working directory."""
+    """An exchange that is swept over; if it names a file, as a record with the file's
+    contents noted. ``folder`` is what paths begin from; None for the working directory.
+    """
     key = "workload.exchange"
     holder: dict[str, Any] = {"workload": {"exchange": plain_copy(exchange)}}
-    expand_name(holder, key, {key: parse_kind}, [])  # what is not valid is reported with the runs
+    expand_name(
+        holder, key, {key: parse_kind}, []
+    )  # what is not valid is reported with the runs
     _locate_files(holder, folder)
     located = holder["workload"]["exchange"]
     return located if isinstance(located, dict) and "sha256" in located else exchange
 
 
 def _references(document: Mapping[str, Any], folder: Path | None) -> References:
-    """Return what a scenario may name, by key; a profile of its own comes before one of the
-    catalog.
+    """Return what a scenario may name, by key; a profile of its own comes before one of
+    the catalog.
     """
 
     def model(name: str) -> dict[str, Any]:
@@ -145,7 +167,9 @@ _NAMING_FILES = (
     ("cluster", "routing", "forwarding_tables"),
     ("workload", "exchange", "recorded"),
 )
-"""Sections (None: the scenario itself), and the kind of the key that names a file by its path."""
+"""Sections (None: the scenario itself), and the kind of the key that names a file by
+its path.
+"""
 
 
 def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -165,7 +189,9 @@ def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
-    """Make a path in a cluster absolute, if the folder of the cluster's file holds that path."""
+    """Make a path in a cluster absolute, if the folder of the cluster's file holds that
+    path.
+    """
     for record in _naming_files({"cluster": cluster}):
         beside = folder / record["path"]
         if is_file(beside):
@@ -173,8 +199,9 @@ def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
 
 
 def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
-    """Make the paths of the files that a scenario names absolute, and note what the files hold. So
-    the resolved scenario stands alone."""
+    """Make the paths of the files that a scenario names absolute, and note what the
+    files hold. So the resolved scenario stands alone.
+    """
     for record in _naming_files(raw):
         beside = (folder or Path()) / record["path"]
         path = beside if is_file(beside) else Path(record["path"])
@@ -188,11 +215,17 @@ def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
 
 
 def by_content(value: Any) -> Any:
-    """Plain values in which every file whose SHA-256 stands beside its path is named as a result
-    folder holds it, after its contents, so that nothing depends on where it was."""
+    """Plain values in which every file whose SHA-256 stands beside its path is named as
+    a result folder holds it, after its contents, so that nothing depends on where it
+    was.
+    """
     if isinstance(value, dict):
         inner_values = {key: by_content(inner) for key, inner in value.items()}
-        return inner_values | {"path": _place(value)} if _names_a_file(value) else inner_values
+        return (
+            inner_values | {"path": _place(value)}
+            if _names_a_file(value)
+            else inner_values
+        )
     if isinstance(value, list):
         return [by_content(inner) for inner in value]
     return value
@@ -202,7 +235,9 @@ def identity_of(document: Mapping[str, Any]) -> Any:
     """Return the plain values that identify a scenario: `by_content`, without name and
     description.
     """
-    return by_content({k: v for k, v in document.items() if k not in {"name", "description"}})
+    return by_content(
+        {k: v for k, v in document.items() if k not in {"name", "description"}}
+    )
 
 
 def files(value: Any) -> dict[str, Path]:

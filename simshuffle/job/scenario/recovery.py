@@ -20,17 +20,17 @@ class Recovery(Sourced):
     """Recovery of a job after a host has failed.
 
     Attributes:
-        policy: 'spare' takes a spare host, and waits for a repaired one where none is left;
-            'elastic' goes on with the hosts that there are, and takes others in at its next
-            restart; 'stop' ends the job.
+        policy: 'spare' takes a spare host, and waits for a repaired one where none is
+            left; 'elastic' goes on with the hosts that there are, and takes others in
+            at its next restart; 'stop' ends the job.
         spares: hosts beside those that the ranks fill, which may fail too.
         detect: until the failure is noticed and the job has ended.
         restart: of starting all processes again, before anything is read.
-        reread: whether a host that is new to the job reads its shard of the samples again, where
-            the hosts keep one.
-        resume: what a loader does with the state that it saved, under `loader_shuffle`: which
-            samples are then lost, repeated and read again. By default the plan of the epoch is
-            followed as if nothing had happened to the loader.
+        reread: whether a host that is new to the job reads its shard of the samples
+            again, where the hosts keep one.
+        resume: what a loader does with the state that it saved, under `loader_shuffle`:
+            which samples are then lost, repeated and read again. By default the plan of
+            the epoch is followed as if nothing had happened to the loader.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -47,15 +47,20 @@ class Recovery(Sourced):
 
 
 def recovery_problems(scenario: Scenario) -> Iterator[Problem]:
-    """More spare hosts than the machine has, recorded failures that cannot be read, and a loader's
-    state that is not of the order that the run has."""
-    recovery, failures = scenario.recovery, scenario.failures
+    """More spare hosts than the machine has, recorded failures that cannot be read, and
+    a loader's state that is not of the order that the run has.
+    """
+    recovery = scenario.recovery
+    failures = scenario.failures
     exchange = scenario.workload.exchange
     if recovery is not None and (law := recovery.resume) is not None:
-        path, order = "recovery.resume", law.order
+        path = "recovery.resume"
+        order = law.order
         if not isinstance(exchange, LoaderShuffle):
             rule = "must be left out where no loader's order is followed"
-            remedy = f"Set workload.exchange to loader_shuffle with the order {order.kind}."
+            remedy = (
+                f"Set workload.exchange to loader_shuffle with the order {order.kind}."
+            )
             yield Problem(path, rule, exchange.kind, remedy)
         elif exchange.order != order:
             rule = f"must resume the order of workload.exchange: {exchange.order!r}"

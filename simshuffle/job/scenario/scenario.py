@@ -1,5 +1,6 @@
-"""Scenario: a cluster, a workload, and how many ranks, epochs and seeds. Read from YAML, checked
-whole, written back with units."""
+"""Scenario: a cluster, a workload, and how many ranks, epochs and seeds. Read from
+YAML, checked whole, written back with units.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ from simshuffle.spec.validation import drop_reported_problems, validate_record
 from simshuffle.workload.exchange import ShardsContext
 
 MOST_TRIED = 200
-"""Combinations of a sweep that are tried, if one is not valid, to find the others that are not."""
+"""Combinations of a sweep that are tried, if one is not valid, to find the others that
+are not.
+"""
 
 
 def _no_notes() -> CacheArgument[list[Problem]]:
@@ -45,32 +48,35 @@ def _no_notes() -> CacheArgument[list[Problem]]:
 class Scenario(Spec):
     """An experiment: a workload on a cluster, with seeds, epochs and tolerances.
 
-    With a ``time_tolerance`` of 1 %, an epoch is simulated until the mean of an iteration and of
-    each of its phases is known to 1 % of the iteration, at 95 %; that mean stands for the
-    iterations that are left out. Where they keep changing, all are simulated.
+    With a ``time_tolerance`` of 1 %, an epoch is simulated until the mean of an
+    iteration and of each of its phases is known to 1 % of the iteration, at 95 %; that
+    mean stands for the iterations that are left out. Where they keep changing, all are
+    simulated.
 
     Attributes:
         name: of the scenario, also in the name of the result folder.
         description: in words.
         cluster: the machine.
-        world_size: M, ranks, one for each GPU; at most the GPUs of the machine, and the samples of
-            the data set.
+        world_size: M, ranks, one for each GPU; at most the GPUs of the machine, and the
+            samples of the data set.
         epochs: how many are simulated; the first is cold.
         seed: of all that is drawn.
         workload: what every rank does.
         network: how cables are shared.
-        faults: what is slow, or fails, at a time in the run; 'cluster.faults' has what is so for
-            ever.
-        time_tolerance: 0 simulates every iteration; with '1 %' a part of each epoch stands for the
-            rest where it may.
-        jobs: several jobs on the machine, by name, each with what differs from this scenario.
+        faults: what is slow, or fails, at a time in the run; 'cluster.faults' has what
+            is so for ever.
+        time_tolerance: 0 simulates every iteration; with '1 %' a part of each epoch
+            stands for the rest where it may.
+        jobs: several jobs on the machine, by name, each with what differs from this
+            scenario.
         background: traffic of others, beside the job or the jobs.
-        sweep: lists of values by dotted key; every combination is a run, and the last key varies
-            fastest.
-        models: profiles by name, which 'workload.model' may name before those of the catalog.
+        sweep: lists of values by dotted key; every combination is a run, and the last
+            key varies fastest.
+        models: profiles by name, which 'workload.model' may name before those of the
+            catalog.
         calibrated: which of the values were measured, and how far they hold.
-        failures: how often hosts fail, or a name of the catalog; if left out, none does. An epoch
-            is simulated without them: `simshuffle month` has them.
+        failures: how often hosts fail, or a name of the catalog; if left out, none
+            does. An epoch is simulated without them: `simshuffle month` has them.
         recovery: what the job does when a host fails.
     """
 
@@ -107,8 +113,8 @@ class Scenario(Spec):
 
     @property
     def notes(self) -> list[Problem]:
-        """Problems of values of the scenario's file that belong to other kinds than its records
-        have.
+        """Problems of values of the scenario's file that belong to other kinds than its
+        records have.
         """
         return self._notes.argument
 
@@ -121,14 +127,14 @@ class Scenario(Spec):
         return scenario
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """Return the random stream of a name and numbers, such as the epoch: independent of every
-        other stream, and equal on every machine.
+        """Return the random stream of a name and numbers, such as the epoch:
+        independent of every other stream, and equal on every machine.
         """
         return stream(self.seed, name, *numbers)
 
     def shards_context(self, owner: Ints, epoch: int) -> ShardsContext:
-        """Return the inputs that decide which rank trains on which samples in an epoch (from 1),
-        given the rank (N,) of each sample.
+        """Return the inputs that decide which rank trains on which samples in an epoch
+        (from 1), given the rank (N,) of each sample.
         """
         rng = self.rng("shuffle", epoch)
         return self.workload.shards_context(
@@ -136,20 +142,28 @@ class Scenario(Spec):
         )
 
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
-        """A new scenario with other values, by dotted key; checked like a file. Raises a
-        ScenarioError if a key or a value is not valid."""
-        return _build(self.to_dict(), values, source=self.name, folder=None).with_notes(self.notes)
+        """A new scenario with other values, by dotted key; checked like a file. Raises
+        a ScenarioError if a key or a value is not valid.
+        """
+        return _build(self.to_dict(), values, source=self.name, folder=None).with_notes(
+            self.notes
+        )
 
     def runs(self) -> dict[str, Scenario]:
-        """The runs of the sweep by name, in its order; a scenario without sweep is one run. Raises
-        a ScenarioError if a combination is not valid."""
+        """The runs of the sweep by name, in its order; a scenario without sweep is one
+        run. Raises a ScenarioError if a combination is not valid.
+        """
         return self.combinations(self.sweep)
 
     def of_jobs(self) -> dict[str, Scenario]:
-        """Each of its jobs as a scenario of its own, by its name, on hosts that it need not name.
-        Raises a ScenarioError if one is not valid."""
-        base = self.model_copy(update={"jobs": None, "background": None, "sweep": {}}).to_dict()
-        out, problems = dict[str, Scenario](), list[Problem]()
+        """Each of its jobs as a scenario of its own, by its name, on hosts that it need
+        not name. Raises a ScenarioError if one is not valid.
+        """
+        base = self.model_copy(
+            update={"jobs": None, "background": None, "sweep": {}}
+        ).to_dict()
+        out = dict[str, Scenario]()
+        problems = list[Problem]()
         for name, job in (self.jobs or {}).items():
             try:
                 out[name] = _build(base, job.values(), source=self.name, folder=None)
@@ -160,9 +174,10 @@ class Scenario(Spec):
         return out
 
     def combinations(self, axes: Mapping[str, Sequence[Any]]) -> dict[str, Scenario]:
-        """A run without sweep for each combination of the values of dotted keys, by its name.
-        Raises an InputError if the axes make no grid, a combination is not valid, or two have one
-        name."""
+        """A run without sweep for each combination of the values of dotted keys, by its
+        name. Raises an InputError if the axes make no grid, a combination is not valid,
+        or two have one name.
+        """
         base = self.model_copy(update={"sweep": {}})
         document = base.to_dict()
         runs: dict[str, Scenario] = {}
@@ -171,9 +186,15 @@ class Scenario(Spec):
             if problems and index >= MOST_TRIED:
                 break
             try:
-                run = _build(document, values, source=self.name, folder=None) if values else base
+                run = (
+                    _build(document, values, source=self.name, folder=None)
+                    if values
+                    else base
+                )
             except ScenarioError as error:
-                problems += [add_axis_values(problem, axes, values) for problem in error.problems]
+                problems += [
+                    add_axis_values(problem, axes, values) for problem in error.problems
+                ]
                 continue
             name = f"{run.label()} {combination_name(values, _IN_LABEL)}".rstrip()
             if name in runs:
@@ -187,7 +208,8 @@ class Scenario(Spec):
 
     def label(self) -> str:
         """Strategy, schedule and world size, such as 'partial-0.1 streamlined @2048'."""
-        exchange, schedule = self.workload.exchange, self.workload.exchange.exchange_schedule
+        exchange = self.workload.exchange
+        schedule = self.workload.exchange.exchange_schedule
         detail = ""
         if exchange.fraction:
             detail = f"-{exchange.fraction:g}"
@@ -199,17 +221,25 @@ class Scenario(Spec):
     def to_dict(self) -> dict[str, Any]:
         """The resolved scenario as plain values, quantities as text with units."""
         return self.model_dump(
-            mode="json", exclude_none=True, exclude=set() if self.calibrated else {"calibrated"}
+            mode="json",
+            exclude_none=True,
+            exclude=set() if self.calibrated else {"calibrated"},
         )
 
     def to_yaml(self) -> str:
-        """The resolved scenario as YAML that `load_scenario` reads back to an equal one."""
+        """The resolved scenario as YAML that `load_scenario` reads back to an equal
+        one.
+        """
         return _written(self.to_dict())
 
     @property
     def lost_hosts(self) -> list[Fault]:
         """The faults of whole hosts that have failed."""
-        failed = [fault for fault in self.faults or () if fault.rate == 0 and fault.at is not None]
+        failed = [
+            fault
+            for fault in self.faults or ()
+            if fault.rate == 0 and fault.at is not None
+        ]
         return [fault for fault in failed if fault.what in host_names(self.cluster)]
 
     @property
@@ -224,15 +254,17 @@ class Scenario(Spec):
 
     @property
     def used_tier(self) -> CacheTier | None:
-        """The cluster's cache tier, if samples are read through it; None where they come from the
-        hosts."""
+        """The cluster's cache tier, if samples are read through it; None where they
+        come from the hosts.
+        """
         behind = self.workload.source in {"pfs", "object_store"}
         return self.cluster.cache_tier if behind else None
 
     @property
     def storage_per_host(self) -> float:
-        """Largest number of bytes that one host keeps of what is staged: (1 + Q) N/M size for each
-        of its ranks."""
+        """Largest number of bytes that one host keeps of what is staged: (1 + Q) N/M
+        size for each of its ranks.
+        """
         ranks = self.cluster.ranks_per_host(self.world_size)
         return self.workload.stored_nbytes(self.world_size, ranks)
 
@@ -242,22 +274,29 @@ def _written(document: Mapping[str, Any]) -> str:
 
 
 def serialise_scenarios(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, Path]]:
-    """Scenarios as a result folder holds them. Returns their YAML documents, in which files are
-    named as `simshuffle.job.scenario.reading` does; and these files by name."""
+    """Scenarios as a result folder holds them. Returns their YAML documents, in which
+    files are named as `simshuffle.job.scenario.reading` does; and these files by name.
+    """
     documents = [scenario.to_dict() for scenario in scenarios]
-    return "---\n".join(_written(by_content(values)) for values in documents), files(documents)
+    return "---\n".join(_written(by_content(values)) for values in documents), files(
+        documents
+    )
 
 
 _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_fraction"}
 
 
-def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None) -> Scenario:
-    """The scenario of a file, or of a shipped one by its name below ``scenarios/``. ``values`` are
-    set by dotted key, such as ``{"world_size": 512, "workload.exchange": "local_shuffle"}``. Raises
-    a ScenarioError with every problem of the file."""
+def load_scenario(
+    reference: str | Path, values: Mapping[str, Any] | None = None
+) -> Scenario:
+    """The scenario of a file, or of a shipped one by its name below ``scenarios/``.
+    ``values`` are set by dotted key, such as ``{"world_size": 512, "workload.exchange":
+    "local_shuffle"}``. Raises a ScenarioError with every problem of the file.
+    """
     scenarios = load_scenarios(reference, values)
     if len(scenarios) != 1:
-        rule, remedy = "must hold one scenario", "Use load_scenarios for several."
+        rule = "must hold one scenario"
+        remedy = "Use load_scenarios for several."
         problem = Problem("", rule, f"{len(scenarios)} documents", remedy)
         raise ScenarioError(problem, str(reference))
     return scenarios[0]
@@ -266,8 +305,8 @@ def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None
 def load_scenarios(
     reference: str | Path, values: Mapping[str, Any] | None = None
 ) -> list[Scenario]:
-    """Return all scenarios of a file: one for each YAML document. Arguments and errors as in
-    `load_scenario`.
+    """Return all scenarios of a file: one for each YAML document. Arguments and errors
+    as in `load_scenario`.
     """
     path = find_file(str(reference), "scenarios")
     documents = read_yaml(path)
@@ -281,16 +320,20 @@ def load_scenarios(
     ]
 
 
-def from_dict(document: Mapping[str, Any], source: str, values: Mapping[str, Any] = {}) -> Scenario:
-    """The scenario of plain values, as `Scenario.to_dict` gives them, with other ``values`` by
-    dotted key; errors call it ``source``. Raises a ScenarioError with every problem."""
+def from_dict(
+    document: Mapping[str, Any], source: str, values: Mapping[str, Any] = {}
+) -> Scenario:
+    """The scenario of plain values, as `Scenario.to_dict` gives them, with other
+    ``values`` by dotted key; errors call it ``source``. Raises a ScenarioError with
+    every problem.
+    """
     return _build(dict(document), values, source=source, folder=None)
 
 
 def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
-    """Return every run of every scenario by its name; the scenario's name goes in front where it is
-    needed to tell them apart. Raises a ScenarioError if two runs have the same name, or a value of
-    a sweep is not valid.
+    """Return every run of every scenario by its name; the scenario's name goes in front
+    where it is needed to tell them apart. Raises a ScenarioError if two runs have the
+    same name, or a value of a sweep is not valid.
     """
     expanded = [(s.name, s.runs()) for s in scenarios]
     names = [name for _, runs in expanded for name in runs]
@@ -307,10 +350,12 @@ def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
 
 
 def machine_of(reference: str) -> Cluster:
-    """The machine of a name or a file. Raises an InputError if there is none, or it is not
-    valid."""
+    """The machine of a name or a file. Raises an InputError if there is none, or it is
+    not valid.
+    """
     resolved = resolve({"cluster": reference}, {}, None, Scenario)
-    cluster, problems = None, resolved.problems
+    cluster = None
+    problems = resolved.problems
     if not problems:
         cluster, problems = validate_record(resolved.document["cluster"], Cluster)
     if cluster is None or problems:
@@ -321,7 +366,9 @@ def machine_of(reference: str) -> Cluster:
 _KEYS_OF_DLIO = {"framework", "workflow", "reader", "data_reader", "train", "metric"}
 
 
-def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None) -> Scenario:
+def _build(
+    raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
+) -> Scenario:
     if not isinstance(raw, dict):
         remedy = "Start with name:, cluster:, world_size:, workload:."
         problem = Problem("", "must be a mapping of keys", type(raw).__name__, remedy)
@@ -341,7 +388,11 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
     ]
     if scenario is not None and usable:
         problems += cross_field_problems(
-            scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs, scenario.seed
+            scenario.cluster,
+            scenario.workload,
+            scenario.world_size,
+            scenario.epochs,
+            scenario.seed,
         )
         problems += sweep_problems(scenario.sweep)
         problems += drop_reported_problems(recovery_problems(scenario), problems)
@@ -363,7 +414,8 @@ def refuse_jobs(scenario: Scenario) -> None:
 
 def _neighbour_problems(scenario: Scenario) -> list[Problem]:
     """Return the problems of the jobs of a scenario, and of the background traffic."""
-    jobs, background = scenario.jobs, scenario.background
+    jobs = scenario.jobs
+    background = scenario.background
     if jobs is None and background is None:
         return []
     problems = list[Problem]()
@@ -371,11 +423,15 @@ def _neighbour_problems(scenario: Scenario) -> list[Problem]:
         if value is not None and scenario.time_tolerance > 0:
             rule = f"must be 0 with {key}: no part of an epoch stands for the rest"
             problems.append(
-                Problem("time_tolerance", rule, f"{scenario.time_tolerance:g}", "Set 0.")
+                Problem(
+                    "time_tolerance", rule, f"{scenario.time_tolerance:g}", "Set 0."
+                )
             )
     if background is not None and not isinstance(scenario.network, Fluid):
         rule = "must be fluid with background, whose traffic is a share of links"
-        problems.append(Problem("network.kind", rule, scenario.network.kind, "Set network: fluid."))
+        problems.append(
+            Problem("network.kind", rule, scenario.network.kind, "Set network: fluid.")
+        )
     problems += background_problems(background or [])
     if jobs is not None:
         try:

@@ -1,4 +1,6 @@
-"""Storage tiers: capacities, and what an operation costs. Each has a field of `Cluster`."""
+"""Storage tiers: capacities, and what an operation costs. Each has a field of
+`Cluster`.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ class LocalSsd(Sourced):
         capacity: of one host.
         read_bandwidth, write_bandwidth: of one host.
         latency: of one request.
-        iops: most requests that it reads a second; may be a curve over the reads in flight on a
-            host. If left out, bandwidth and latency alone limit it.
+        iops: most requests that it reads a second; may be a curve over the reads in
+            flight on a host. If left out, bandwidth and latency alone limit it.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -50,9 +52,10 @@ class LocalSsd(Sourced):
     def read_seconds(
         self, nbytes: Amount, requests: Amount | None = None, queue_depth: float = 1.0
     ) -> Amount:
-        """Device time (s) to read ``nbytes`` bytes in ``requests`` requests (None: few),
-        ``queue_depth`` of the host's being in flight. The larger of bytes / bandwidth and requests
-        / iops(queue depth)."""
+        """Device time (s) to read ``nbytes`` bytes in ``requests`` requests (None:
+        few), ``queue_depth`` of the host's being in flight. The larger of bytes /
+        bandwidth and requests / iops(queue depth).
+        """
         transfer = nbytes / self.read_bandwidth
         if self.iops is None or requests is None:
             return transfer
@@ -65,14 +68,14 @@ class LocalSsd(Sourced):
 
 
 class Memory(Sourced):
-    """The memory of a host. The default of ``page_cache`` leaves the rest to the processes (an
-    estimate).
+    """The memory of a host. The default of ``page_cache`` leaves the rest to the
+    processes (an estimate).
 
     Attributes:
         capacity: of one host.
         bandwidth: of one host.
-        page_cache: bytes that keep what was read from files; '0 B' turns it off. If left out, three
-            quarters of 'capacity'.
+        page_cache: bytes that keep what was read from files; '0 B' turns it off. If
+            left out, three quarters of 'capacity'.
     """
 
     capacity: PositiveNBytes
@@ -95,7 +98,8 @@ class Memory(Sourced):
         order each time. With an LRU cache that holds a share c < 1 of the set: the reads of one
         item in two successive orders are at uniform positions u and v, and 1 - u(1 - v) of the set
         is read between them, so it hits if u(1 - v) >= 1 - c, which has the probability c + (1 - c)
-        ln(1 - c). Derived here; checked against a simulated cache in tests/contracts."""
+        ln(1 - c). Derived here; checked against a simulated cache in tests/contracts.
+        """
         if nbytes <= self.cache_nbytes:
             return 1.0
         missing = 1.0 - self.cache_nbytes / nbytes
@@ -106,9 +110,11 @@ class Memory(Sourced):
         in each of ``epochs`` epochs before. A sample was last read j epochs ago with the
         probability share (1 - share)^(j - 1), at position u of that epoch; it is now read at
         position v, and 1 - (1 - share (1 - u)) (1 - share)^(j - 1) (1 - share v) of the set was
-        read in between. Mean over u and v."""
+        read in between. Mean over u and v.
+        """
         middles = (np.arange(50) + 0.5) / 50
-        head, tail = 1.0 - share * middles[:, None], 1.0 - share * (1.0 - middles)
+        head = 1.0 - share * middles[:, None]
+        tail = 1.0 - share * (1.0 - middles)
         hits = 0.0
         for spared in (1.0 - share) ** np.arange(epochs):
             is_cached = (
@@ -133,11 +139,13 @@ class ParallelFileSystem(Sourced):
         link_bandwidth: of a cable between the servers and a topmost switch.
         link_latency: of such a cable.
         links_per_switch: such cables of each topmost switch.
-        client_bandwidth: what one host gets at most; may be a curve over the hosts of the run. If
-            left out there is no such limit.
+        client_bandwidth: what one host gets at most; may be a curve over the hosts of
+            the run. If left out there is no such limit.
         background_load: share of bandwidth and operations that other users take.
-        write_bandwidth: of all servers together for what is written; if left out that of reads.
-        write_bandwidth: of all servers together, for what is written; if left out that of reads.
+        write_bandwidth: of all servers together for what is written; if left out that
+            of reads.
+        write_bandwidth: of all servers together, for what is written; if left out that
+            of reads.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -166,7 +174,11 @@ class ParallelFileSystem(Sourced):
     @property
     def free_write_bandwidth(self) -> float:
         """Bytes/s that it leaves of what is written."""
-        written = self.read_bandwidth if self.write_bandwidth is None else self.write_bandwidth
+        written = (
+            self.read_bandwidth
+            if self.write_bandwidth is None
+            else self.write_bandwidth
+        )
         return written * (1.0 - self.background_load)
 
     @property
@@ -177,27 +189,29 @@ class ParallelFileSystem(Sourced):
     def open_cap(
         self, samples_per_file: int, samples_per_request: float, in_flight: float = 1.0
     ) -> float:
-        """Most files (1/s) that a reader opens whose requests take ``latency`` each, ``in_flight``
-        at once; inf without latency, of which the mean counts. A file takes samples_per_file /
-        samples_per_request requests."""
+        """Most files (1/s) that a reader opens whose requests take ``latency`` each,
+        ``in_flight`` at once; inf without latency, of which the mean counts. A file
+        takes samples_per_file / samples_per_request requests.
+        """
         if self.latency == 0:
             return float("inf")
         return in_flight * (samples_per_request / samples_per_file) / self.latency
 
 
 class ObjectStore(Sourced):
-    """A store of objects, read whole or by ranges of bytes; what is left out is as of Amazon S3
-    (Standard), read from machines in its region.
+    """A store of objects, read whole or by ranges of bytes; what is left out is as of
+    Amazon S3 (Standard), read from machines in its region.
 
-    A connection has one request at a time, and a request that is tried again fails as often.
+    A connection has one request at a time, and a request that is tried again fails as
+    often.
 
     Attributes:
         latency: of the first byte of an answer, in the mean.
         latency_spread: standard deviation of the latencies over their mean.
         connection_bandwidth: of one connection.
         bandwidth: of all connections together; if left out only the others bound.
-        host_bandwidth: of the network by which one host reaches the store, which is not that of
-            'topology'; if left out it does not bind.
+        host_bandwidth: of the network by which one host reaches the store, which is not
+            that of 'topology'; if left out it does not bind.
         request_rate: requests a second of one prefix.
         prefixes: beginnings of names over which the objects are spread.
         retry_share: share of requests that are answered with an error and tried again.
@@ -233,13 +247,16 @@ class ObjectStore(Sourced):
 
     @property
     def tries(self) -> float:
-        """Mean number of times that a request is sent, 1 / (1 - p) of a geometric distribution."""
+        """Mean number of times that a request is sent, 1 / (1 - p) of a geometric
+        distribution.
+        """
         return 1.0 / (1.0 - self.retry_share)
 
     @property
     def waiting_seconds(self) -> float:
-        """Mean time (s) until the first byte of an answer that is no error comes: the tries with
-        what is waited between them."""
+        """Mean time (s) until the first byte of an answer that is no error comes: the
+        tries with what is waited between them.
+        """
         return self.tries * self.latency + (self.tries - 1.0) * self.retry_delay
 
     @property
@@ -250,12 +267,15 @@ class ObjectStore(Sourced):
 
     @property
     def answer_rate(self) -> float:
-        """Requests that all prefixes answer in a second, without the tries that are errors."""
+        """Requests that all prefixes answer in a second, without the tries that are
+        errors.
+        """
         return self.prefixes * self.request_rate / self.tries
 
     def request_seconds(self, nbytes: float) -> float:
-        """Mean time (s) of a request for ``nbytes`` bytes on a connection: its tries with what is
-        waited between them, and its bytes."""
+        """Mean time (s) of a request for ``nbytes`` bytes on a connection: its tries
+        with what is waited between them, and its bytes.
+        """
         return self.waiting_seconds + nbytes / self.connection_bandwidth
 
     @property
@@ -266,11 +286,17 @@ class ObjectStore(Sourced):
             math.inf if self.host_bandwidth is None else self.host_bandwidth,
         )
 
-    def least_seconds(self, requests: float, nbytes: float, connections: int) -> dict[str, float]:
-        """Least time (s) of each limit to answer ``requests`` requests for ``nbytes`` bytes in all
-        over so many ``connections``, by its name: 'connections', 'requests', 'bandwidth'.
-        Connections are never idle there, and the store is asked evenly."""
-        seconds_per_request = self.request_seconds(nbytes / requests) if requests else 0.0
+    def least_seconds(
+        self, requests: float, nbytes: float, connections: int
+    ) -> dict[str, float]:
+        """Least time (s) of each limit to answer ``requests`` requests for ``nbytes``
+        bytes in all over so many ``connections``, by its name: 'connections',
+        'requests', 'bandwidth'. Connections are never idle there, and the store is
+        asked evenly.
+        """
+        seconds_per_request = (
+            self.request_seconds(nbytes / requests) if requests else 0.0
+        )
         return {
             "connections": requests * seconds_per_request / connections,
             "requests": requests / self.answer_rate,

@@ -38,8 +38,11 @@ def runs_followed(
     return scenario.runs()
 
 
-def single_run(scenario: Scenario, verb: str, irrelevant: Collection[str] = ()) -> Scenario:
-    """Return the one run of a scenario; keys that are ``irrelevant`` to the verb may be swept.
+def single_run(
+    scenario: Scenario, verb: str, irrelevant: Collection[str] = ()
+) -> Scenario:
+    """Return the one run of a scenario; keys that are ``irrelevant`` to the verb may be
+    swept.
 
     Raises:
         ScenarioError: several values of another key are swept.
@@ -47,12 +50,15 @@ def single_run(scenario: Scenario, verb: str, irrelevant: Collection[str] = ()) 
     return next(iter(runs_followed(scenario, verb, irrelevant).values()))
 
 
-def describe_size_chosen(scenario: Scenario, verb: str, irrelevant: Collection[str] = ()) -> str:
-    """Return which of the swept numbers of ranks a verb answers for, where that is the scenario's
-    own alone, and how to ask for another; '' where no other is swept.
+def describe_size_chosen(
+    scenario: Scenario, verb: str, irrelevant: Collection[str] = ()
+) -> str:
+    """Return which of the swept numbers of ranks a verb answers for, where that is the
+    scenario's own alone, and how to ask for another; '' where no other is swept.
 
     Raises:
-        ScenarioError: several values of another key are swept that is not ``irrelevant``.
+        ScenarioError: several values of another key are swept that is not
+            ``irrelevant``.
     """
     runs_followed(scenario, verb, (WORLD_SIZE, *irrelevant))
     sizes = scenario.sweep.get(WORLD_SIZE, [])
@@ -66,7 +72,9 @@ def describe_size_chosen(scenario: Scenario, verb: str, irrelevant: Collection[s
 
 
 def _is_below(key: str, followed: Collection[str]) -> bool:
-    return any(key == ancestor or key.startswith(f"{ancestor}.") for ancestor in followed)
+    return any(
+        key == ancestor or key.startswith(f"{ancestor}.") for ancestor in followed
+    )
 
 
 def _find_unfollowed(key: str, values: list[Any], verb: str) -> Problem:

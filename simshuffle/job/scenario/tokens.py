@@ -1,6 +1,8 @@
-"""Token data: documents of random length, packed into sequences, the samples of a language model.
+"""Token data: documents of random length, packed into sequences, the samples of a
+language model.
 
-What follows: the ranges of a file in which a sample is read, its bytes, and its computing.
+What follows: the ranges of a file in which a sample is read, its bytes, and its
+computing.
 """
 
 from __future__ import annotations
@@ -61,26 +63,28 @@ class TokenSource(Spec):
 class Tokens(Spec):
     """Documents packed into sequences of ``sequence_length`` tokens.
 
-    ``concatenate`` puts the documents one behind the other and cuts every S tokens. ``pad`` has one
-    document a sequence, cut off after S tokens and filled up to them. ``best_fit`` cuts documents
-    every S tokens and puts what is left of each, the longest first, to where the least room is left
-    that is enough.
+    ``concatenate`` puts the documents one behind the other and cuts every S tokens.
+    ``pad`` has one document a sequence, cut off after S tokens and filled up to them.
+    ``best_fit`` cuts documents every S tokens and puts what is left of each, the
+    longest first, to where the least room is left that is enough.
 
     Attributes:
         sequence_length: S, tokens of a sequence, which is a sample.
         bytes_per_token: in the file.
         document_length: of the documents, unless their source says its own.
         packing: how documents become sequences: 'concatenate', 'pad' or 'best_fit'.
-        shuffled: what stands in random order: 'documents', so that each piece of one is a range of
-            a file, read by itself; or 'sequences' that were packed before, padding and all, each
-            of which is one range.
-        attention: whether each token of a sequence attends to all of it ('full'), or to those of
-            its own document ('documents'), which takes less the shorter documents are.
-        attention_share: of the computing of a sequence of S tokens, that of attention to all of
-            it; if left out by the operations of the model's layers.
-        normalised: whether the model's step times are of a mean sequence of these data; if false
-            of one whose tokens attend to all of it.
-        sources: corpora that are blended; if left out one, which is as large as an epoch.
+        shuffled: what stands in random order: 'documents', so that each piece of one is
+            a range of a file, read by itself; or 'sequences' that were packed before,
+            padding and all, each of which is one range.
+        attention: whether each token of a sequence attends to all of it ('full'), or to
+            those of its own document ('documents'), which takes less the shorter
+            documents are.
+        attention_share: of the computing of a sequence of S tokens, that of attention
+            to all of it; if left out by the operations of the model's layers.
+        normalised: whether the model's step times are of a mean sequence of these data;
+            if false of one whose tokens attend to all of it.
+        sources: corpora that are blended; if left out one, which is as large as an
+            epoch.
     """
 
     sequence_length: Annotated[int, Field(ge=2, le=2**24)]
@@ -97,12 +101,16 @@ class Tokens(Spec):
     def _check_sources(self) -> Tokens:
         names = [source.name for source in self.sources]
         if self.sources and not sum(source.weight for source in self.sources) > 0:
-            rule, remedy = "must have a weight above 0", "Write weight: 1 for one of them."
+            rule = "must have a weight above 0"
+            remedy = "Write weight: 1 for one of them."
             raise InputError(Problem("sources", rule, "none", remedy))
         for source in self.sources:
             if names.count(source.name) > 1:
-                rule, remedy = "must each have a name of its own", "Rename one of them."
-                raise InputError(Problem("sources", rule, f"several '{source.name}'", remedy))
+                rule = "must each have a name of its own"
+                remedy = "Rename one of them."
+                raise InputError(
+                    Problem("sources", rule, f"several '{source.name}'", remedy)
+                )
             if source.tokens < self.sequence_length:
                 rule = f"must have the {self.sequence_length} tokens of a sequence at least"
                 remedy = "Leave the source out, or lower sequence_length."
@@ -113,16 +121,19 @@ class Tokens(Spec):
     @property
     def blended(self) -> list[Blended]:
         """The corpora, each with its part of the sequences, and what these are like."""
-        sources = self.sources or [TokenSource.model_construct(name="", weight=1.0, tokens=0)]
+        sources = self.sources or [
+            TokenSource.model_construct(name="", weight=1.0, tokens=0)
+        ]
         total_weight = sum(source.weight for source in sources)
-        packed, corpora = (self.sequence_length, self.packing), []
+        packed = (self.sequence_length, self.packing)
+        corpora = []
         for source in sources:
-            length, share = (
-                source.document_length or self.document_length,
-                source.weight / total_weight,
-            )
+            length = source.document_length or self.document_length
+            share = source.weight / total_weight
             corpora.append(
-                Blended(source.name, share, source.tokens, *packed, length.mean, length.std)
+                Blended(
+                    source.name, share, source.tokens, *packed, length.mean, length.std
+                )
             )
         return corpora
 
@@ -136,14 +147,19 @@ class Tokens(Spec):
     @property
     def useful(self) -> float:
         """Share of the tokens of a sequence that are no padding, in the mean."""
-        return sum(corpus.share * corpus.useful for corpus in self.blended) / self.sequence_length
+        return (
+            sum(corpus.share * corpus.useful for corpus in self.blended)
+            / self.sequence_length
+        )
 
     @property
     def nbytes(self) -> tuple[float, float]:
         """Bytes of a sample in storage: mean and standard deviation."""
         if not self._uneven:
             return float(self.sequence_length * self.bytes_per_token), 0.0
-        parts = [(corpus.share, corpus.count_packing().tokens) for corpus in self.blended]
+        parts = [
+            (corpus.share, corpus.count_packing().tokens) for corpus in self.blended
+        ]
         mean = sum(share * tokens.mean() for share, tokens in parts)
         square = sum(share * (tokens**2.0).mean() for share, tokens in parts)
         spread = math.sqrt(max(square - mean**2, 0.0))
@@ -153,13 +169,17 @@ class Tokens(Spec):
         """Bytes in storage of ``count`` samples: (count,)."""
         if not self._uneven:
             return np.full(count, self.nbytes[0])
-        return (self._draw_sequences(rng, count).tokens * self.bytes_per_token).astype(np.float64)
+        return (self._draw_sequences(rng, count).tokens * self.bytes_per_token).astype(
+            np.float64
+        )
 
     def draw_work(
         self, rng: np.random.Generator, count: int, attention_share: float
     ) -> Floats | None:
-        """Computing of ``count`` samples over what the model's step times say: (count,); None if it
-        is 1 for all. Drawn with the same numbers they are the samples of `draw_nbytes`."""
+        """Computing of ``count`` samples over what the model's step times say:
+        (count,); None if it is 1 for all. Drawn with the same numbers they are the
+        samples of `draw_nbytes`.
+        """
         if self.attention == "full":
             return None
         # (1 - a) + a of the sum of l^2 over S^2
@@ -178,23 +198,32 @@ class Tokens(Spec):
     @property
     def _attended(self) -> float:
         """Pairs of tokens of one document over all of a sequence, in the mean."""
-        pairs = sum(corpus.share * corpus.count_packing().squares.mean() for corpus in self.blended)
+        pairs = sum(
+            corpus.share * corpus.count_packing().squares.mean()
+            for corpus in self.blended
+        )
         return float(pairs) / self.sequence_length**2
 
     @property
     def _uneven(self) -> bool:
-        """True if samples differ in bytes: padding is stored only where it was packed before."""
+        """True if samples differ in bytes: padding is stored only where it was packed
+        before.
+        """
         return self.packing != "concatenate" and self.shuffled == "documents"
 
     def _draw_sequences(self, rng: np.random.Generator, count: int) -> Packed:
-        """``count`` of the sequences that were counted, each of a source drawn by weight."""
+        """``count`` of the sequences that were counted, each of a source drawn by
+        weight.
+        """
         parts = [corpus.count_packing() for corpus in self.blended]
         sizes = np.array([len(part.tokens) for part in parts])
         part_of_sequence = rng.choice(
             len(parts), count, p=[corpus.share for corpus in self.blended]
         )
         within = (rng.random(count) * sizes[part_of_sequence]).astype(np.int64)
-        columns = zip(*((part.pieces, part.tokens, part.squares) for part in parts), strict=True)
+        columns = zip(
+            *((part.pieces, part.tokens, part.squares) for part in parts), strict=True
+        )
         joined = Packed(*map(np.concatenate, columns))
         return joined.select((np.cumsum(sizes) - sizes)[part_of_sequence] + within)
 
@@ -218,13 +247,17 @@ class Blended:
 
     @property
     def pieces(self) -> float:
-        """Pieces of documents in a sequence, in the mean. Between two tokens that follow one
-        another a document ends with probability 1 / mean, whatever the distribution; a window of S
-        tokens has S - 1 such places. Where documents are all alike, every g-th place alone can be
-        such an end, g their greatest common divisor with S, and a window then begins at one."""
+        """Pieces of documents in a sequence, in the mean. Between two tokens that
+        follow one another a document ends with probability 1 / mean, whatever the
+        distribution; a window of S tokens has S - 1 such places. Where documents are
+        all alike, every g-th place alone can be such an end, g their greatest common
+        divisor with S, and a window then begins at one.
+        """
         if self.packing == "concatenate":
             equal_lengths = self.std == 0.0
-            step = math.gcd(self.sequence_length, round(self.mean)) if equal_lengths else 1
+            step = (
+                math.gcd(self.sequence_length, round(self.mean)) if equal_lengths else 1
+            )
             return 1.0 + (self.sequence_length - step) / self.mean
         return float(self.count_packing().pieces.mean())
 
@@ -236,25 +269,29 @@ class Blended:
         return float(self.count_packing().tokens.mean())
 
     def epochs(self, num_samples: int) -> float:
-        """Return the number of times that an epoch of ``num_samples`` sequences of all corpora goes
-        through this corpus. With 'pad' a document is gone through by its sequence, whatever is cut
-        off.
+        """Return the number of times that an epoch of ``num_samples`` sequences of all
+        corpora goes through this corpus. With 'pad' a document is gone through by its
+        sequence, whatever is cut off.
         """
         tokens_consumed = self.mean if self.packing == "pad" else self.useful
         return self.share * num_samples * tokens_consumed / self.tokens
 
 
 @lru_cache(maxsize=64)
-def _count_packing(sequence_length: int, packing: str, mean: float, std: float) -> Packed:
-    needed = COUNTED if packing == "pad" else math.ceil(COUNTED * sequence_length / mean)
+def _count_packing(
+    sequence_length: int, packing: str, mean: float, std: float
+) -> Packed:
+    needed = (
+        COUNTED if packing == "pad" else math.ceil(COUNTED * sequence_length / mean)
+    )
     documents = min(max(needed, 2**10), MOST_DOCUMENTS)
     lengths = draw_lengths(stream(0, "documents"), mean, std, documents)
     return PACKINGS[packing](lengths, sequence_length).first(COUNTED)
 
 
 def repeated_shares(epochs: float) -> tuple[float, float]:
-    """Return, of a corpus gone through ``epochs`` times, the share of what is read that was read
-    before, and the share of the corpus that is never read.
+    """Return, of a corpus gone through ``epochs`` times, the share of what is read that
+    was read before, and the share of the corpus that is never read.
     """
     return (1.0 - 1.0 / epochs if epochs > 1 else 0.0), max(1.0 - epochs, 0.0)
 
@@ -283,7 +320,9 @@ class Packed:
         return self.select(np.arange(0, len(self.pieces), stride)[:count])
 
 
-def draw_lengths(rng: np.random.Generator, mean: float, std: float, count: int) -> Ints64:
+def draw_lengths(
+    rng: np.random.Generator, mean: float, std: float, count: int
+) -> Ints64:
     """Tokens of ``count`` documents: log-normal, rounded, at least 1."""
     variance = math.log1p((std / mean) ** 2)
     drawn = rng.lognormal(math.log(mean) - variance / 2, math.sqrt(variance), count)
@@ -291,8 +330,9 @@ def draw_lengths(rng: np.random.Generator, mean: float, std: float, count: int) 
 
 
 def concatenate(lengths: Ints64, room: int) -> Packed:
-    """Documents one behind the other, cut every ``room`` tokens; what is left at the end is no
-    sequence, unless there is no other."""
+    """Documents one behind the other, cut every ``room`` tokens; what is left at the
+    end is no sequence, unless there is no other.
+    """
     ends = np.cumsum(lengths)
     count = max(int(ends[-1]) // room, 1)
     cuts = np.arange(1, min(count, len(lengths) * 2**10) + 1) * room
@@ -308,13 +348,20 @@ def pad(lengths: Ints64, room: int) -> Packed:
 
 
 def best_fit(lengths: Ints64, room: int) -> Packed:
-    """Documents cut every ``room`` tokens; what is left of each, the longest first, goes where the
-    least room is left that is enough."""
+    """Documents cut every ``room`` tokens; what is left of each, the longest first,
+    goes where the least room is left that is enough.
+    """
     full_by_document, remainders = np.divmod(lengths, room)
     num_full = int(full_by_document.clip(max=2**10).sum())
-    sequence_of_piece = _places(np.sort(remainders[remainders > 0])[::-1].tolist(), room)
-    sizes = np.concatenate([np.full(num_full, room), np.sort(remainders[remainders > 0])[::-1]])
-    packed = _of_pieces(sizes, np.concatenate([np.arange(num_full), sequence_of_piece + num_full]))
+    sequence_of_piece = _places(
+        np.sort(remainders[remainders > 0])[::-1].tolist(), room
+    )
+    sizes = np.concatenate(
+        [np.full(num_full, room), np.sort(remainders[remainders > 0])[::-1]]
+    )
+    packed = _of_pieces(
+        sizes, np.concatenate([np.arange(num_full), sequence_of_piece + num_full])
+    )
     # whole ones come first: mix them, as those of a file are
     return packed.select(np.random.default_rng(0).permutation(len(packed.pieces)))
 
@@ -330,11 +377,14 @@ def _places(sizes: list[int], room: int) -> Ints64:
     """The sequence to which each piece goes, in this order."""
     capacities: list[int] = []  # what is left somewhere, ascending
     having: dict[int, list[int]] = defaultdict(list)
-    place, count = [], 0
+    place = []
+    count = 0
     for size in sizes:
         index = bisect_left(capacities, size)
         if index == len(capacities):
-            capacity, sequence, count = room, count, count + 1
+            capacity = room
+            sequence = count
+            count = count + 1
         else:
             capacity = capacities[index]
             sequence = having[capacity].pop()

@@ -29,13 +29,15 @@ from simshuffle.workload.exchange import Exchange, ShardsContext, Source
 from simshuffle.workload.parallelism import AnyParallelism, Data
 
 PHOTOGRAPH_SPREAD = 100e3 / 110e3
-"""Standard deviation over mean of the sizes of ImageNet-1K's files (the catalog's imagenet1k)."""
+"""Standard deviation over mean of the sizes of ImageNet-1K's files (the catalog's
+imagenet1k).
+"""
 
 
 @dataclass(frozen=True)
 class StoredAs:
-    """Properties of a sample that follow from its bytes in storage, where a data set leaves them
-    out.
+    """Properties of a sample that follow from its bytes in storage, where a data set
+    leaves them out.
     """
 
     expansion: float  # decoded bytes for each
@@ -55,7 +57,11 @@ FORMATS = {
         "as the JPEGs of imagenet1k in the catalog, in proportion to the bytes of a file",
     ),
     "raw": StoredAs(
-        1.0, 1 / 12.9e9, 1 / 12.9e9, 0.0, "all alike, and copied at the 12.9 GB/s of one EPYC core"
+        1.0,
+        1 / 12.9e9,
+        1 / 12.9e9,
+        0.0,
+        "all alike, and copied at the 12.9 GB/s of one EPYC core",
     ),
 }
 """Defaults of a data set by its ``format``."""
@@ -66,8 +72,8 @@ class SampleSize(Spec):
 
     Attributes:
         mean: of a sample in storage.
-        std: standard deviation of the sizes, which are log-normal; '0 B' for samples that are all
-            alike. If left out it follows from the format.
+        std: standard deviation of the sizes, which are log-normal; '0 B' for samples
+            that are all alike. If left out it follows from the format.
     """
 
     mean: PositiveNBytes
@@ -79,17 +85,20 @@ class SampleSize(Spec):
         return PHOTOGRAPH_SPREAD * self.mean if self.std is None else self.std
 
     def draw(self, rng: np.random.Generator, count: int) -> Floats:
-        """Sizes of ``count`` samples: (count,) bytes. Log-normal: s^2 = ln(1 + (std/mean)^2), mu =
-        ln(mean) - s^2/2."""
+        """Sizes of ``count`` samples: (count,) bytes. Log-normal: s^2 = ln(1 +
+        (std/mean)^2), mu = ln(mean) - s^2/2.
+        """
         if self.spread == 0:
             return np.full(count, self.mean)
         variance = math.log1p((self.spread / self.mean) ** 2)
-        return rng.lognormal(math.log(self.mean) - variance / 2, math.sqrt(variance), count)
+        return rng.lognormal(
+            math.log(self.mean) - variance / 2, math.sqrt(variance), count
+        )
 
 
 class DecodedSize(Spec):
-    """Mean size of a decoded sample; that of a single one is in proportion to its size in
-    storage.
+    """Mean size of a decoded sample; that of a single one is in proportion to its size
+    in storage.
 
     Attributes:
         mean: of a decoded sample.
@@ -99,25 +108,29 @@ class DecodedSize(Spec):
 
 
 class Dataset(Sourced):
-    """A training set. What is None follows from the mean size by ``format`` (see `FORMATS`); ask
-    for it by `stored`, `decoded_nbytes`, `decode_seconds` and `encode_seconds`.
+    """A training set. What is None follows from the mean size by ``format`` (see
+    `FORMATS`); ask for it by `stored`, `decoded_nbytes`, `decode_seconds` and
+    `encode_seconds`.
 
-    With ``tokens`` samples are sequences of a language model: their size and the requests that each
-    takes follow from how documents are packed, and they are in one file that is opened once.
+    With ``tokens`` samples are sequences of a language model: their size and the
+    requests that each takes follow from how documents are packed, and they are in one
+    file that is opened once.
 
     Attributes:
         name: of the data set.
         num_samples: N, samples.
-        sample_size: of a sample in storage; required but with 'tokens', from which it follows.
+        sample_size: of a sample in storage; required but with 'tokens', from which it
+            follows.
         tokens: documents packed into sequences, which are the samples.
-        format: what follows from the mean size where it is left out; 'jpeg' if left out, and 'raw'
-            with 'tokens'.
-        decoded_size: of a sample as it is exchanged decoded; if left out it follows from the
-            format.
+        format: what follows from the mean size where it is left out; 'jpeg' if left
+            out, and 'raw' with 'tokens'.
+        decoded_size: of a sample as it is exchanged decoded; if left out it follows
+            from the format.
         decode, encode: of one core for a sample of mean size; if left out it follows
             from the
             format.
-        samples_per_file: samples that share the opening of a file; with 'tokens' all, if left out.
+        samples_per_file: samples that share the opening of a file; with 'tokens' all,
+            if left out.
         samples_per_request: samples that one request reads; at most 'samples_per_file'.
     """
 
@@ -142,11 +155,18 @@ class Dataset(Sourced):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Dataset:
         if self.sample_size is None and self.tokens is None:
-            raise InputError(Problem("sample_size", "is required", "", "Add it, or tokens."))
+            raise InputError(
+                Problem("sample_size", "is required", "", "Add it, or tokens.")
+            )
         if self.sample_size is not None and self.tokens is not None:
-            value = Problem("sample_size", "follows from tokens", "given beside", "Leave it out.")
+            value = Problem(
+                "sample_size", "follows from tokens", "given beside", "Leave it out."
+            )
             raise InputError(value)
-        if self.tokens is not None and self.tokens.ranges > 1 < self.samples_per_request:
+        if (
+            self.tokens is not None
+            and self.tokens.ranges > 1 < self.samples_per_request
+        ):
             rule = "must be 1 where a sample is pieces of documents in random order"
             remedy = "Leave it out, or set tokens.shuffled: sequences."
             each = str(self.samples_per_request)
@@ -162,8 +182,9 @@ class Dataset(Sourced):
 
     @property
     def stored_as(self) -> StoredAs:
-        """The facts of the storage format from which left-out values follow: of the ``format``, by
-        default 'jpeg', and 'raw' where samples are stored as they are decoded.
+        """The facts of the storage format from which left-out values follow: of the
+        ``format``, by default 'jpeg', and 'raw' where samples are stored as they are
+        decoded.
         """
         return FORMATS[self.format or ("jpeg" if self.tokens is None else "raw")]
 
@@ -180,8 +201,12 @@ class Dataset(Sourced):
 
     @property
     def read_at_once(self) -> float:
-        """Samples of a request, in the mean: less than 1 where a sample is several ranges."""
-        return self.samples_per_request / (1.0 if self.tokens is None else self.tokens.ranges)
+        """Samples of a request, in the mean: less than 1 where a sample is several
+        ranges.
+        """
+        return self.samples_per_request / (
+            1.0 if self.tokens is None else self.tokens.ranges
+        )
 
     def draw_nbytes(self, rng: np.random.Generator) -> Floats:
         """Sizes of all samples in storage: (N,) bytes."""
@@ -199,23 +224,32 @@ class Dataset(Sourced):
     @property
     def decode_seconds(self) -> float:
         """Seconds of one core to decode a sample of mean size."""
-        return self.stored_as.decode * self.stored.mean if self.decode is None else self.decode
+        return (
+            self.stored_as.decode * self.stored.mean
+            if self.decode is None
+            else self.decode
+        )
 
     @property
     def encode_seconds(self) -> float:
         """Seconds of one core to encode a sample of mean size."""
-        return self.stored_as.encode * self.stored.mean if self.encode is None else self.encode
+        return (
+            self.stored_as.encode * self.stored.mean
+            if self.encode is None
+            else self.encode
+        )
 
 
 class Loader(Spec):
-    """The data loader of a rank. The defaults are the authors' 4 workers of one thread, and
-    PyTorch's 2 batches for each; Chainer's MultithreadIterator is one worker with several threads
-    and one batch ahead. In PyTorch an epoch begins with nothing loaded.
+    """The data loader of a rank. The defaults are the authors' 4 workers of one thread,
+    and PyTorch's 2 batches for each; Chainer's MultithreadIterator is one worker with
+    several threads and one batch ahead. In PyTorch an epoch begins with nothing loaded.
 
     Attributes:
         workers: of a rank, each loading whole batches.
         prefetch: batches that a rank loads ahead at most.
-        threads: of a worker; as many reads are in flight at once, and as many cores decode.
+        threads: of a worker; as many reads are in flight at once, and as many cores
+            decode.
         across_epochs: whether the batches ahead may be those of the next epoch.
     """
 
@@ -236,18 +270,18 @@ class Loader(Spec):
 
 
 class Staging(Spec):
-    """Staging: the samples are copied from the PFS or the object store to the hosts before the
-    first epoch, under strategies that keep them there.
+    """Staging: the samples are copied from the PFS or the object store to the hosts
+    before the first epoch, under strategies that keep them there.
 
     Attributes:
-        source: what samples are copied from: the parallel file system, or the object store of the
-            cluster.
-        format: how samples are copied to the hosts: as an archive, or as files that are opened one
-            by one.
+        source: what samples are copied from: the parallel file system, or the object
+            store of the cluster.
+        format: how samples are copied to the hosts: as an archive, or as files that are
+            opened one by one.
         target: where to; what is staged to memory is read from there.
         copies: files that a host copies at once; from an object store, its connections.
-        broadcast: where every host gets the same: each reads an equal part, and the parts go round
-            a ring of the hosts.
+        broadcast: where every host gets the same: each reads an equal part, and the
+            parts go round a ring of the hosts.
     """
 
     source: Literal["pfs", "object_store"] = "pfs"
@@ -263,7 +297,8 @@ class Jitter(Spec):
     Attributes:
         compute: standard deviation over mean of a factor for each rank and iteration.
         read: the same, for the reads of each batch.
-        host_decode: the same, for what decoding takes on each host: one factor for the whole run.
+        host_decode: the same, for what decoding takes on each host: one factor for the
+            whole run.
     """
 
     compute: NonNegative = 0.02
@@ -273,15 +308,17 @@ class Jitter(Spec):
 
 class Workload(Spec):
     """The training of all ranks: data set, model, batches, exchange and allreduce. Of
-    ``last_batch``, 'keep' is PyTorch's drop_last=False, 'carry' Chainer's repeating iterators.
+    ``last_batch``, 'keep' is PyTorch's drop_last=False, 'carry' Chainer's repeating
+    iterators.
 
     Attributes:
         model: the neural network.
         dataset: the data set.
-        local_batch_size: b, samples of a rank in an iteration; at most those of the data set.
-        last_batch: what becomes of the remainder of a shard that does not fill a batch: 'nearest'
-            keeps it if it is at least half a batch, 'keep' always, 'drop' never; 'carry' fills it
-            up with the first samples of the next epoch.
+        local_batch_size: b, samples of a rank in an iteration; at most those of the
+            data set.
+        last_batch: what becomes of the remainder of a shard that does not fill a batch:
+            'nearest' keeps it if it is at least half a batch, 'keep' always, 'drop'
+            never; 'carry' fills it up with the first samples of the next epoch.
         exchange: the shuffling strategy.
         allreduce: how gradients are summed.
         parallelism: how training is divided among the GPUs; 'data' if left out.
@@ -312,14 +349,15 @@ class Workload(Spec):
         return self
 
     def allreduce_on(self, cluster: Cluster) -> Allreduce:
-        """The allreduce, with a ring, channel, leader or rail for each HCA if it does not say how
-        many."""
+        """The allreduce, with a ring, channel, leader or rail for each HCA if it does
+        not say how many.
+        """
         return self.allreduce.over_hcas(cluster.hcas_per_domain)
 
     @property
     def source(self) -> Source | Literal["memory"]:
-        """The tier from which samples are read: the exchange's source, or 'memory' if they are
-        staged there.
+        """The tier from which samples are read: the exchange's source, or 'memory' if
+        they are staged there.
         """
         exchange_tier = self.exchange.tier
         return (
@@ -330,8 +368,11 @@ class Workload(Spec):
 
     @property
     def attention_share(self) -> float:
-        """Share of attention to all of a sequence in its computing; 0 where nobody says it."""
-        tokens, attention = self.dataset.tokens, self.model.attention
+        """Share of attention to all of a sequence in its computing; 0 where nobody says
+        it.
+        """
+        tokens = self.dataset.tokens
+        attention = self.model.attention
         if tokens is not None and tokens.attention_share is not None:
             return tokens.attention_share
         return 0.0 if attention is None else attention[1]
@@ -343,16 +384,24 @@ class Workload(Spec):
         return 1.0 if tokens is None else tokens.mean_work(self.attention_share)
 
     def draw_work(self, rng: np.random.Generator) -> Floats | None:
-        """Computing of every sample over what the model's step times say: (N,); None if it is 1
-        for all."""
-        tokens, count = self.dataset.tokens, self.dataset.num_samples
-        return None if tokens is None else tokens.draw_work(rng, count, self.attention_share)
+        """Computing of every sample over what the model's step times say: (N,); None if
+        it is 1 for all.
+        """
+        tokens = self.dataset.tokens
+        count = self.dataset.num_samples
+        return (
+            None
+            if tokens is None
+            else tokens.draw_work(rng, count, self.attention_share)
+        )
 
     def stored_nbytes(self, world_size: int, ranks_on_host: int) -> float:
-        """Return the largest number of staged bytes that a host with ``ranks_on_host`` ranks keeps:
-        (1 + Q) N/M size for each rank.
+        """Return the largest number of staged bytes that a host with ``ranks_on_host``
+        ranks keeps: (1 + Q) N/M size for each rank.
         """
-        return self.exchange.stored_share(world_size, ranks_on_host) * self.dataset.nbytes
+        return (
+            self.exchange.stored_share(world_size, ranks_on_host) * self.dataset.nbytes
+        )
 
     def shards_context(
         self,
@@ -364,8 +413,8 @@ class Workload(Spec):
         rng: np.random.Generator,
         seed: int,
     ) -> ShardsContext:
-        """Return the inputs that decide which rank trains on which samples in an epoch (from 1);
-        ``owner`` is (N,) the rank of each sample, ``rng`` of the epoch.
+        """Return the inputs that decide which rank trains on which samples in an epoch
+        (from 1); ``owner`` is (N,) the rank of each sample, ``rng`` of the epoch.
         """
         return ShardsContext(
             owner,
@@ -380,8 +429,9 @@ class Workload(Spec):
         )
 
     def iterations(self, world_size: int, epoch: int = 1) -> int:
-        """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1. With
-        'carry', epochs differ by up to 1."""
+        """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1.
+        With 'carry', epochs differ by up to 1.
+        """
         exact = self.dataset.num_samples / (world_size * self.local_batch_size)
         iterations_by_rule = {
             "nearest": math.floor(exact + 0.5),

@@ -12,8 +12,8 @@ from simshuffle.job.sim.clock import NetworkClock, Steps
 
 
 def send(scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
-    """Start the background traffic of a scenario now; the scenario names the hosts of that traffic
-    (`simshuffle.job.plan.jobs.settled`).
+    """Start the background traffic of a scenario now; the scenario names the hosts of
+    that traffic (`simshuffle.job.plan.jobs.settled`).
     """
     for index, record in enumerate(scenario.background or []):
         if isinstance(record, PeriodicWrites):
@@ -26,11 +26,15 @@ def send(scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
             clock.post(steady(record, resources, scenario.rng("background", index)))
 
 
-def _write_periodically(record: PeriodicWrites, resources: Resources, clock: NetworkClock) -> Steps:
-    """Write from all hosts in each period, at its time or when the writes of the last period have
-    ended.
+def _write_periodically(
+    record: PeriodicWrites, resources: Resources, clock: NetworkClock
+) -> Steps:
+    """Write from all hosts in each period, at its time or when the writes of the last
+    period have ended.
     """
-    env, batch, due = clock.env, writes(record, resources), record.start
+    env = clock.env
+    batch = writes(record, resources)
+    due = record.start
     while True:
         yield env.timeout(max(due - env.now, 0.0))
         group = batch.tasks["group"] = clock.open(len(batch))
@@ -40,7 +44,11 @@ def _write_periodically(record: PeriodicWrites, resources: Resources, clock: Net
 
 
 def _send_bursts(
-    record: OnOff, resources: Resources, clock: NetworkClock, host: int, rng: np.random.Generator
+    record: OnOff,
+    resources: Resources,
+    clock: NetworkClock,
+    host: int,
+    rng: np.random.Generator,
 ) -> Steps:
     """Send the bursts of one host, one after the other."""
     while record.load:

@@ -28,7 +28,13 @@ from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.late import special
 from simshuffle.study.cell import Outcome, PlainCell, Tell
-from simshuffle.study.long_table import Growing, LazyTables, LongTable, TablePart, get_long
+from simshuffle.study.long_table import (
+    Growing,
+    LazyTables,
+    LongTable,
+    TablePart,
+    get_long,
+)
 from simshuffle.study.store import TABLE
 from simshuffle.workload.parallelism import Data
 
@@ -37,7 +43,8 @@ TABLES = ("timeline", "iterations", "links", "sources")
 NAMELESS = ""
 """Name of the run in a cell's tables; a study puts its own name there."""
 
-M_MMAP_THRESHOLD, MAPPED = -3, 1 << 20
+M_MMAP_THRESHOLD = -3
+MAPPED = 1 << 20
 """An option of glibc: the size in bytes from which an array is mapped by itself."""
 LARGE = 100e6
 """Bytes of a simulation from which on that pays."""
@@ -59,7 +66,9 @@ class RunCell(NetworkCell):
     # the resolved scenario as plain values (see `Scenario.to_dict`), without sweep
     document: Mapping[str, Any]
     label: str  # of the run, for people
-    with_tables: bool = True  # whether its tables are kept, beside what is reported of it
+    with_tables: bool = (
+        True  # whether its tables are kept, beside what is reported of it
+    )
     timeline: KeptRanks = "full"  # the ranks of which the timeline is among them
 
     @staticmethod
@@ -79,13 +88,16 @@ class RunCell(NetworkCell):
 
     @property
     def key(self) -> Any:
-        """The inputs that decide the outcome; of a file they are its contents, without its name."""
+        """The inputs that decide the outcome; of a file they are its contents, without
+        its name.
+        """
         return identity_of(self.document)
 
     @cached_property
     def _effort(self) -> Effort:
-        """The effort of the run; zero where the scenario is not valid, which is reported at once.
-        The scenario read here is not kept, for the cell is sent to another process.
+        """The effort of the run; zero where the scenario is not valid, which is
+        reported at once. The scenario read here is not kept, for the cell is sent to
+        another process.
         """
         try:
             return effort(from_dict(self.document, self.label))
@@ -99,8 +111,8 @@ class RunCell(NetworkCell):
 
     @property
     def timed_as(self) -> str:
-        """The kind of run, which decides how well its cost is known. Subclasses have their own
-        kinds.
+        """The kind of run, which decides how well its cost is known. Subclasses have
+        their own kinds.
         """
         return self._effort.kind if type(self) is RunCell else super().timed_as
 
@@ -118,13 +130,16 @@ class RunCell(NetworkCell):
         return frozenset(f"{name}{TABLE}" for name in names)
 
     def run(self, tell: Tell) -> Outcome:
-        """Simulate the run; return its facts, the rows of its epochs and of its breakdown, and its
-        tables if they are kept. The rows of an epoch are taken when the epoch is over.
+        """Simulate the run; return its facts, the rows of its epochs and of its
+        breakdown, and its tables if they are kept. The rows of an epoch are taken when
+        the epoch is over.
         """
         scenario = self.scenario
         self.hold_little()
         reporting = Reporting(scenario, self.timeline if self.with_tables else None)
-        for timeline in simulate_epochs(scenario, NAMELESS, tell, struck=reporting.struck):
+        for timeline in simulate_epochs(
+            scenario, NAMELESS, tell, struck=reporting.struck
+        ):
             give_back()  # before tables are made of it
             reporting.add(timeline)
             del timeline  # the next epoch needs its room
@@ -138,22 +153,27 @@ class RunCell(NetworkCell):
         return simulate(self.scenario, progress=tell)
 
     def max_held_nbytes(self, epochs: int) -> float:
-        """The most bytes that the loaders of one host keep in ``epochs`` epochs; 0 where none
-        fetch.
+        """The most bytes that the loaders of one host keep in ``epochs`` epochs; 0
+        where none fetch.
         """
         fetched = count_fetches(self.scenario, epochs)
         return max((plan.fetches.held_nbytes for plan in fetched), default=0)
 
     def hold_little(self) -> None:
-        """Have the system take every large array back as soon as nobody has it any more; glibc
-        would raise that size to 32 MB, and keep the room of all that are smaller."""
-        if self.memory > LARGE and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+        """Have the system take every large array back as soon as nobody has it any
+        more; glibc would raise that size to 32 MB, and keep the room of all that are
+        smaller.
+        """
+        if self.memory > LARGE and (
+            set_option := getattr(ctypes.CDLL(None), "mallopt", None)
+        ):
             set_option(M_MMAP_THRESHOLD, MAPPED)
 
 
 def give_back() -> None:
-    """Give the system the memory that is no longer used, which the allocators of Arrow and of C
-    would keep: 60 MB of 2048 ranks, in 5 ms."""
+    """Give the system the memory that is no longer used, which the allocators of Arrow
+    and of C would keep: 60 MB of 2048 ranks, in 5 ms.
+    """
     pa.default_memory_pool().release_unused()
     # glibc alone has it; other C libraries do so by themselves
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
@@ -161,8 +181,9 @@ def give_back() -> None:
 
 
 class Reporting:
-    """The facts, rows and tables of a run, collected epoch by epoch. ``kept`` is as in `RunCell`,
-    None without tables. The faults that began are added to ``struck`` while the run goes on.
+    """The facts, rows and tables of a run, collected epoch by epoch. ``kept`` is as in
+    `RunCell`, None without tables. The faults that began are added to ``struck`` while
+    the run goes on.
     """
 
     def __init__(self, scenario: Scenario, kept_timeline: KeptRanks | None) -> None:
@@ -172,7 +193,9 @@ class Reporting:
         self._held, self._groups = 0.0, dict[str, Any]()
         self._waited_for: list[dict[str, Any]] = []
         self.struck: list[dict[str, Any]] = []
-        self._said: dict[str, list[Any]] = {"faults": self.struck} if scenario.faults else {}
+        self._said: dict[str, list[Any]] = (
+            {"faults": self.struck} if scenario.faults else {}
+        )
 
     def add(self, timeline: Timeline) -> None:
         """Add the facts, rows and tables of an epoch."""
@@ -191,21 +214,34 @@ class Reporting:
             self._tables.add(timeline)
 
     def _hosts(self, timeline: Timeline) -> tuple[Ints32, set[str]]:
-        """Return (M,) the host of each rank of an epoch, and the names of hosts with a fault."""
+        """Return (M,) the host of each rank of an epoch, and the names of hosts with a
+        fault.
+        """
         ranks = int(timeline.phases["rank"].max()) + 1
         lasting = self._scenario.cluster.faults or {}
-        faulty_devices = [*(str(row["what"]) for row in self.struck), *map(str, lasting)]
+        faulty_devices = [
+            *(str(row["what"]) for row in self.struck),
+            *map(str, lasting),
+        ]
         faulty = {device.partition(".")[0] for device in faulty_devices}
         return self._scenario.cluster.host_of(ranks), faulty
 
     def outcome(self) -> Outcome:
         """Return the outcome of the run: its values and tables."""
-        values = {name: _columns(stack_tables(parts)) for name, parts in self._reported.items()}
-        run_facts = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
+        values = {
+            name: _columns(stack_tables(parts))
+            for name, parts in self._reported.items()
+        }
+        run_facts = {
+            **facts(self._scenario, self._held),
+            **self._groups,
+            **self._slow.facts(),
+        }
         run_facts |= {"waited_for": self._waited_for} if self._waited_for else {}
         # a job is killed once
         facts_of_events = {
-            name: rows[0] if name == "killed" else rows for name, rows in self._said.items()
+            name: rows[0] if name == "killed" else rows
+            for name, rows in self._said.items()
         }
         label_and_facts = {
             "label": self._scenario.label(),
@@ -220,8 +256,10 @@ TIMELINES: Mapping[KeptRanks, tuple[str, ...]] = {
     "ranks": ("timeline_of_ranks",),
     "none": (),
 }
-"""The timelines in an outcome, by what was asked: first that, then what follows from it. So what
-was kept of all ranks serves where some are asked for, and not the other way round."""
+"""The timelines in an outcome, by what was asked: first that, then what follows from
+it. So what was kept of all ranks serves where some are asked for, and not the other way
+round.
+"""
 
 
 class _Tables:
@@ -233,7 +271,8 @@ class _Tables:
 
     def add(self, timeline: Timeline) -> None:
         """Append the rows of an epoch to every table."""
-        phases, seconds = timeline.phases, kept_phases.seconds_by_rank(timeline.phases)
+        phases = timeline.phases
+        seconds = kept_phases.seconds_by_rank(timeline.phases)
         for name, growing in self._growing.items():
             if name == "timeline":
                 table = phases
@@ -247,12 +286,14 @@ class _Tables:
 
     def all(self) -> LazyTables:
         """Return all tables, without the column of the run's name."""
-        return LazyTables({name: growing.table() for name, growing in self._growing.items()})
+        return LazyTables(
+            {name: growing.table() for name, growing in self._growing.items()}
+        )
 
 
 def table_of_run(outcome: Outcome, table: str, timeline: KeptRanks) -> LongTable:
-    """Return one of `TABLES` of an outcome, without the column of the run's name; of the timeline
-    the ranks that ``timeline`` says.
+    """Return one of `TABLES` of an outcome, without the column of the run's name; of
+    the timeline the ranks that ``timeline`` says.
     """
     if table != "timeline":
         return get_long(outcome.tables, table)
@@ -262,24 +303,29 @@ def table_of_run(outcome: Outcome, table: str, timeline: KeptRanks) -> LongTable
 
 
 def concatenate_rows(
-    cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: Literal["epochs", "breakdown"]
+    cells: Sequence[tuple[Mapping[str, Any], Outcome]],
+    table: Literal["epochs", "breakdown"],
 ) -> pd.DataFrame:
-    """Return the rows of table ``table`` of all cells below one another. The columns that are given
-    with each cell stand in front.
+    """Return the rows of table ``table`` of all cells below one another. The columns
+    that are given with each cell stand in front.
     """
     parts = [pd.DataFrame({**lead, **outcome.values[table]}) for lead, outcome in cells]
     return pd.concat(parts, ignore_index=True)
 
 
 def group_facts(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
-    """Return, in plain values, the seconds that ranks of model-parallel groups spend beside
-    computing; nothing where ranks do not divide their steps. ``seconds`` are of an epoch, from
-    `simshuffle.report.report.phase_seconds`.
+    """Return, in plain values, the seconds that ranks of model-parallel groups spend
+    beside computing; nothing where ranks do not divide their steps. ``seconds`` are of
+    an epoch, from `simshuffle.report.report.phase_seconds`.
     """
     strategy = scenario.workload.parallelism
     if isinstance(strategy, Data):
         return {}
-    phases = {"wait_s": "wait_group", "bubble_s": "bubble", "sent_s": "group_communication"}
+    phases = {
+        "wait_s": "wait_group",
+        "bubble_s": "bubble",
+        "sent_s": "group_communication",
+    }
     return {
         "in_groups": {
             "strategy": strategy.short_name,
@@ -290,8 +336,8 @@ def group_facts(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
 
 
 def facts(scenario: Scenario, held_nbytes: float) -> dict[str, Any]:
-    """Return the facts of a run in ``meta.json`` beside times. ``held_nbytes`` is the most that the
-    loaders of one host held of fetched samples.
+    """Return the facts of a run in ``meta.json`` beside times. ``held_nbytes`` is the
+    most that the loaders of one host held of fetched samples.
     """
     beyond = extrapolation_sentences(scenario)
     return {
@@ -308,5 +354,11 @@ def facts(scenario: Scenario, held_nbytes: float) -> dict[str, Any]:
 def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
     """The columns as plain values; the run has no name here."""
     return {
-        str(name): table[name].tolist() for name in table.columns if name not in {"run", "strategy"}
-    } | ({"strategy": table["strategy"].astype(str).tolist()} if "strategy" in table else {})
+        str(name): table[name].tolist()
+        for name in table.columns
+        if name not in {"run", "strategy"}
+    } | (
+        {"strategy": table["strategy"].astype(str).tolist()}
+        if "strategy" in table
+        else {}
+    )

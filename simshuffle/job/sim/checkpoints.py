@@ -1,4 +1,6 @@
-"""Checkpoints on the clock: when one is due, what ranks wait for, and what goes on beside them."""
+"""Checkpoints on the clock: when one is due, what ranks wait for, and what goes on
+beside them.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,18 @@ class Killed:
 
 
 class Checkpoints:
-    """The checkpoints of a run, over all epochs. A rank has one save under way at most: it waits
-    for the rest of its last save. Ranks end a synchronous save together. Iterations are counted
-    from ``first``, the number of iterations of the epoch that were done before.
+    """The checkpoints of a run, over all epochs. A rank has one save under way at most:
+    it waits for the rest of its last save. Ranks end a synchronous save together.
+    Iterations are counted from ``first``, the number of iterations of the epoch that
+    were done before.
     """
 
-    def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
-        self._scenario, self._clock, self._env = scenario, clock, clock.env
+    def __init__(
+        self, scenario: Scenario, resources: Resources, clock: NetworkClock
+    ) -> None:
+        self._scenario = scenario
+        self._clock = clock
+        self._env = clock.env
         self._record = checkpoint_of(scenario)
         self._transfers = CheckpointTransfers(scenario, resources)
         self._world_size = resources.world_size
@@ -50,8 +57,11 @@ class Checkpoints:
         self._waiting: set[int] = set()  # ranks that have written and wait for others
         self._save = 0  # the number of the save under way
         # the iteration that was asked for last, whether it is followed by a save, and the epoch
-        self._current_iteration, self._due = (0, -1), False
-        self._resumed_at = clock.env.now  # when the last rank went on after the last save
+        self._current_iteration = (0, -1)
+        self._due = False
+        self._resumed_at = (
+            clock.env.now
+        )  # when the last rank went on after the last save
         self.first = 0
         # of every rank the epoch, and iterations of it, in its last save, and in the one under way
         self._written = [(0, 0)] * self._world_size
@@ -63,23 +73,29 @@ class Checkpoints:
     def nbytes(self) -> list[float]:
         """(M,) what every rank writes in a save."""
         count = self._transfers.written.ranks
-        return [self._transfers.written.nbytes * (rank < count) for rank in range(self._world_size)]
+        return [
+            self._transfers.written.nbytes * (rank < count)
+            for rank in range(self._world_size)
+        ]
 
     def saved_iterations(self, epoch: int) -> int:
-        """Return the number of iterations of an epoch that the last save written by all ranks
-        holds; -1 if that save is of another epoch, or there is none.
+        """Return the number of iterations of an epoch that the last save written by all
+        ranks holds; -1 if that save is of another epoch, or there is none.
         """
-        network, groups = self._clock.network, self._background_group
+        network = self._clock.network
+        groups = self._background_group
         is_written = [group == NONE or network.is_complete(group) for group in groups]
         saved_epoch, iterations = min(
-            self._under_way[rank] if ended and groups[rank] != NONE else self._written[rank]
+            self._under_way[rank]
+            if ended and groups[rank] != NONE
+            else self._written[rank]
             for rank, ended in enumerate(is_written)
         )
         return iterations if saved_epoch == epoch else -1
 
     def due(self, epoch: int, iteration: int) -> bool:
-        """Return whether a save follows ``iteration``, from 0. The first rank that asks decides it
-        for all.
+        """Return whether a save follows ``iteration``, from 0. The first rank that asks
+        decides it for all.
         """
         if self._current_iteration != (epoch, iteration):
             self._current_iteration = (epoch, iteration)
@@ -89,19 +105,27 @@ class Checkpoints:
     def _is_due(self, epoch: int, iteration: int) -> bool:
         if self._record.period is not None:
             return self._env.now - self._resumed_at >= self._record.period
-        workload, ranks = self._scenario.workload, self._world_size
+        workload = self._scenario.workload
+        ranks = self._world_size
         iterations_before = (
-            sum(workload.iterations(ranks, earlier) for earlier in range(1, epoch)) + self.first
+            sum(workload.iterations(ranks, earlier) for earlier in range(1, epoch))
+            + self.first
         )
         return (iterations_before + iteration + 1) % (self._record.every or 1) == 0
 
     def save(self, rank: int) -> Steps:
-        """Save what a rank holds, as a process that ends when its training loop may go on."""
-        clock, (epoch, iteration) = self._clock, self._current_iteration
+        """Save what a rank holds, as a process that ends when its training loop may go
+        on.
+        """
+        clock = self._clock
+        (epoch, iteration) = self._current_iteration
         saved_state = epoch, self.first + iteration + 1
         if self._background_group[rank] != NONE:
             yield from clock.wait_for(self._background_group[rank])
-            self._background_group[rank], self._written[rank] = NONE, self._under_way[rank]
+            self._background_group[rank], self._written[rank] = (
+                NONE,
+                self._under_way[rank],
+            )
         if (batch := self._transfers.blocking_transfers(rank)) is not None:
             yield from clock.wait_for(self._post(batch))
         if self._record.mode == "synchronous":
@@ -113,7 +137,10 @@ class Checkpoints:
         if (batch := self._transfers.background_transfers(rank)) is None:
             self._written[rank] = saved_state
         else:
-            self._background_group[rank], self._under_way[rank] = self._post(batch), saved_state
+            self._background_group[rank], self._under_way[rank] = (
+                self._post(batch),
+                saved_state,
+            )
 
     def _post(self, batch: TransferBatch) -> int:
         batch.tasks["group"] = group = self._clock.open(len(batch))
@@ -127,16 +154,20 @@ class Checkpoints:
 
     def _watch(self) -> None:
         """Start the watchdog when the first rank begins to wait for the others."""
-        save, (epoch, iteration) = self._save, self._current_iteration
+        save = self._save
+        (epoch, iteration) = self._current_iteration
         epoch_iteration = self.first + iteration + 1
 
         def bark(_: simpy.Event) -> None:
             if self._save != save or self.killed is not None:
                 return
-            late = [rank for rank in range(self._world_size) if rank not in self._waiting]
+            late = [
+                rank for rank in range(self._world_size) if rank not in self._waiting
+            ]
             what = f"saving a checkpoint ({self._record.describe()})"
             waited = self._record.watchdog
-            now, count = self._env.now, len(late)
+            now = self._env.now
+            count = len(late)
             killed = Killed(epoch, epoch_iteration, now, waited, count, late[0], what)
             self.killed = killed
             self.kill.succeed()

@@ -1,4 +1,6 @@
-"""A network under SimPy: transfers whose ends are events, which runs ahead; and barriers."""
+"""A network under SimPy: transfers whose ends are events, which runs ahead; and
+barriers.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,20 @@ class Completion(simpy.Event):
 
     def happen(self) -> None:
         """Happen at once, without SimPy's queue: for the next event of all."""
-        self._ok, self._value = True, None
+        self._ok = True
+        self._value = None
         callbacks, self.callbacks = self.callbacks, None  # type: ignore[assignment]
         for callback in callbacks:
             callback(self)
 
 
 class NetworkClock:
-    """Couples a network (see `simshuffle.fabric.network.models.shared_network`) to a SimPy
-    environment.
+    """Couples a network (see `simshuffle.fabric.network.models.shared_network`) to a
+    SimPy environment.
 
-    The network advances on its own up to SimPy's next event (``Environment.peek``). When a group is
-    complete for which somebody waits, and SimPy has nothing before, time is moved on to it without
-    an event in SimPy's queue.
+    The network advances on its own up to SimPy's next event (``Environment.peek``).
+    When a group is complete for which somebody waits, and SimPy has nothing before,
+    time is moved on to it without an event in SimPy's queue.
     """
 
     def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
@@ -57,14 +60,18 @@ class NetworkClock:
         return self.network.open_group(expected)
 
     def completion(self, group: int) -> simpy.Event | None:
-        """The event of a group's completion, for one process at most; None if it is complete."""
+        """The event of a group's completion, for one process at most; None if it is
+        complete.
+        """
         if not self.network.watch(group):
             return None
         event = self._waiting[group] = Completion(self.env)
         return event
 
     def close(self, group: int) -> tuple[float, float]:
-        """Give a complete group back: when its marked transfer ended, and its last one (s)."""
+        """Give a complete group back: when its marked transfer ended, and its last one
+        (s).
+        """
         return self.network.close_group(group)
 
     def wait_for(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
@@ -74,8 +81,12 @@ class NetworkClock:
             yield event
         return self.close(group)
 
-    def call_when_complete(self, group: int, callback: Callable[[simpy.Event], None]) -> None:
-        """Close a group that is not complete yet when it is complete, and call ``callback``."""
+    def call_when_complete(
+        self, group: int, callback: Callable[[simpy.Event], None]
+    ) -> None:
+        """Close a group that is not complete yet when it is complete, and call
+        ``callback``.
+        """
         complete = self.completion(group)
         assert complete is not None, "a new group is not complete"  # noqa: S101 - see above
 
@@ -96,7 +107,9 @@ class NetworkClock:
         self._expect(self.network.set_capacity(links, values, self.env.now))
 
     def reroute(self, slots: Ints32, routes: Ints32) -> None:
-        """Give transfers under way other routes from now on; see `FluidNetwork.reroute`."""
+        """Give transfers under way other routes from now on; see
+        `FluidNetwork.reroute`.
+        """
         self._expect(self.network.reroute(slots, routes, self.env.now))
 
     def _expect(self, upcoming: float) -> None:
@@ -111,7 +124,9 @@ class NetworkClock:
         if self._upcoming < inf:
             self._armed = self._after(self._upcoming, self._wake)
 
-    def _after(self, when: float, callback: Callable[[simpy.Event], None]) -> simpy.Event:
+    def _after(
+        self, when: float, callback: Callable[[simpy.Event], None]
+    ) -> simpy.Event:
         timeout = self.env.timeout(max(when - self.env.now, 0.0))
         timeout.callbacks.append(callback)
         return timeout
@@ -125,19 +140,26 @@ class NetworkClock:
                 self._arm()
 
     def _advance(self) -> None:
-        """Run the network and the callbacks of completed groups, up to SimPy's next event."""
-        env, network = self.env, self.network
+        """Run the network and the callbacks of completed groups, up to SimPy's next
+        event.
+        """
+        env = self.env
+        network = self.network
         horizon = env.peek()
         while True:
             self._upcoming, completed_groups = self._run(horizon)
             if completed_groups:
-                self._complete(max(env.now, min(network.now, horizon)), completed_groups)
+                self._complete(
+                    max(env.now, min(network.now, horizon)), completed_groups
+                )
             horizon = env.peek()
             if horizon <= self._upcoming:
                 return
 
     def _complete(self, when: float, groups: list[int]) -> None:
-        """Complete ``groups`` of transfers at ``when`` (s); SimPy has no event before that."""
+        """Complete ``groups`` of transfers at ``when`` (s); SimPy has no event before
+        that.
+        """
         env = self.env
         env._now = when  # as `simpy.Environment.step` does
         if len(groups) == 1 and env.peek() > when:
@@ -148,9 +170,9 @@ class NetworkClock:
 
 
 class Barrier:
-    """A barrier at which all ``size`` ranks arrive. ``action`` is then called once, with the event
-    that lets the ranks go on. ``complete_at`` is when the last rank arrived at the last meeting
-    (s).
+    """A barrier at which all ``size`` ranks arrive. ``action`` is then called once,
+    with the event that lets the ranks go on. ``complete_at`` is when the last rank
+    arrived at the last meeting (s).
     """
 
     def __init__(
@@ -160,7 +182,9 @@ class Barrier:
         self._size = size
         # what owns a barrier hands in a method: with a reference back, neither would go before
         # Python next searches for cycles, and an epoch would stay while the next one runs
-        self._action = WeakMethod(action) if isinstance(action, MethodType) else lambda: action
+        self._action = (
+            WeakMethod(action) if isinstance(action, MethodType) else lambda: action
+        )
         self._event = env.event()
         self._missing = size
         self.complete_at = 0.0

@@ -1,4 +1,6 @@
-"""The training loops: one SimPy process for every rank, which also keeps its loader going."""
+"""The training loops: one SimPy process for every rank, which also keeps its loader
+going.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,25 @@ def _plan_measuring(
     simulation: Simulation, plan: EpochPlan, thinning: Thinning
 ) -> Measuring | None:
     """Return the inference pass of an epoch; None if importance is not measured."""
-    reads, workload, resources = plan.inference, simulation.scenario.workload, simulation.resources
+    reads = plan.inference
+    workload = simulation.scenario.workload
+    resources = simulation.resources
     if reads is None:
         return None
     jitter = simulation.compute_jitter("inference_compute_jitter", plan.epoch, reads)
     hosts_decode_alike = workload.jitter.host_decode == 0
-    groups = np.zeros(resources.world_size, np.int64) if hosts_decode_alike else resources.host_of
-    env, at_once = simulation.clock.env, workload.loader.at_once
+    groups = (
+        np.zeros(resources.world_size, np.int64)
+        if hosts_decode_alike
+        else resources.host_of
+    )
+    env = simulation.clock.env
+    at_once = workload.loader.at_once
     return Measuring(
         simulation.loaders(reads, "inference_read", plan.epoch),
-        (simulation.scenario.step_times.inference_of(reads.samples) * jitter).T.tolist(),
+        (
+            simulation.scenario.step_times.inference_of(reads.samples) * jitter
+        ).T.tolist(),
         OmittedBatches(env, thinning.left_out, len(jitter), groups, at_once),
     )
 
@@ -55,8 +66,8 @@ class Epoch:
     Attributes:
         measuring: the inference pass; None if importance is not measured.
         exchange: the exchange of samples; None if there is none.
-        iterations_done: iterations that the epoch has, fewer than ``planned`` if the job was killed
-            or broken off.
+        iterations_done: iterations that the epoch has, fewer than ``planned`` if the
+            job was killed or broken off.
 
     Args:
         simulation: what all epochs of the run share.
@@ -77,15 +88,23 @@ class Epoch:
         progress: Callable[[int], None],
         thinning: Thinning,
     ) -> None:
-        scenario, clock, resources = simulation.scenario, simulation.clock, simulation.resources
-        self._clock, self._env, self._plan, self._progress = clock, clock.env, plan, progress
-        workload, world_size = scenario.workload, scenario.world_size
-        self._world_size, self._first_rank = world_size, resources.first_rank
+        scenario = simulation.scenario
+        clock = simulation.clock
+        resources = simulation.resources
+        self._clock = clock
+        self._env = clock.env
+        self._plan = plan
+        self._progress = progress
+        workload = scenario.workload
+        world_size = scenario.world_size
+        self._world_size = world_size
+        self._first_rank = resources.first_rank
         self._gradient_size = workload.model.gradient_size if world_size > 1 else 0.0
         self.loaders = loaders
         self.measuring = _plan_measuring(simulation, plan, thinning)
         self._gather_seconds = gather_seconds(
-            workload.exchange.gathered(workload.dataset.num_samples / world_size), resources
+            workload.exchange.gathered(workload.dataset.num_samples / world_size),
+            resources,
         )
         self._gathering = Barrier(self._env, world_size, self._gather)
         self.exchange = plan_exchange(simulation, plan, nbytes, thinning)
@@ -97,9 +116,14 @@ class Epoch:
         self.planned = self.iterations_done = plan.iterations
         self._log = PhaseLog(MEASURING, world_size)
         self._checkpoints = simulation.checkpoints
-        parts = {**self._gradients.parts, **(SAVING if self._checkpoints is not None else {})}
+        parts = {
+            **self._gradients.parts,
+            **(SAVING if self._checkpoints is not None else {}),
+        }
         self._iterations = PhaseLog(parts, world_size)
-        self._current = [PhaseEnds(0.0)] * world_size  # of the iteration in which each rank is
+        self._current = [
+            PhaseEnds(0.0)
+        ] * world_size  # of the iteration in which each rank is
         self.killed: Killed | None = None
         self._final = PhaseLog(FINAL, world_size)
         # of every exchange: when the rank was free again, when it began to wait for the messages,
@@ -111,7 +135,9 @@ class Epoch:
     def run(self) -> Steps:
         """Run the epoch as a process: start all ranks, and end when the last one does."""
         ranks = range(self._world_size)
-        all_ranks_ended = self._env.all_of([self._env.process(self._rank(rank)) for rank in ranks])
+        all_ranks_ended = self._env.all_of(
+            [self._env.process(self._rank(rank)) for rank in ranks]
+        )
         if self._checkpoints is None:
             yield all_ranks_ended
         else:
@@ -120,21 +146,27 @@ class Epoch:
             if self.killed is not None:
                 self.iterations_done = self.killed.iteration - self._checkpoints.first
                 for rank in ranks:  # none has come through this save
-                    self._iterations.add_interrupted(rank, self._current[rank], self._env.now)
+                    self._iterations.add_interrupted(
+                        rank, self._current[rank], self._env.now
+                    )
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the phase rows of the epoch that is over, see
         `simshuffle.report.timeline.phase_rows`.
         """
-        plan, epoch, iterations = self._plan, self._plan.epoch, self.iterations_done
+        plan = self._plan
+        epoch = self._plan.epoch
+        iterations = self.iterations_done
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
         nbytes: dict[str, Any] = {"read": plan.training.nbytes[:iterations]}
         nbytes["reduced"] = self._gradient_size
         if self.exchange is not None:
             nbytes["sent"] = self.exchange.costs.sent[:iterations]
         if self._checkpoints is not None:
-            nbytes["saved"] = np.tile(self._checkpoints.nbytes, (self.iterations_done, 1))
+            nbytes["saved"] = np.tile(
+                self._checkpoints.nbytes, (self.iterations_done, 1)
+            )
             if self.killed is not None:  # that one is not there
                 nbytes["saved"][-1] = 0.0
         rows = [
@@ -145,7 +177,9 @@ class Epoch:
             rows.append(self._final.rows(epoch, final=True))
         if self.exchange is not None:
             free_at = self._free_at[:iterations]
-            waited_until = np.minimum(self._delivered_at, self._awaited_from)[:iterations]
+            waited_until = np.minimum(self._delivered_at, self._awaited_from)[
+                :iterations
+            ]
             hidden = np.stack([free_at, np.maximum(waited_until, free_at)], axis=-1)
             no_nbytes = np.zeros((*free_at.shape, 1))
             rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, no_nbytes))
@@ -153,7 +187,9 @@ class Epoch:
         return rows
 
     def break_off(self) -> None:
-        """Break the epoch off: keep only the rows of iterations that all ranks have done."""
+        """Break the epoch off: keep only the rows of iterations that all ranks have
+        done.
+        """
         self.iterations_done = self._iterations.complete
         self._log.keep(self._log.complete)
         self._iterations.keep(self.iterations_done)
@@ -161,23 +197,29 @@ class Epoch:
 
     @property
     def saved(self) -> int:
-        """Iterations of the plan that the last written checkpoint holds; -1 if it is from before
-        the plan.
+        """Iterations of the plan that the last written checkpoint holds; -1 if it is
+        from before the plan.
         """
         checkpoints = self._checkpoints
         if checkpoints is None:
             return -1
-        return max(checkpoints.saved_iterations(self._plan.epoch) - checkpoints.first, -1)
+        return max(
+            checkpoints.saved_iterations(self._plan.epoch) - checkpoints.first, -1
+        )
 
     @property
     def measured_spread(self) -> float:
-        """Standard deviation of the end of a thinned inference pass (s), see `OmittedBatches`."""
+        """Standard deviation of the end of a thinned inference pass (s), see
+        `OmittedBatches`.
+        """
         return 0.0 if self.measuring is None else self.measuring.omitted_batches.spread
 
     # ------------------------------------------------------------------------------------- one rank
 
     def _rank(self, rank: int) -> Steps:
-        env, exchange, loaders = self._env, self.exchange, self.loaders
+        env = self._env
+        exchange = self.exchange
+        loaders = self.loaders
         yield from self._measure_importance(rank)
         loaders.begin(rank)
         pending = -1  # iteration whose messages have not been waited for
@@ -207,22 +249,31 @@ class Epoch:
                 self._progress(self._reported_iterations)
         yield from self._finish_rank(rank, pending)
 
-    def _save(self, checkpoints: Checkpoints, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """Write a checkpoint if one is due, until the training loop of the rank may go on."""
+    def _save(
+        self, checkpoints: Checkpoints, rank: int, iteration: int, times: PhaseEnds
+    ) -> Steps:
+        """Write a checkpoint if one is due, until the training loop of the rank may go
+        on.
+        """
         if checkpoints.due(self._plan.epoch, iteration):
             yield from checkpoints.save(rank)
         times.saved = self._env.now
 
     def _measure_importance(self, rank: int) -> Steps:
-        """Run the inference pass if importance is measured, and gather what pairing needs."""
-        env, measuring = self._env, self.measuring
+        """Run the inference pass if importance is measured, and gather what pairing
+        needs.
+        """
+        env = self._env
+        measuring = self.measuring
         times = PhaseEnds(begin=env.now)
         if measuring is not None:
             loaders = measuring.loaders
             loaders.begin(rank)
             for batch, seconds in enumerate(measuring.seconds[rank]):
                 yield from loaders.next_batch(rank)
-                yield env.timeout(seconds if self._slower is None else seconds * self._slower[rank])
+                yield env.timeout(
+                    seconds if self._slower is None else seconds * self._slower[rank]
+                )
                 measuring.omitted_batches.note(rank, batch)
             omitted_passed = measuring.omitted_batches.passes(rank)
             if omitted_passed is not None:
@@ -238,10 +289,11 @@ class Epoch:
     def _communicate(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Do the host work and the barriers of sending; the work is booked before the waiting,
-        whatever their order was.
+        """Do the host work and the barriers of sending; the work is booked before the
+        waiting, whatever their order was.
         """
-        begin, account = self._env.now, self._first_rank + rank
+        begin = self._env.now
+        account = self._first_rank + rank
         account_before = float(self._clock.network.accounts[account])
         yield from self._clock.wait_for(exchange.start(rank, iteration))
         work_seconds = float(self._clock.network.accounts[account]) - account_before
@@ -251,8 +303,8 @@ class Epoch:
     def _synchronise(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Wait for the messages of the rank, store the received samples, then meet the other
-        ranks.
+        """Wait for the messages of the rank, store the received samples, then meet the
+        other ranks.
         """
         self._awaited_from[iteration, rank] = self._env.now
         # a rank that neither sends nor receives has nothing in flight
@@ -273,7 +325,9 @@ class Epoch:
     def _finish_exchange(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Synchronise at once, where nothing overlaps. Sending and storing are then one part."""
+        """Synchronise at once, where nothing overlaps. Sending and storing are then one
+        part.
+        """
         storing = PhaseEnds(begin=times.free)
         yield from self._synchronise(exchange, rank, iteration, storing)
         worked = times.sent - times.updated + storing.stored - storing.begin
@@ -281,8 +335,8 @@ class Epoch:
         times.sent = min(times.updated + worked, times.free)
 
     def _finish_rank(self, rank: int, pending: int) -> Steps:
-        """End a rank after its last iteration: take its messages, remove the sent samples, meet
-        the others.
+        """End a rank after its last iteration: take its messages, remove the sent
+        samples, meet the others.
         """
         times = PhaseEnds(begin=self._env.now)
         times.stored = times.stored_by_all = times.begin

@@ -23,17 +23,28 @@ from simshuffle.spec.arrays import Floats
 
 
 class Exchange:
-    """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s at the end. ``delivered``
-    are the groups of the messages of each rank in the iteration started last; NONE for none."""
+    """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s at the end.
+    ``delivered`` are the groups of the messages of each rank in the iteration started
+    last; NONE for none.
+    """
 
-    def __init__(self, simulation: Simulation, costs: ExchangeCosts, remove: Floats) -> None:
-        scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
-        self._recorder, self.costs, self.remove = simulation.recorder, costs, remove
-        self._resources, self._clock, self.schedule = resources, clock, costs.schedule
+    def __init__(
+        self, simulation: Simulation, costs: ExchangeCosts, remove: Floats
+    ) -> None:
+        scenario = simulation.scenario
+        resources = simulation.resources
+        clock = simulation.clock
+        self._recorder = simulation.recorder
+        self.costs = costs
+        self.remove = remove
+        self._resources = resources
+        self._clock = clock
+        self.schedule = costs.schedule
         self._reads_in_flight = scenario.workload.loader.reads_in_flight
         self._world_size = resources.world_size
         self._sending = frozenset(costs.plan.iteration.tolist())
-        pairs, in_memory = scenario.network.serial_pairs, scenario.workload.source == "memory"
+        pairs = scenario.network.serial_pairs
+        in_memory = scenario.workload.source == "memory"
         self._lowering = MessageLowering(resources, costs.schedule, serial_pairs=pairs)
         self._stores = StoreLowering(resources, costs, in_memory=in_memory)
         # of the iteration whose messages were prepared last: its groups, of each rank the one of
@@ -55,8 +66,8 @@ class Exchange:
         return iteration in self._sending
 
     def start(self, rank: int, iteration: int) -> int:
-        """Begin the exchange of a rank after ``iteration``. Returns the group that is complete when
-        the main thread of the rank is free again.
+        """Begin the exchange of a rank after ``iteration``. Returns the group that is
+        complete when the main thread of the rank is free again.
         """
         self._prepare(iteration)
         if self.schedule.barriers == "none":
@@ -68,16 +79,18 @@ class Exchange:
         return self._work_done[rank]
 
     def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
-        """Re-encode what the rank received and write it, then meet the others if barriers are
-        scheduled. Returns the group that is complete when the rank has written, and the event that
-        lets all go on, if they meet."""
+        """Re-encode what the rank received and write it, then meet the others if
+        barriers are scheduled. Returns the group that is complete when the rank has
+        written, and the event that lets all go on, if they meet.
+        """
         group = self._clock.open(1)
         if self.schedule.barriers == "none":
             self._clock.post(self._stores.batch(rank, iteration, group))
             return group, None
         if self._closing == NONE:
             self._create_closing_barrier()
-        batch, closed = self._stores.batch(rank, iteration, group, self._closing), self._closed
+        batch = self._stores.batch(rank, iteration, group, self._closing)
+        closed = self._closed
         self._closing_missing -= 1
         if self._closing_missing == 0:
             self._closing = NONE
@@ -85,8 +98,8 @@ class Exchange:
         return group, closed
 
     def _create_closing_barrier(self) -> None:
-        """Create the barrier after the receipt, which ends after all ranks' writes and its own
-        latency.
+        """Create the barrier after the receipt, which ends after all ranks' writes and
+        its own latency.
         """
         group = self._closing = self._clock.open(self._world_size)
         closed = self._closed = self._clock.env.event()
@@ -97,8 +110,9 @@ class Exchange:
         )
 
     def _begin(self, _: simpy.Event) -> None:
-        """Post the messages of the ranks that began at this instant, in one batch: all ranks go on
-        together when their gradients are summed."""
+        """Post the messages of the ranks that began at this instant, in one batch: all
+        ranks go on together when their gradients are summed.
+        """
         self._clock.post(self._graph.select_ranks(self._beginning))
         self._beginning = []
 
@@ -112,12 +126,20 @@ class Exchange:
         if self._prepared == iteration:
             return
         self._prepared = iteration
-        messages = messages_of(self.costs, iteration, self._resources, self._reads_in_flight)
+        messages = messages_of(
+            self.costs, iteration, self._resources, self._reads_in_flight
+        )
         counts = delivery_counts(messages, self._world_size).tolist()
         self._work_done = [self._clock.open(1) for _ in range(self._world_size)]
-        self.delivered = [self._clock.open(count) if count else NONE for count in counts]
-        tag = NONE if self._recorder is None else self._recorder.note(iteration, messages)
-        self._graph = self._lowering.graph(messages, self._work_done, self.delivered, tag)
+        self.delivered = [
+            self._clock.open(count) if count else NONE for count in counts
+        ]
+        tag = (
+            NONE if self._recorder is None else self._recorder.note(iteration, messages)
+        )
+        self._graph = self._lowering.graph(
+            messages, self._work_done, self.delivered, tag
+        )
 
 
 def plan_exchange(

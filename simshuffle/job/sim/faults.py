@@ -1,4 +1,6 @@
-"""The faults of a run on the clock: one process begins and ends them all, in the order of time."""
+"""The faults of a run on the clock: one process begins and ends them all, in the order
+of time.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ from simshuffle.job.sim.clock import NetworkClock, Steps
 from simshuffle.spec.arrays import Flags, Ints32
 
 FAILED = 1e-9
-"""Share of its capacity that a failed link keeps, so that what waits goes on when it returns: a
-cable of 12.5 GB/s carries 12.5 bytes a second. Rounding in sums of its load is a millionth of
-that."""
+"""Share of its capacity that a failed link keeps, so that what waits goes on when it
+returns: a cable of 12.5 GB/s carries 12.5 bytes a second. Rounding in sums of its load
+is a millionth of that.
+"""
 BEGIN, REROUTE, END = range(3)
 
 Row = dict[str, Any]
@@ -32,16 +35,22 @@ class ActiveFaults:
     """The faults of a run on the clock.
 
     Attributes:
-        slower: for each rank, how many times as long its GPU takes for what it begins now.
+        slower: for each rank, how many times as long its GPU takes for what it begins
+            now.
         rows: the faults that began so far, as ``meta.json`` has them.
     """
 
     def __init__(
-        self, faults: RunFaults, resources: Resources, clock: NetworkClock, rows: list[Row]
+        self,
+        faults: RunFaults,
+        resources: Resources,
+        clock: NetworkClock,
+        rows: list[Row],
     ) -> None:
         self.slower = [1.0] * resources.world_size
         self.rows = rows
-        self._clock, self._resources = clock, resources
+        self._clock = clock
+        self._resources = resources
         self._healthy = resources.links.capacity
         self._indices = count()
         self._upcoming: list[tuple[float, int, int, TimedFault]] = []
@@ -55,17 +64,22 @@ class ActiveFaults:
         self._ranks: defaultdict[int, list[float]] = defaultdict(list)
         self._around: list[TimedFault] = []  # failed cables round which new routes lead
         self._detours: Detours | None = None
-        self._failed: Flags = np.zeros(len(self._healthy) + 1, bool)  # the last one pads routes
+        self._failed: Flags = np.zeros(
+            len(self._healthy) + 1, bool
+        )  # the last one pads routes
         self._row_of: dict[int, Row] = {}
-        self._copies: defaultdict[int, list[tuple[list[float], int]]] = defaultdict(list)
+        self._copies: defaultdict[int, list[tuple[list[float], int]]] = defaultdict(
+            list
+        )
         clock.env.process(self._run())
 
     def slower_for_job(self, part: Resources) -> list[float]:
-        """Return ``slower`` for the ranks of a job that has ``part`` of the machine; faults update
-        it.
+        """Return ``slower`` for the ranks of a job that has ``part`` of the machine;
+        faults update it.
         """
         slower = [1.0] * part.world_size
-        first, gpus = self._resources.hosts.index(part.hosts[0]), part.cluster.host.gpus
+        first = self._resources.hosts.index(part.hosts[0])
+        gpus = part.cluster.host.gpus
         ranks = (first + part.host_of) * gpus + part.gpu_of
         for rank, number in enumerate(ranks.tolist()):
             self._copies[number].append((slower, rank))
@@ -102,7 +116,9 @@ class ActiveFaults:
                 self._reroute()
 
     def _handle(self, kind: int, struck: TimedFault) -> bool:
-        """Begin or end a fault, or note that new routes are known; return whether routes change."""
+        """Begin or end a fault, or note that new routes are known; return whether
+        routes change.
+        """
         changed = False
         if kind == BEGIN:
             self._begin(struck)
@@ -118,7 +134,11 @@ class ActiveFaults:
                 (self._ranks, struck.hit.ranks),
             ):
                 for member in members.tolist():
-                    change = shares[member].append if kind == BEGIN else shares[member].remove
+                    change = (
+                        shares[member].append
+                        if kind == BEGIN
+                        else shares[member].remove
+                    )
                     change(struck.rate)
             for rank in struck.hit.ranks.tolist():
                 self.slower[rank] = 1.0 / min(self._ranks[rank], default=1.0)
@@ -154,15 +174,17 @@ class ActiveFaults:
 
     def _set_rates(self, links: list[int]) -> None:
         if links:
-            shares = [max(min(self._links[link], default=1.0), FAILED) for link in links]
+            shares = [
+                max(min(self._links[link], default=1.0), FAILED) for link in links
+            ]
             link_indices = np.array(links, np.int32)
             self._clock.set_capacity(link_indices, self._healthy[link_indices] * shares)
 
     # -------------------------------------------------------------------------------- other routes
 
     def _reroute(self) -> None:
-        """Lead transfers under way, and those posted from now on, round the failed cables. Called
-        when new routes are known, or cables have returned.
+        """Lead transfers under way, and those posted from now on, round the failed
+        cables. Called when new routes are known, or cables have returned.
         """
         self._failed[:] = False
         self._detours = None
@@ -182,8 +204,8 @@ class ActiveFaults:
             self._row_of[id(self._around[-1])]["rerouted"] += int(has_detour.sum())
 
     def _detour_batch(self, batch: TransferBatch) -> TransferBatch:
-        """Return the transfers of ``batch``, with detours for those that would cross a failed
-        cable.
+        """Return the transfers of ``batch``, with detours for those that would cross a
+        failed cable.
         """
         rows = np.flatnonzero(self._failed[batch.routes].any(axis=1))
         if not len(rows):
@@ -195,7 +217,8 @@ class ActiveFaults:
         routes = np.full((len(batch.routes), self._resources.width), -1, np.int32)
         routes[:, : batch.routes.shape[1]] = batch.routes
         routes[rows] = new_routes
-        tasks, latency = batch.tasks.copy(), self._resources.links.latency
+        tasks = batch.tasks.copy()
+        latency = self._resources.links.latency
         for sign, changed_routes in ((1.0, new_routes), (-1.0, old_routes)):
             tasks["delay"][rows] += sign * np.where(
                 changed_routes >= 0, latency[changed_routes], 0.0
@@ -203,11 +226,12 @@ class ActiveFaults:
         return replace(batch, tasks=tasks, routes=routes)
 
     def _find_detours(self, routes: Ints32) -> tuple[Ints32, Flags]:
-        """Return (n, width) routes round the failed cables, and (n,) whether there is a detour.
-        Without one the route is the old one, over which the transfer waits.
+        """Return (n, width) routes round the failed cables, and (n,) whether there is a
+        detour. Without one the route is the old one, over which the transfer waits.
         """
         assert self._detours is not None  # noqa: S101 - only asked for with some
-        resources, width = self._resources, self._resources.width
+        resources = self._resources
+        width = self._resources.width
         fabric = resources.forwarding.fabric
         detours = np.full((len(routes), width), -1, np.int32)
         has_detour = np.zeros(len(routes), bool)
@@ -219,12 +243,16 @@ class ActiveFaults:
         is_cable = (routes >= 0) & (routes < len(resources.cables))
         first = is_cable.argmax(axis=1)
         last = is_cable.shape[1] - is_cable[:, ::-1].argmax(axis=1) - 1
-        for row, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        for row, (begin, end) in enumerate(
+            zip(first.tolist(), last.tolist(), strict=True)
+        ):
             src, dst = port[resources.cables[routes[row, [begin, end]]]].tolist()
             detour = self._detours.route(src, dst)
             if detour is None:
                 continue
-            links_after = [link for link in routes[row, end + 1 :].tolist() if link >= 0]
+            links_after = [
+                link for link in routes[row, end + 1 :].tolist() if link >= 0
+            ]
             new_route = [
                 *routes[row, :begin].tolist(),
                 *resources.to_run_links(np.array(detour)).tolist(),

@@ -1,4 +1,6 @@
-"""Summing the gradients of all ranks: when the backward pass of all is done, or while it runs."""
+"""Summing the gradients of all ranks: when the backward pass of all is done, or while
+it runs.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,25 @@ class Posting:
     """Posts allreduces on the network, one at a time."""
 
     def __init__(self, clock: NetworkClock, allreduces: Allreduces) -> None:
-        self.env, self._clock, self._allreduces = clock.env, clock, allreduces
+        self.env = clock.env
+        self._clock = clock
+        self._allreduces = allreduces
 
-    def start(self, nbytes: float, callback: Callable[[simpy.Event | None], None]) -> None:
-        """Post an allreduce of ``nbytes`` bytes. ``callback`` is called when its last flow has
-        ended, and now if there is only one rank.
+    def start(
+        self, nbytes: float, callback: Callable[[simpy.Event | None], None]
+    ) -> None:
+        """Post an allreduce of ``nbytes`` bytes. ``callback`` is called when its last
+        flow has ended, and now if there is only one rank.
         """
         self.post(self._allreduces.batch(nbytes), callback)
 
     def post(
-        self, batch: TransferBatch | None, callback: Callable[[simpy.Event | None], None]
+        self,
+        batch: TransferBatch | None,
+        callback: Callable[[simpy.Event | None], None],
     ) -> None:
-        """Post transfers. ``callback`` is called when the last one has ended, and now if there are
-        none.
+        """Post transfers. ``callback`` is called when the last one has ended, and now
+        if there are none.
         """
         if batch is None:
             callback(None)
@@ -50,15 +58,16 @@ class Posting:
 class GradientSum(ABC):
     """A schedule by which ranks compute a step and sum their gradients.
 
-    ``parts`` are the phases of an iteration.
-    ``hidden`` has, for every allreduce beside the backward pass, the iteration (from 0), its begin,
-    and when it or the backward pass of the last rank ended (s).
+    ``parts`` are the phases of an iteration. ``hidden`` has, for every allreduce beside
+    the backward pass, the iteration (from 0), its begin, and when it or the backward
+    pass of the last rank ended (s).
     """
 
     parts: ClassVar[Mapping[str, str]] = ITERATION
 
     def __init__(self, posting: Posting) -> None:
-        self._env, self._posting = posting.env, posting
+        self._env = posting.env
+        self._posting = posting
         self.hidden: list[tuple[int, float, float]] = []
 
     @abstractmethod
@@ -81,25 +90,28 @@ class GradientPasses:
     slower: list[float] | None = None
 
     def seconds_from_now(self, rank: int, iteration: int) -> tuple[float, float]:
-        """Return the seconds of the forward and of the backward pass of a rank that begins them
-        now.
+        """Return the seconds of the forward and of the backward pass of a rank that
+        begins them now.
         """
-        forward, backward = self.forward[rank][iteration], self.backward[rank][iteration]
+        forward = self.forward[rank][iteration]
+        backward = self.backward[rank][iteration]
         if self.slower is None:
             return forward, backward
         return forward * self.slower[rank], backward * self.slower[rank]
 
 
 class SumAfterBackward(GradientSum):
-    """A single allreduce of all ``nbytes`` bytes of the gradient, after the backward pass.
+    """A single allreduce of all ``nbytes`` bytes of the gradient, after the backward
+    pass.
 
-    It begins once all ranks have computed their gradients and stored the samples that they
-    received. All ranks go on when it has ended and the weights are updated.
+    It begins once all ranks have computed their gradients and stored the samples that
+    they received. All ranks go on when it has ended and the weights are updated.
     """
 
     def __init__(self, posting: Posting, passes: GradientPasses, nbytes: float) -> None:
         super().__init__(posting)
-        self._passes, self._nbytes = passes, nbytes
+        self._passes = passes
+        self._nbytes = nbytes
         self._barrier = Barrier(self._env, len(passes.forward), self._post)
         self._reduced_at = 0.0
 
@@ -126,13 +138,16 @@ class SumAfterBackward(GradientSum):
 
 
 class WorkClock:
-    """Time as accelerators feel it: it runs at ``1 - slowdown`` of its speed while busy. Events are
-    asked for by the work that is done then (s).
+    """Time as accelerators feel it: it runs at ``1 - slowdown`` of its speed while
+    busy. Events are asked for by the work that is done then (s).
     """
 
     def __init__(self, env: simpy.Environment, slowdown: float) -> None:
-        self._env, self._slow_rate = env, 1.0 - slowdown
-        self._rate, self._since, self._work = 1.0, env.now, env.now
+        self._env = env
+        self._slow_rate = 1.0 - slowdown
+        self._rate = 1.0
+        self._since = env.now
+        self._work = env.now
         self._upcoming: list[tuple[float, int, simpy.Event]] = []
         self._indices = count()
         self._armed: simpy.Event | None = None
@@ -144,7 +159,8 @@ class WorkClock:
 
     def set_busy(self, busy: bool) -> None:
         """Set whether the clock runs slower from now on."""
-        self._work, self._since = self.work, self._env.now
+        self._work = self.work
+        self._since = self._env.now
         self._rate = self._slow_rate if busy else 1.0
         self._arm()
 
@@ -159,13 +175,17 @@ class WorkClock:
     def _arm(self) -> None:
         if self._upcoming:
             seconds_left = (
-                (self._upcoming[0][0] - self._work) / self._rate + self._since - self._env.now
+                (self._upcoming[0][0] - self._work) / self._rate
+                + self._since
+                - self._env.now
             )
             self._armed = self._env.timeout(max(seconds_left, 0.0))
             self._armed.callbacks.append(self._wake)
 
     def _wake(self, event: simpy.Event) -> None:
-        if event is not self._armed:  # the speed has changed, or something earlier was asked for
+        if (
+            event is not self._armed
+        ):  # the speed has changed, or something earlier was asked for
             return
         # what was armed for is reached, whatever rounding says
         reached = max(self._upcoming[0][0], self.work)
@@ -189,15 +209,21 @@ class Round:
 
 
 class SumDuringBackward(GradientSum):
-    """Allreduces of parts of the gradient, one after the other, each as soon as all ranks have
-    computed it and the overlap's rule posts it. A rank goes on when all have ended.
+    """Allreduces of parts of the gradient, one after the other, each as soon as all
+    ranks have computed it and the overlap's rule posts it. A rank goes on when all have
+    ended.
 
-    While one runs the backward pass of all ranks is slowed down; it runs only when all ranks are in
-    it or have passed it, so one `WorkClock` serves all. ``layers`` are as of `Ddp.parts`.
+    While one runs the backward pass of all ranks is slowed down; it runs only when all
+    ranks are in it or have passed it, so one `WorkClock` serves all. ``layers`` are as
+    of `Ddp.parts`.
     """
 
     def __init__(
-        self, posting: Posting, passes: GradientPasses, layers: Floats, overlap: Ddp | Horovod
+        self,
+        posting: Posting,
+        passes: GradientPasses,
+        layers: Floats,
+        overlap: Ddp | Horovod,
     ) -> None:
         super().__init__(posting)
         self._passes, self._ranks = passes, len(passes.forward)
@@ -214,7 +240,9 @@ class SumDuringBackward(GradientSum):
 
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
-        env, clock, gradients = self._env, self._work, self._round(iteration)
+        env = self._env
+        clock = self._work
+        gradients = self._round(iteration)
         forward, backward = self._passes.seconds_from_now(rank, iteration)
         backward += self._overlap.hooks
         begin = clock.work
@@ -230,7 +258,8 @@ class SumDuringBackward(GradientSum):
 
     def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
-        gradients, arrived = self._round(iteration), self._env.now
+        gradients = self._round(iteration)
+        arrived = self._env.now
         if not gradients.summed.processed:
             yield gradients.summed
         times.computed_by_all = min(max(arrived, gradients.computed_at), self._env.now)
@@ -242,7 +271,9 @@ class SumDuringBackward(GradientSum):
             del self._rounds[iteration]
             computed_at = gradients.computed_at
             self.hidden += [
-                (iteration, b, min(e, computed_at)) for b, e in gradients.spans if b < computed_at
+                (iteration, b, min(e, computed_at))
+                for b, e in gradients.spans
+                if b < computed_at
             ]
 
     # ------------------------------------------------------------------------------ what is posted
@@ -253,9 +284,13 @@ class SumDuringBackward(GradientSum):
         nbytes, share = self._parts.T
         ready = (begin[:, None] + np.outer(backward, share)).max(axis=0).tolist()
         if isinstance(self._overlap, Horovod):
-            yield from self._post_by_cycles(self._overlap, gradients, nbytes.tolist(), ready)
+            yield from self._post_by_cycles(
+                self._overlap, gradients, nbytes.tolist(), ready
+            )
             return
-        for part, (size, work_at_post) in enumerate(zip(nbytes.tolist(), ready, strict=True)):
+        for part, (size, work_at_post) in enumerate(
+            zip(nbytes.tolist(), ready, strict=True)
+        ):
             if work_at_post > self._work.work:
                 yield self._work.reach(work_at_post)
             self._queue(size, gradients, part == len(ready) - 1)
@@ -265,7 +300,8 @@ class SumDuringBackward(GradientSum):
     ) -> Steps:
         """Post, at every cycle of Horovod's coordinator, the parts that are ready."""
         negotiation_seconds = rule.negotiation_seconds(self._ranks)
-        period, first = max(rule.cycle, negotiation_seconds), 0
+        period = max(rule.cycle, negotiation_seconds)
+        first = 0
         while first < len(ready):
             if ready[first] > self._work.work:
                 yield self._work.reach(ready[first])
@@ -282,7 +318,9 @@ class SumDuringBackward(GradientSum):
                 yield self._env.timeout(negotiation_seconds)
             messages = rule.fuse(nbytes[first:end])
             for index, size in enumerate(messages):
-                self._queue(size, gradients, end == len(ready) and index == len(messages) - 1)
+                self._queue(
+                    size, gradients, end == len(ready) and index == len(messages) - 1
+                )
             first = end
 
     def _queue(self, nbytes: float, gradients: Round, last: bool) -> None:

@@ -46,7 +46,8 @@ def simulate_jobs(
     """Simulate all jobs of a scenario side by side, until the last one has ended.
 
     Args:
-        scenario: with jobs, all of which name their hosts (`simshuffle.job.plan.jobs.settled`).
+        scenario: with jobs, all of which name their hosts
+            (`simshuffle.job.plan.jobs.settled`).
         names: of the runs in the tables, by job.
         progress: called with the share of iterations that is done, from 0 to 1.
         struck: to which a row is added for every fault of the scenario that has begun.
@@ -55,7 +56,8 @@ def simulate_jobs(
         Each epoch of each job when it is over, in that order.
 
     Raises:
-        ScenarioError: a job begins when all others have ended, which is a run of its own.
+        ScenarioError: a job begins when all others have ended, which is a run of its
+            own.
     """
     machine = _Machine(scenario, progress, [] if struck is None else struck)
     for job, simulated, window in machine.epochs():
@@ -65,22 +67,30 @@ def simulate_jobs(
 class _Machine:
     """The machine that all jobs of a scenario share."""
 
-    def __init__(self, scenario: Scenario, progress: Progress | None, struck: list[Row]) -> None:
+    def __init__(
+        self, scenario: Scenario, progress: Progress | None, struck: list[Row]
+    ) -> None:
         self._scenario, self._shared = scenario, share_machine(scenario)
         for job in self._shared.jobs.values():
             check_size(job)
-        env, machine_resources = simpy.Environment(), self._shared.resources
-        network = machine_resources.network(scenario.network, accounts=machine_resources.all_ranks)
+        env = simpy.Environment()
+        machine_resources = self._shared.resources
+        network = machine_resources.network(
+            scenario.network, accounts=machine_resources.all_ranks
+        )
         clock = NetworkClock(env, network)
         self._env, peaks = env, Peaks(clock)
-        faults, self._machines = None, {}
+        faults = None
+        self._machines = {}
         if scenario.faults:
             faults = ActiveFaults(
                 RunFaults(scenario, machine_resources), machine_resources, clock, struck
             )
         for name, job in self._shared.jobs.items():
             part = self._shared.parts[name]
-            links = EpochLinkStatistics(part, network, peaks, part.foreign_links(machine_resources))
+            links = EpochLinkStatistics(
+                part, network, peaks, part.foreign_links(machine_resources)
+            )
             slower = None if faults is None else faults.slower_for_job(part)
             self._machines[name] = SimulatedMachine(
                 job, on=(part, clock), links=links, slower=slower
@@ -118,18 +128,27 @@ class _Machine:
 
     def _train(self, name: str) -> Steps:
         """Train a job, from its start to the end of its last epoch."""
-        machine, scenario = self._machines[name], self._shared.jobs[name]
+        machine = self._machines[name]
+        scenario = self._shared.jobs[name]
         yield self._env.timeout(self._shared.starts[name])
-        other_jobs_run = [running for job, running in self._running.items() if job != name]
+        other_jobs_run = [
+            running for job, running in self._running.items() if job != name
+        ]
         if other_jobs_run and not any(other_jobs_run):
             self._refuse(name)
-        nbytes, no_thinning = sample_nbytes(scenario), Thinning(scenario)
+        nbytes = sample_nbytes(scenario)
+        no_thinning = Thinning(scenario)
         for plan, loaders in with_loaders(machine, plan_epochs(scenario, nbytes)):
             running = machine.begin(
-                plan, loaders, no_thinning, nbytes, self._job_progress.job_callback(name)
+                plan,
+                loaders,
+                no_thinning,
+                nbytes,
+                self._job_progress.job_callback(name),
             )
             yield self._env.process(running.epoch.run())
-            simulated, killed = machine.end(running), running.epoch.killed
+            simulated = machine.end(running)
+            killed = running.epoch.killed
             self._ended_epochs.append((name, simulated, WindowRow(plan.iterations)))
             del running, plan, loaders, simulated  # the next one needs their room
             self._announce()
@@ -145,14 +164,17 @@ class _Machine:
         rule = "must be before all other jobs have ended, so that they meet"
         start = f"{self._env.now:g} s"
         remedy = "Let it start earlier, or simulate it as a scenario of its own."
-        raise ScenarioError(Problem(f"jobs.{name}.start", rule, start, remedy), self._scenario.name)
+        raise ScenarioError(
+            Problem(f"jobs.{name}.start", rule, start, remedy), self._scenario.name
+        )
 
 
 class JobProgress:
     """Reports the share of the iterations of all jobs that is done."""
 
     def __init__(self, jobs: SharedMachine, progress: Progress | None) -> None:
-        self._progress, self._done = progress, 0
+        self._progress = progress
+        self._done = 0
         self._total = sum(
             job.workload.iterations(job.world_size, epoch)
             for job in jobs.jobs.values()

@@ -1,4 +1,6 @@
-"""Jobs side by side as one cell, from which each has an outcome like that of a run alone."""
+"""Jobs side by side as one cell, from which each has an outcome like that of a run
+alone.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from functools import cached_property
 from simshuffle.errors import InputError
 from simshuffle.job.plan.effort import SHARED_NBYTES, Effort, effort
 from simshuffle.job.scenario.scenario import Scenario, from_dict
-from simshuffle.job.sim.cell import NAMELESS, TABLES, TIMELINES, Reporting, RunCell, give_back
+from simshuffle.job.sim.cell import (
+    NAMELESS,
+    TABLES,
+    TIMELINES,
+    Reporting,
+    RunCell,
+    give_back,
+)
 from simshuffle.job.sim.faults import Row
 from simshuffle.job.sim.jobs import simulate_jobs
 from simshuffle.study.cell import Outcome, Tell
@@ -27,11 +36,14 @@ class JobsCell(RunCell):
 
     @property
     def _efforts(self) -> list[Effort]:
-        """The efforts of the jobs; none where the scenario is not valid, which is reported at
-        once.
+        """The efforts of the jobs; none where the scenario is not valid, which is
+        reported at once.
         """
         try:
-            return [effort(job) for job in from_dict(self.document, self.label).of_jobs().values()]
+            return [
+                effort(job)
+                for job in from_dict(self.document, self.label).of_jobs().values()
+            ]
         except InputError:
             return []
 
@@ -52,19 +64,24 @@ class JobsCell(RunCell):
 
     @property
     def parts(self) -> frozenset[str]:
-        """The names of the tables that the outcome holds, each behind the name of its job."""
+        """The names of the tables that the outcome holds, each behind the name of its
+        job.
+        """
         names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
         return frozenset(
-            f"{_part(job, name)}{TABLE}" for job in self.document["jobs"] for name in names
+            f"{_part(job, name)}{TABLE}"
+            for job in self.document["jobs"]
+            for name in names
         )
 
     def run(self, tell: Tell) -> Outcome:
-        """Simulate all jobs; return the values of each job under its name, and its tables behind
-        it.
+        """Simulate all jobs; return the values of each job under its name, and its
+        tables behind it.
         """
         self.hold_little()
         reporting = {
-            name: Reporting(scenario, self.timeline) for name, scenario in self._jobs.items()
+            name: Reporting(scenario, self.timeline)
+            for name, scenario in self._jobs.items()
         }
         nameless = dict.fromkeys(reporting, NAMELESS)
         struck: list[Row] = []
@@ -75,7 +92,9 @@ class JobsCell(RunCell):
             give_back()
         for job_reporting in reporting.values():
             job_reporting.struck += struck
-        outcomes = {job: job_reporting.outcome() for job, job_reporting in reporting.items()}
+        outcomes = {
+            job: job_reporting.outcome() for job, job_reporting in reporting.items()
+        }
         for job, record in (self.scenario.jobs or {}).items():
             outcomes[job].values["facts"]["start_s"] = record.start
         tables = {
@@ -90,7 +109,9 @@ class JobsCell(RunCell):
 
 
 def of_job(outcome: Outcome, job: str) -> Outcome:
-    """Return the part of a job in the outcome of a `JobsCell`, like the outcome of a `RunCell`."""
+    """Return the part of a job in the outcome of a `JobsCell`, like the outcome of a
+    `RunCell`.
+    """
     head = _part(job, "")
     tables = {
         name.removeprefix(head): get_long(outcome.tables, name)

@@ -47,9 +47,10 @@ class Peaks:
 class EpochLinkStatistics:
     """Per-epoch differences of the network's link counters.
 
-    Where others use the network as well, ``peaks`` are those of all who do. Then an epoch need not
-    begin where the last one ended; the links called ``foreign`` are left out; and bytes are what
-    links moved, since transfers of others that have not ended count too.
+    Where others use the network as well, ``peaks`` are those of all who do. Then an
+    epoch need not begin where the last one ended; the links called ``foreign`` are left
+    out; and bytes are what links moved, since transfers of others that have not ended
+    count too.
     """
 
     def __init__(
@@ -61,8 +62,12 @@ class EpochLinkStatistics:
         since: float = 0.0,
     ) -> None:
         table = resources.links
-        self._resources, self._network, self._peaks = resources, network, peaks
-        self._is_of_job = np.ones(len(table.names), bool) if foreign is None else ~foreign
+        self._resources = resources
+        self._network = network
+        self._peaks = peaks
+        self._is_of_job = (
+            np.ones(len(table.names), bool) if foreign is None else ~foreign
+        )
         self._previous_counters = network.links.copy()
         self._since = since
 
@@ -70,13 +75,16 @@ class EpochLinkStatistics:
         """Begin an epoch at ``now`` (s)."""
         if self._peaks is not None:
             self._peaks.restart(id(self))
-            self._previous_counters, self._since = self._network.links.copy(), now
+            self._previous_counters = self._network.links.copy()
+            self._since = now
 
     def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
-        """Return the links table of the epoch, without the name of the run: what every link carried
-        since the last call, or since the epoch was opened. ``now`` is in s.
+        """Return the links table of the epoch, without the name of the run: what every
+        link carried since the last call, or since the epoch was opened. ``now`` is in
+        s.
         """
-        network, table = self._network, self._resources.links
+        network = self._network
+        table = self._resources.links
         peaks = None if self._peaks is None else self._peaks.stop(id(self))
         network.settle()
         counters = network.links
@@ -108,8 +116,8 @@ class EpochLinkStatistics:
 
 
 def _categories(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
-    """Return the names of the links ``used`` as categories. Made of names, not of codes, pandas
-    would copy all of them into strings of Arrow.
+    """Return the names of the links ``used`` as categories. Made of names, not of
+    codes, pandas would copy all of them into strings of Arrow.
     """
     kinds, codes = np.unique(np.array(names, object)[used], return_inverse=True)
     return pd.Categorical.from_codes(codes, pd.Index(kinds))

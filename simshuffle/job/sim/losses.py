@@ -1,4 +1,6 @@
-"""An epoch of several stretches, since hosts were lost in it, put together to one timeline."""
+"""An epoch of several stretches, since hosts were lost in it, put together to one
+timeline.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,25 @@ from simshuffle.spec.arrays import Flags, Floats, Ints64
 Rows = dict[str, NDArray[Any]]
 OF_THE_WHOLE = ("strategy", "world_size", "exchange_fraction", "epoch")
 OF_THE_BEGIN = ("staging_s", "nbytes_staged", "read_requests_staged")
-"""Columns of the sources that are not added up: of the epoch, and of its first stretch alone."""
+"""Columns of the sources that are not added up: of the epoch, and of its first stretch
+alone.
+"""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A host that a run lost, and what that cost it. Of a job that does not go on the seconds are
-    0."""
+    """A host that a run lost, and what that cost it. Of a job that does not go on the
+    seconds are 0.
+    """
 
     host: str
     epoch: int  # in which it was lost
     at_s: float  # s since the run began
     policy: str
     ranks: int = 0  # that go on
-    redone_s: float = 0.0  # s of training since the last checkpoint, mean over ranks: lost
+    redone_s: float = (
+        0.0  # s of training since the last checkpoint, mean over ranks: lost
+    )
     redone_samples: int = 0  # samples of the whole iterations among them
     # detect_s, restart_s, restore_s, reread_s: s until it is noticed, to start all processes, to
     # read the checkpoint, and to read the samples of the host again
@@ -44,7 +51,9 @@ class Loss:
     reread_nbytes: float = 0.0  # bytes of these samples
     waited_s: float = 0.0  # s more until the host is repaired, where no spare was left
     loader: str = ""  # which law of a loader decides what is read on; '' without one
-    refused: str = ""  # the error with which that loader ends the job; '' if it does not
+    refused: str = (
+        ""  # the error with which that loader ends the job; '' if it does not
+    )
 
 
 class EpochParts:
@@ -53,14 +62,21 @@ class EpochParts:
     ``reached_iterations`` of those done before the last loss.
     """
 
-    def __init__(self, run: str, epoch: int, world_size: int, scenario: Scenario) -> None:
-        self.epoch, self.kept_iterations, self.reached_iterations = epoch, 0, 0
+    def __init__(
+        self, run: str, epoch: int, world_size: int, scenario: Scenario
+    ) -> None:
+        self.epoch = epoch
+        self.kept_iterations = 0
+        self.reached_iterations = 0
         recovery = scenario.recovery
         # (N,) whether the epoch has seen each sample, where a loader decides which come
         self._seen_samples: Flags | None = None
         if recovery is not None and recovery.resume is not None:
-            self._seen_samples = np.zeros(scenario.workload.dataset.num_samples, np.bool_)
-        self._run, self._samples = run, scenario.workload.dataset.num_samples
+            self._seen_samples = np.zeros(
+                scenario.workload.dataset.num_samples, np.bool_
+            )
+        self._run = run
+        self._samples = scenario.workload.dataset.num_samples
         # of the ranks that go on their numbers as the epoch began
         self._ranks = np.arange(world_size)
         self._parts: list[SimulatedEpoch] = []
@@ -72,11 +88,12 @@ class EpochParts:
         self._departed: list[tuple[Ints64, float]] = []
 
     def add(self, plan: EpochPlan, first: int, simulated: SimulatedEpoch) -> None:
-        """Add a stretch of an epoch, from iteration ``first`` (from 0) on. A stretch of an earlier
-        epoch was done before, so it is lost time in this epoch.
+        """Add a stretch of an epoch, from iteration ``first`` (from 0) on. A stretch of
+        an earlier epoch was done before, so it is lost time in this epoch.
         """
         self._parts.append(simulated)
-        is_repeated, samples = plan.epoch < self.epoch, plan.training.samples
+        is_repeated = plan.epoch < self.epoch
+        samples = plan.training.samples
         if not is_repeated and first == 0:
             self._planned = max(self._planned, int(samples.sum()))
         kept = simulated.iterations_done if simulated.over else max(simulated.saved, 0)
@@ -84,24 +101,30 @@ class EpochParts:
         twice = int(samples[: simulated.iterations_done].sum()) - newly_seen
         rows: list[Rows] = []
         if not is_repeated:
-            self.kept_iterations, self.reached_iterations = (
-                first + kept,
-                first + simulated.iterations_done,
-            )
+            self.kept_iterations = first + kept
+            self.reached_iterations = first + simulated.iterations_done
         if not is_repeated and (kept or simulated.over):
             rows = [_select_first(part, kept) for part in simulated.rows]
         ends = _ends(rows, len(self._ranks), simulated.begin)
-        rows = [{**part, "iteration": _shift_iterations(part["iteration"], first)} for part in rows]
+        rows = [
+            {**part, "iteration": _shift_iterations(part["iteration"], first)}
+            for part in rows
+        ]
         if simulated.over and not is_repeated:
             self._redone = (0.0, 0)
         else:
-            rows.append(self._span("lost", np.arange(len(self._ranks)), ends, simulated.end))
+            rows.append(
+                self._span("lost", np.arange(len(self._ranks)), ends, simulated.end)
+            )
             self._redone = (float((simulated.end - ends).mean()), twice)
         self._rows += [{**part, "rank": self._ranks[part["rank"]]} for part in rows]
-        self._seen, self._twice = self._seen + newly_seen, self._twice + twice
+        self._seen = self._seen + newly_seen
+        self._twice = self._twice + twice
 
     def _newly_seen(self, plan: EpochPlan, kept: int) -> int:
-        """Samples that the epoch sees in the first ``kept_iterations`` iterations of a plan."""
+        """Samples that the epoch sees in the first ``kept_iterations`` iterations of a
+        plan.
+        """
         if self._seen_samples is None:
             return int(plan.training.samples[:kept].sum())
         seen_before = int(self._seen_samples.sum())
@@ -109,8 +132,8 @@ class EpochParts:
         return int(self._seen_samples.sum()) - seen_before
 
     def lose(self, loss: Loss, is_gone: Flags, resumed: float) -> None:
-        """Add a loss, after which training goes on at ``resumed`` (s) without the ranks of which
-        ``is_gone``, (M,), is true.
+        """Add a loss, after which training goes on at ``resumed`` (s) without the ranks
+        of which ``is_gone``, (M,), is true.
         """
         seconds, samples = self._redone
         self._losses.append(replace(loss, redone_s=seconds, redone_samples=samples))
@@ -123,7 +146,8 @@ class EpochParts:
 
     def timeline(self) -> Timeline:
         """Return the timeline of the epoch, with all its stretches."""
-        first, last = self._parts[0], self._parts[-1]
+        first = self._parts[0]
+        last = self._parts[-1]
         end = max(last.end, self._resumed)
         for ranks, since in self._departed:
             begin = np.full(len(ranks), since)
@@ -140,11 +164,19 @@ class EpochParts:
 
     @property
     def _resumed(self) -> float:
-        return max((float(part["end_s"].max(initial=0.0)) for part in self._rows), default=0.0)
+        return max(
+            (float(part["end_s"].max(initial=0.0)) for part in self._rows), default=0.0
+        )
 
     def _facts(self) -> dict[str, Any]:
-        samples_by_fact = {"planned": self._planned, "seen": self._seen, "twice": self._twice}
-        shares = {name: samples / self._samples for name, samples in samples_by_fact.items()}
+        samples_by_fact = {
+            "planned": self._planned,
+            "seen": self._seen,
+            "twice": self._twice,
+        }
+        shares = {
+            name: samples / self._samples for name, samples in samples_by_fact.items()
+        }
         return {
             "completeness": [{"epoch": self.epoch, **shares}],
             "losses": [asdict(loss) for loss in self._losses],
@@ -158,7 +190,9 @@ class EpochParts:
         return {**sums, "iterations": self.kept_iterations, "samples": self._seen}
 
     def _span(self, phase: str, ranks: Ints64, begin: Floats, end: float) -> Rows:
-        """A phase of some ranks from ``begin``, (ranks,), to ``end`` (s), in no iteration."""
+        """A phase of some ranks from ``begin``, (ranks,), to ``end`` (s), in no
+        iteration.
+        """
         lasts = begin < end
         count = int(lasts.sum())
         return {
@@ -173,13 +207,17 @@ class EpochParts:
 
 
 def _select_first(part: Rows, iterations: int) -> Rows:
-    """Return the rows of the first ``iterations`` iterations, and those before and after all."""
+    """Return the rows of the first ``iterations`` iterations, and those before and
+    after all.
+    """
     is_kept = part["iteration"] <= iterations
     return {name: values[is_kept] for name, values in part.items()}
 
 
 def _shift_iterations(iteration: NDArray[Any], first: int) -> NDArray[Any]:
-    """Return numbers of iterations (from 1) moved by ``first``; 0 stays, it means no iteration."""
+    """Return numbers of iterations (from 1) moved by ``first``; 0 stays, it means no
+    iteration.
+    """
     return np.where(iteration > 0, iteration + first, 0).astype(np.int32)
 
 
@@ -199,9 +237,14 @@ def _links(parts: Sequence[SimulatedEpoch], seconds: float) -> pd.DataFrame:
         for part in parts
     ]
     # a link that only an earlier epoch used, which was done again, is one of this epoch
-    rows = pd.concat(tables, ignore_index=True).assign(epoch=parts[0].links["epoch"].iloc[0])
+    rows = pd.concat(tables, ignore_index=True).assign(
+        epoch=parts[0].links["epoch"].iloc[0]
+    )
     sums = {"nbytes": "sum", "used": "sum", "peak_utilisation": "max", "busy_s": "sum"}
-    aggregations = {**dict.fromkeys(("epoch", "tier", "capacity", "unit"), "first"), **sums}
+    aggregations = {
+        **dict.fromkeys(("epoch", "tier", "capacity", "unit"), "first"),
+        **sums,
+    }
     table = rows.groupby("link", sort=False).agg(aggregations).reset_index()
     table["mean_utilisation"] = table.pop("used") / max(seconds, np.finfo(float).tiny)
     return table[list(parts[0].links.columns)]

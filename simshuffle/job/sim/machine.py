@@ -56,14 +56,16 @@ def stage(
     tolerance: float = 0.0,
     only: Flags | None = None,
 ) -> Staged:
-    """Copy what the workload keeps on the hosts, in a fluid network of its own, of that tolerance;
-    see `simshuffle.job.lowering.staging.staging_traffic`."""
+    """Copy what the workload keeps on the hosts, in a fluid network of its own, of that
+    tolerance; see `simshuffle.job.lowering.staging.staging_traffic`.
+    """
     traffic = staging_traffic(workload, resources, shard_nbytes, only)
     if traffic is None:
         return NOTHING
     count, width = traffic.batch.routes.shape
     # the kernel that the run needs as well, and not `Fluid.finish_times`, which is another
-    model, no_cables = Fluid(tolerance=tolerance), np.zeros(len(traffic.links), bool)
+    model = Fluid(tolerance=tolerance)
+    no_cables = np.zeros(len(traffic.links), bool)
     network = shared_network(model, traffic.links, no_cables, width=width, tags=count)
     network.post(0.0, traffic.batch)
     network.advance(np.inf)
@@ -72,7 +74,9 @@ def stage(
 
 
 STAGED = 0.1
-"""Share of the tolerance of time that staging may use up, in which hosts end one after another."""
+"""Share of the tolerance of time that staging may use up, in which hosts end one after
+another.
+"""
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,8 @@ class Running:
 
 
 class SimulatedMachine:
-    """A cluster with its network and its clock; arguments as of `Simulation`. Where several jobs
-    share the cluster, ``links`` counts what they carried.
+    """A cluster with its network and its clock; arguments as of `Simulation`. Where
+    several jobs share the cluster, ``links`` counts what they carried.
     """
 
     def __init__(
@@ -108,10 +112,13 @@ class SimulatedMachine:
             scenario, recorder, struck=struck, begin=begin, on=on, slower=slower
         )
         clock = self._simulation.clock
-        self._env, self._begin = clock.env, begin
+        self._env = clock.env
+        self._begin = begin
         peaks = None if scenario.background is None else Peaks(clock)
         resources = self._simulation.resources
-        self._links = links or EpochLinkStatistics(resources, clock.network, peaks, since=begin)
+        self._links = links or EpochLinkStatistics(
+            resources, clock.network, peaks, since=begin
+        )
         self._stage: Staged | None = None
         if on is None:
             send(scenario, self._simulation.resources, clock)
@@ -122,8 +129,11 @@ class SimulatedMachine:
         return self._simulation.resources.hosts
 
     def read_again(self, shard_nbytes: Floats, ranks: Flags) -> Staged:
-        """Stage again what the hosts of some ``ranks``, (M,), keep, while nothing else goes on."""
-        workload, resources = self.scenario.workload, self._simulation.resources
+        """Stage again what the hosts of some ``ranks``, (M,), keep, while nothing else
+        goes on.
+        """
+        workload = self.scenario.workload
+        resources = self._simulation.resources
         if not ranks.any():
             return NOTHING
         return stage(workload, resources, shard_nbytes, only=ranks)
@@ -143,12 +153,14 @@ class SimulatedMachine:
         until: float = math.inf,
         first: int = 0,
     ) -> SimulatedEpoch:
-        """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s) if it is
-        not over by then; the machine is of no use afterwards. ``first`` of its iterations were done
-        before, and are not in the plan."""
+        """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s)
+        if it is not over by then; the machine is of no use afterwards. ``first`` of its
+        iterations were done before, and are not in the plan.
+        """
         if self._simulation.checkpoints is not None:
             self._simulation.checkpoints.first = first
-        running, env = self.begin(plan, loaders, thinning, nbytes, progress), self._env
+        running = self.begin(plan, loaders, thinning, nbytes, progress)
+        env = self._env
         process = env.process(running.epoch.run())
         with without_cycle_collection():
             if until == math.inf:
@@ -169,11 +181,18 @@ class SimulatedMachine:
     ) -> Running:
         """Begin an epoch now, which is then to be run; arguments as of `Epoch`."""
         recorder = self._simulation.recorder
-        staged = self._stage_once(plan, thinning, nbytes)  # its copy of all sizes is gone after it
+        staged = self._stage_once(
+            plan, thinning, nbytes
+        )  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
         report_iteration = progress if watch is None else watch.wrap_progress(progress)
         epoch = Epoch(
-            self._simulation, plan, loaders, nbytes, progress=report_iteration, thinning=thinning
+            self._simulation,
+            plan,
+            loaders,
+            nbytes,
+            progress=report_iteration,
+            thinning=thinning,
         )
         self._links.open_epoch(begin := self._env.now)
         if recorder is not None:
@@ -182,16 +201,22 @@ class SimulatedMachine:
 
     def end(self, running: Running) -> SimulatedEpoch:
         """Return the epoch that has just run, as far as it did."""
-        recorder, now = self._simulation.recorder, self._env.now
+        recorder = self._simulation.recorder
+        now = self._env.now
         if recorder is not None:
             recorder.end(now)
-        plan, epoch = running.plan, running.epoch
+        plan = running.plan
+        epoch = running.epoch
         if epoch.iterations_done < epoch.planned:
-            plan = stop_after(plan, epoch.iterations_done, epoch.loaders.requested_batches)
+            plan = stop_after(
+                plan, epoch.iterations_done, epoch.loaders.requested_batches
+            )
         return SimulatedEpoch(
             rows=epoch.rows(),
             links=self._links.close_epoch(plan.epoch, now),
-            sources=_sources(self.scenario, plan, running.thinning, epoch, running.staged),
+            sources=_sources(
+                self.scenario, plan, running.thinning, epoch, running.staged
+            ),
             begin=running.begin,
             end=now,
             measured_spread=epoch.measured_spread,
@@ -201,17 +226,24 @@ class SimulatedMachine:
             saved=epoch.saved,
         )
 
-    def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
-        """Return the watch over the servers of an epoch of which iterations are left out; None
-        where none are left out, or where an inference pass reads as well.
+    def _watch(
+        self, plan: EpochPlan, loaders: Loaders, thinning: Thinning
+    ) -> ServerWatch | None:
+        """Return the watch over the servers of an epoch of which iterations are left
+        out; None where none are left out, or where an inference pass reads as well.
         """
         if not thinning.left_out or plan.inference is not None:
             return None
-        clock, resources = self._simulation.clock, self._simulation.resources
+        clock = self._simulation.clock
+        resources = self._simulation.resources
         factor = thinning.read_factor(int(plan.training.samples.sum()))
-        return ServerWatch(clock, resources.links, resources.servers, loaders.chains, factor)
+        return ServerWatch(
+            clock, resources.links, resources.servers, loaders.chains, factor
+        )
 
-    def _stage_once(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
+    def _stage_once(
+        self, plan: EpochPlan, thinning: Thinning, nbytes: Floats
+    ) -> Staged:
         """Stage before the first epoch, once; return what that took."""
         if plan.epoch > 1 or self._begin > 0:
             return NOTHING
@@ -219,10 +251,14 @@ class SimulatedMachine:
             shards = plan.shards.sums(nbytes)
             # sums of so many times as many samples differ by the square root of that
             factor = thinning.factor
-            expected_shards = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
+            expected_shards = shards * factor + (shards - shards.mean()) * (
+                factor**0.5 - factor
+            )
             tolerance = STAGED * self.scenario.time_tolerance
             resources = self._simulation.resources
-            self._stage = stage(self.scenario.workload, resources, expected_shards, tolerance)
+            self._stage = stage(
+                self.scenario.workload, resources, expected_shards, tolerance
+            )
         return self._stage
 
 
@@ -245,15 +281,19 @@ class SimulatedEpoch:
     saved: int = -1  # of them those that its last checkpoint has; -1 if it made none
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
-        """Return the tables of the epoch, and use up its rows. ``earlier`` s before it belong to
-        no epoch.
+        """Return the tables of the epoch, and use up its rows. ``earlier`` s before it
+        belong to no epoch.
         """
         if earlier:
             for part in self.rows:
                 for bound in ("start_s", "end_s"):
-                    part[bound] = np.maximum(part[bound] - earlier, 0.0)  # whatever rounding says
+                    part[bound] = np.maximum(
+                        part[bound] - earlier, 0.0
+                    )  # whatever rounding says
         links = self.links.copy(deep=False)
-        label = pd.Categorical.from_codes(np.zeros(len(links), np.int8), pd.Index([run]))
+        label = pd.Categorical.from_codes(
+            np.zeros(len(links), np.int8), pd.Index([run])
+        )
         links.insert(0, "run", pd.Series(label, index=links.index))
         row = {"run": run, **self.sources, **window._asdict()}
         sources = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
@@ -266,8 +306,8 @@ class SimulatedEpoch:
 def with_loaders(
     machine: SimulatedMachine, plans: Iterator[EpochPlan]
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
-    """Yield each plan with its loaders. Where loaders go on into the next epoch, plan one epoch
-    ahead.
+    """Yield each plan with its loaders. Where loaders go on into the next epoch, plan
+    one epoch ahead.
     """
     if not machine.scenario.workload.loader.across_epochs:
         # which holds none of them
@@ -279,14 +319,16 @@ def with_loaders(
         next_loaders = machine.loaders(next_plan)
         loaders.followed_by(next_loaders)
         yield plan, loaders
-        plan, loaders = next_plan, next_loaders
+        plan = next_plan
+        loaders = next_loaders
     yield plan, loaders
 
 
 @contextmanager
 def without_cycle_collection() -> Iterator[None]:
-    """Keep Python from searching for reference cycles: a run leaves none, and the search takes a
-    sixth of its time."""
+    """Keep Python from searching for reference cycles: a run leaves none, and the
+    search takes a sixth of its time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -299,20 +341,26 @@ def without_cycle_collection() -> Iterator[None]:
 def reporter(
     progress: Callable[[float], None] | None, iterations_before: int, total: int
 ) -> Callable[[int], None]:
-    """Return a function of the iterations done in an epoch, which tells ``progress`` the share of
-    ``total`` iterations that is done.
+    """Return a function of the iterations done in an epoch, which tells ``progress``
+    the share of ``total`` iterations that is done.
     """
     if progress is None:
         return lambda _: None
-    return lambda iterations_done: progress((iterations_before + iterations_done) / total)
+    return lambda iterations_done: progress(
+        (iterations_before + iterations_done) / total
+    )
 
 
 def _sources(
-    scenario: Scenario, plan: EpochPlan, thinning: Thinning, epoch: Epoch, staged: Staged
+    scenario: Scenario,
+    plan: EpochPlan,
+    thinning: Thinning,
+    epoch: Epoch,
+    staged: Staged,
 ) -> dict[str, Any]:
-    """Return the row of table ``sources`` of an epoch, as if all its iterations had been simulated:
-    iterations that were left out are like those that were not. Of an epoch that was broken off
-    ``plan`` has the part that was done.
+    """Return the row of table ``sources`` of an epoch, as if all its iterations had
+    been simulated: iterations that were left out are like those that were not. Of an
+    epoch that was broken off ``plan`` has the part that was done.
     """
     costs = None if epoch.exchange is None else epoch.exchange.costs
     training = epoch.loaders.chains.sums
@@ -320,14 +368,19 @@ def _sources(
         training = read_sums(plan.training, scenario.workload)
         costs = None if costs is None else costs.truncate(epoch.iterations_done)
     trained = int(plan.training.samples[: epoch.iterations_done].sum())
-    sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
+    sent = thinning.sent_factor(plan.epoch)
+    factor = thinning.factor
     read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
-    requests, opens = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}, 0.0
+    requests = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}
+    opens = 0.0
     passes = [(training, thinning.read_factor(trained) if trained else 1.0)]
     if epoch.measuring is not None:
         passes.append((epoch.measuring.loaders.chains.sums, factor))
     for sums, read_factor in passes:
-        for sums_by_source, pass_sums in ((read, sums.nbytes), (requests, sums.requests)):
+        for sums_by_source, pass_sums in (
+            (read, sums.nbytes),
+            (requests, sums.requests),
+        ):
             for source in sums_by_source:
                 sums_by_source[source] += read_factor * pass_sums[source]
         opens += read_factor * sums.file_opens
@@ -336,7 +389,8 @@ def _sources(
         read["memory"] += sent * costs.read_memory
         requests["ssd"] += sent * costs.read_requests
     written = costs is not None and scenario.workload.source != "memory"
-    fraction, fetches = scenario.workload.exchange.fraction, plan.training.fetches
+    fraction = scenario.workload.exchange.fraction
+    fetches = plan.training.fetches
     return {
         "strategy": scenario.workload.exchange.kind,
         "world_size": scenario.world_size,
@@ -352,7 +406,9 @@ def _sources(
         "read_requests_ssd": round(requests["ssd"]),
         "read_requests_object_store": round(requests["object_store"]),
         "file_opens": opens,
-        "nbytes_ssd_written": sent * float(costs.received.sum()) if costs and written else 0.0,
+        "nbytes_ssd_written": sent * float(costs.received.sum())
+        if costs and written
+        else 0.0,
         "staging_s": staged.seconds,
         "nbytes_staged": staged.nbytes,
         "read_requests_staged": round(staged.read_requests),
@@ -361,15 +417,20 @@ def _sources(
 
 
 def _charge(
-    scenario: Scenario, requests: Mapping[str, float], read: Mapping[str, float], staged: Staged
+    scenario: Scenario,
+    requests: Mapping[str, float],
+    read: Mapping[str, float],
+    staged: Staged,
 ) -> float:
-    """Return US dollars for the requests and bytes of an epoch and its staging to the object
-    store.
+    """Return US dollars for the requests and bytes of an epoch and its staging to the
+    object store.
     """
     store = scenario.cluster.object_store
     if store is None:
         return 0.0
-    request_count, nbytes = requests["object_store"], read["object_store"]
+    request_count = requests["object_store"]
+    nbytes = read["object_store"]
     if scenario.workload.staging.source == "object_store":
-        request_count, nbytes = request_count + staged.read_requests, nbytes + staged.nbytes
+        request_count = request_count + staged.read_requests
+        nbytes = nbytes + staged.nbytes
     return store.charge(request_count, nbytes)

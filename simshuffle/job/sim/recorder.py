@@ -1,5 +1,6 @@
-"""Records of a run: when the phases of every rank began and ended; and for a recorder alone
-when messages were sent, and what links carried from moment to moment."""
+"""Records of a run: when the phases of every rank began and ended; and for a recorder
+alone when messages were sent, and what links carried from moment to moment.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +41,10 @@ ITERATION = {
     "sent": "exchange",
     "free": "wait_exchange",
 }
-"""The parts of an iteration and the phase of each, in the order of the authors' training loop:
-synchronise with the last exchange after backward, begin the next after update."""
+"""The parts of an iteration and the phase of each, in the order of the authors'
+training loop: synchronise with the last exchange after backward, begin the next after
+update.
+"""
 
 
 def _iteration_parts(*parts: str) -> dict[str, str]:
@@ -77,8 +80,8 @@ SAVING = {"saved": "checkpoint"}
 
 @dataclass(slots=True)
 class PhaseEnds:
-    """The times (s) at which the parts of an iteration of one rank ended, or the parts before and
-    after all.
+    """The times (s) at which the parts of an iteration of one rank ended, or the parts
+    before and after all.
     """
 
     begin: float  # of the first of them
@@ -103,8 +106,9 @@ class PhaseEnds:
 
 
 class PhaseLog:
-    """The times of all ranks; ``parts`` are attributes of `PhaseEnds` in their order, with
-    phases."""
+    """The times of all ranks; ``parts`` are attributes of `PhaseEnds` in their order,
+    with phases.
+    """
 
     def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
         self._parts = parts
@@ -117,8 +121,8 @@ class PhaseLog:
         self._times[rank].extend(self._values(times))
 
     def add_interrupted(self, rank: int, times: PhaseEnds, now: float) -> None:
-        """Note an iteration in which the job ended at ``now`` (s): parts that had not ended take no
-        time, but for the last one.
+        """Note an iteration in which the job ended at ``now`` (s): parts that had not
+        ended take no time, but for the last one.
         """
         begin, *ends = self._values(times)
         ends = [*np.maximum.accumulate([begin, *ends[:-1]])[1:].tolist(), now]
@@ -135,29 +139,42 @@ class PhaseLog:
             del times[iterations * (1 + len(self._parts)) :]
 
     def rows(
-        self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
+        self,
+        epoch: int,
+        nbytes: Mapping[str, Any] | None = None,
+        *,
+        final: bool = False,
     ) -> dict[str, Any]:
-        """The rows of an epoch (see `simshuffle.report.timeline.phase_rows`); uses the times up.
-        ``nbytes`` that a part moved, by its name: (iterations, M), or one number for all."""
-        count, width = self.complete, 1 + len(self._parts)
-        ranks = np.stack([np.frombuffer(times) if count else np.zeros(0) for times in self._times])
+        """The rows of an epoch (see `simshuffle.report.timeline.phase_rows`); uses the
+        times up. ``nbytes`` that a part moved, by its name: (iterations, M), or one
+        number for all.
+        """
+        count = self.complete
+        width = 1 + len(self._parts)
+        ranks = np.stack(
+            [np.frombuffer(times) if count else np.zeros(0) for times in self._times]
+        )
         self._times.clear()
         bounds = ranks.reshape(len(ranks), count, width).swapaxes(0, 1)
         rows = phase_rows(epoch, list(self._parts.values()), bounds, np.zeros(1), final)
         # not as one array of all parts: most move nothing
         lasts = bounds[..., 1:] > bounds[..., :-1]
-        part_of_row = np.broadcast_to(np.arange(len(self._parts), dtype=np.int8), lasts.shape)[
-            lasts
-        ]
+        part_of_row = np.broadcast_to(
+            np.arange(len(self._parts), dtype=np.int8), lasts.shape
+        )[lasts]
         for part_index, part in enumerate(self._parts):
             if nbytes and part in nbytes:
                 moved = np.broadcast_to(nbytes[part], lasts.shape[:2])
-                rows["nbytes"][part_of_row == part_index] = moved[lasts[..., part_index]]
+                rows["nbytes"][part_of_row == part_index] = moved[
+                    lasts[..., part_index]
+                ]
         return rows
 
 
 SAMPLES = 300
-"""Fewest samples of the links in an epoch of unknown length; at most there are twice as many."""
+"""Fewest samples of the links in an epoch of unknown length; at most there are twice as
+many.
+"""
 FEWEST_SAMPLES = 64
 INSTANT = 1e-9
 """s before the end of an epoch in which it is not sampled once more."""
@@ -191,11 +208,15 @@ class EpochRecord:
 
     messages: MessageTimes  # of its exchange
     sampled_at: Floats  # (k,) s since the epoch began, from 0 to its end
-    work: NDArray[np.float32]  # (k, links) units that every link has carried until then, float32
+    work: NDArray[
+        np.float32
+    ]  # (k, links) units that every link has carried until then, float32
     resources: Resources  # whose links they are
 
     def utilisation(self) -> Floats:
-        """(k - 1, links) share of its capacity that every link carried from moment to moment."""
+        """(k - 1, links) share of its capacity that every link carried from moment to
+        moment.
+        """
         lasting = np.maximum(np.diff(self.sampled_at), np.finfo(float).tiny)
         share = np.diff(self.work.astype(np.float64), axis=0) / lasting[:, None]
         share /= self.resources.links.capacity
@@ -203,12 +224,15 @@ class EpochRecord:
 
 
 class LinkSamples:
-    """The counters of all links at even intervals, over about ``length`` s. Where that is too
-    little, every second sample is dropped when there are too many."""
+    """The counters of all links at even intervals, over about ``length`` s. Where that
+    is too little, every second sample is dropped when there are too many.
+    """
 
     def __init__(self, network: FluidNetwork, length: float) -> None:
         self._network = network
-        self._samples = min(SAMPLES, max(FEWEST_SAMPLES, MOST_VALUES // (2 * len(network.links))))
+        self._samples = min(
+            SAMPLES, max(FEWEST_SAMPLES, MOST_VALUES // (2 * len(network.links)))
+        )
         self._step = length / self._samples
         self.next_at = inf  # s
 
@@ -241,23 +265,29 @@ class LinkSamples:
         if now - self._begin > self._sampled_at[-1] + INSTANT:
             self.take(now)
         self.next_at = inf
-        sampled_at, work = np.array(self._sampled_at), np.stack(self._work)
+        sampled_at = np.array(self._sampled_at)
+        work = np.stack(self._work)
         del self._sampled_at, self._work
         return sampled_at, work
 
 
 class SampledClock(NetworkClock):
-    """A clock that stops for samples between events. The network runs through the events that it
-    would have without samples, at those moments: samples are nothing to SimPy.
+    """A clock that stops for samples between events. The network runs through the
+    events that it would have without samples, at those moments: samples are nothing to
+    SimPy.
     """
 
-    def __init__(self, env: simpy.Environment, network: FluidNetwork, samples: LinkSamples) -> None:
+    def __init__(
+        self, env: simpy.Environment, network: FluidNetwork, samples: LinkSamples
+    ) -> None:
         super().__init__(env, network)
         self._samples = samples
         self._run = self._advance_network
 
     def _advance_network(self, horizon: float) -> tuple[float, list[int]]:
-        """Advance the network to ``horizon`` and take samples; see `FluidNetwork.advance`."""
+        """Advance the network to ``horizon`` and take samples; see
+        `FluidNetwork.advance`.
+        """
         while self._samples.next_at <= horizon:
             upcoming, groups = self.network.advance(self._samples.next_at)
             if groups or upcoming == inf:
@@ -282,7 +312,9 @@ class SampledClock(NetworkClock):
 
 
 class Recorder:
-    """Notes one epoch of about ``length`` s after the other; each forgets the one before it."""
+    """Notes one epoch of about ``length`` s after the other; each forgets the one
+    before it.
+    """
 
     def __init__(self, length: float) -> None:
         self._length = length
@@ -298,19 +330,21 @@ class Recorder:
         self, env: simpy.Environment, network: FluidNetwork, resources: Resources
     ) -> NetworkClock:
         """Return the clock of the machine that is recorded."""
-        self._resources, self._network = resources, network
+        self._resources = resources
+        self._network = network
         self._samples = LinkSamples(network, self._length)
         return SampledClock(env, network, self._samples)
 
     def begin(self, now: float) -> None:
         """Begin an epoch at ``now`` (s)."""
-        self._begin, self._tags = now, 0
+        self._begin = now
+        self._tags = 0
         self._messages.clear()
         self._samples.begin(now)
 
     def note(self, iteration: int, messages: list[RankMessages]) -> int:
-        """Note messages that are prepared after ``iteration`` (from 0); return the first of their
-        tags, see `MessageLowering.graph`.
+        """Note messages that are prepared after ``iteration`` (from 0); return the
+        first of their tags, see `MessageLowering.graph`.
         """
         first = self._tags
         self._messages.append((iteration, messages, first))
@@ -326,13 +360,18 @@ class Recorder:
     def _times(self) -> MessageTimes:
         ranks = np.arange(self._resources.world_size)
         finish = self._network.finish[: self._tags] - self._begin
-        no_integers, no_floats = np.zeros(0, np.int64), np.zeros(0)
-        parts: list[tuple[NDArray[np.generic], ...]] = [(no_integers,) * 4 + (no_floats,) * 4]
+        no_integers = np.zeros(0, np.int64)
+        no_floats = np.zeros(0)
+        parts: list[tuple[NDArray[np.generic], ...]] = [
+            (no_integers,) * 4 + (no_floats,) * 4
+        ]
         for iteration, messages, first in self._messages:
             for number, message in enumerate(messages):
                 senders = np.flatnonzero(message.target != ranks)
                 begin = first + 2 * number * len(ranks)
-                iterations, numbers = np.full((2, len(senders)), [[iteration + 1], [number]])
+                iterations, numbers = np.full(
+                    (2, len(senders)), [[iteration + 1], [number]]
+                )
                 target = message.target[senders].astype(np.int64)
                 moved = message.nbytes[senders], message.work[senders]
                 ends = finish[begin + senders], finish[begin + len(ranks) + senders]

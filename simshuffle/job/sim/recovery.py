@@ -1,10 +1,11 @@
-"""A run that loses hosts: it is broken off, goes back to its last checkpoint, and goes on with a
-spare host or with fewer ranks.
+"""A run that loses hosts: it is broken off, goes back to its last checkpoint, and goes
+on with a spare host or with fewer ranks.
 
-Every stretch between two losses is simulated on a machine of its own, whose time goes on where the
-last one stood. What was done after the last checkpoint is booked as `lost`, the time until training
-goes on as `restart`. Page caches of hosts that stay are kept; that of a new host is cold, and so
-are all from the epoch on that follows an elastic restart.
+Every stretch between two losses is simulated on a machine of its own, whose time goes
+on where the last one stood. What was done after the last checkpoint is booked as
+`lost`, the time until training goes on as `restart`. Page caches of hosts that stay are
+kept; that of a new host is cold, and so are all from the epoch on that follows an
+elastic restart.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ import numpy as np
 
 from simshuffle.errors import refuse
 from simshuffle.job.plan.checkpoint_bounds import restore_seconds
-from simshuffle.job.plan.epochs import EpochPlan, TrainingState, plan_epochs, sample_nbytes
+from simshuffle.job.plan.epochs import (
+    EpochPlan,
+    TrainingState,
+    plan_epochs,
+    sample_nbytes,
+)
 from simshuffle.job.plan.recovery import (
     ResumedLoader,
     check_losses,
@@ -34,7 +40,13 @@ from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.scenario.recovery import Recovery
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.losses import EpochParts, Loss
-from simshuffle.job.sim.machine import NOTHING, SimulatedEpoch, SimulatedMachine, Staged, reporter
+from simshuffle.job.sim.machine import (
+    NOTHING,
+    SimulatedEpoch,
+    SimulatedMachine,
+    Staged,
+    reporter,
+)
 from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Flags
 from simshuffle.workload.exchange import ExchangePlan, empty_plan
@@ -53,7 +65,9 @@ class Stretch:
     first: int = 0
 
     def drop_first(self, iterations: int) -> Stretch:
-        """Return the rest of the stretch when its first ``iterations`` iterations are done."""
+        """Return the rest of the stretch when its first ``iterations`` iterations are
+        done.
+        """
         return Stretch(drop_iterations(self.plan, iterations), self.first + iterations)
 
 
@@ -64,8 +78,8 @@ def simulate_with_losses(
     struck: list[dict[str, Any]] | None = None,
 ) -> Iterator[Timeline]:
     """Simulate the epochs of a scenario that loses hosts, as
-    `simshuffle.job.sim.simulate.simulate_epochs`. Timelines have the losses, and the share of the
-    data set that each epoch has seen, and seen twice.
+    `simshuffle.job.sim.simulate.simulate_epochs`. Timelines have the losses, and the
+    share of the data set that each epoch has seen, and seen twice.
 
     Raises:
         ScenarioError: a lost host never returns, and no spare is left for it.
@@ -80,8 +94,8 @@ def simulate_with_losses(
 
 
 class RecoveringJob:
-    """A job from epoch to epoch: its hosts, what it has saved, and the stretches still to do.
-    ``scenario`` is that of the hosts that take part now.
+    """A job from epoch to epoch: its hosts, what it has saved, and the stretches still
+    to do. ``scenario`` is that of the hosts that take part now.
     """
 
     def __init__(
@@ -90,12 +104,16 @@ class RecoveringJob:
         progress: Progress | None,
         struck: list[dict[str, Any]] | None = None,
     ) -> None:
-        self.scenario, self.stopped, self._struck = scenario, False, struck
-        self._progress, self._epochs = progress, scenario.epochs
+        self.scenario = scenario
+        self.stopped = False
+        self._struck = struck
+        self._progress = progress
+        self._epochs = scenario.epochs
         self._recovery = scenario.recovery or Recovery()
         self._nbytes = sample_nbytes(scenario)
         self._plans = plan_epochs(scenario, self._nbytes)
-        strategy, rng = scenario.workload.exchange, scenario.rng("partition")
+        strategy = scenario.workload.exchange
+        rng = scenario.rng("partition")
         # whose each sample is as the epoch begins, and what the epoch exchanges
         self._owner = strategy.first_owner(len(self._nbytes), scenario.world_size, rng)
         self._exchange: ExchangePlan
@@ -113,7 +131,9 @@ class RecoveringJob:
         self._state: tuple[Readers, int, int] | None = None
 
     def epoch(self, parts: EpochParts) -> None:
-        """Simulate the next epoch, and after every loss the stretches that it has undone."""
+        """Simulate the next epoch, and after every loss the stretches that it has
+        undone.
+        """
         plan = next(self._plans)
         self._exchange = plan.exchange
         self._undone.append(Stretch(plan))
@@ -138,8 +158,11 @@ class RecoveringJob:
         while self._losses and self._losses[0].what not in self._hosts:
             self._losses.pop(0)  # it does not belong to the job, or was lost before
         loss_at = (self._losses[0].at or 0.0) if self._losses else math.inf
-        machine, plan = self._machine, stretch.plan
-        iterations_before = (plan.epoch - 1) * (stretch.first + plan.iterations) + stretch.first
+        machine = self._machine
+        plan = stretch.plan
+        iterations_before = (plan.epoch - 1) * (
+            stretch.first + plan.iterations
+        ) + stretch.first
         total = self._epochs * (stretch.first + plan.iterations)
         report = reporter(self._progress, iterations_before, total)
         no_thinning = Thinning(self.scenario)
@@ -157,15 +180,19 @@ class RecoveringJob:
 
     def _lose(self, parts: EpochParts) -> None:
         """Lose the next host, and let the ranks go on that the policy says."""
-        loss, recovery, scenario = self._losses.pop(0), self._recovery, self.scenario
-        lost_at, host_index = loss.at or 0.0, self._hosts.index(loss.what)
+        loss = self._losses.pop(0)
+        recovery = self._recovery
+        scenario = self.scenario
+        lost_at = loss.at or 0.0
+        host_index = self._hosts.index(loss.what)
         is_gone: Flags = scenario.cluster.host_of(scenario.world_size) == host_index
         loss_record = Loss(loss.what, parts.epoch, lost_at, recovery.policy)
         if recovery.policy == "stop":
             self.stopped = True
             parts.lose(loss_record, is_gone, lost_at)
             return
-        wait, resume = 0.0, recovery.resume
+        wait = 0.0
+        resume = recovery.resume
         if resume is not None:
             loss_record = replace(loss_record, loader=resume.short_name)
         elastic = recovery.policy == "elastic"
@@ -176,16 +203,20 @@ class RecoveringJob:
         else:
             wait = loss.lasts or 0.0
         if resume is not None:
-            read, refused = (
-                NOTHING,
-                self._resume_loader(parts, resume, int((~(is_gone & elastic)).sum())),
+            read = NOTHING
+            refused = self._resume_loader(
+                parts, resume, int((~(is_gone & elastic)).sum())
             )
             if refused:
                 self.stopped = True
                 parts.lose(replace(loss_record, refused=refused), is_gone, lost_at)
                 return
         else:
-            read = self._shrink(parts, is_gone) if elastic else self._replace_hosts(is_gone)
+            read = (
+                self._shrink(parts, is_gone)
+                if elastic
+                else self._replace_hosts(is_gone)
+            )
         restore = restore_seconds(self.scenario) if self._saved else 0.0
         spent = recovery.detect + recovery.restart + restore + read.seconds
         loss_record = replace(
@@ -200,11 +231,14 @@ class RecoveringJob:
         )
         resumed = lost_at + spent + loss_record.waited_s
         parts.lose(loss_record, is_gone & elastic, resumed)
-        self._machine = SimulatedMachine(self.scenario, None, struck=self._struck, begin=resumed)
+        self._machine = SimulatedMachine(
+            self.scenario, None, struck=self._struck, begin=resumed
+        )
 
     @property
     def _saved_at(self) -> tuple[int, int]:
-        """Return the epoch of the last saved state and the number of its completed iterations.
+        """Return the epoch of the last saved state and the number of its completed
+        iterations.
 
         If all of them were completed, return the next epoch and 0.
         """
@@ -214,8 +248,8 @@ class RecoveringJob:
         return self._undone[-1].plan.epoch + 1, 0
 
     def _state_readers(self) -> Readers:
-        """Return the ranks that read when the last state was saved. Raises an InputError if the
-        epoch of the state has already gone on from another one.
+        """Return the ranks that read when the last state was saved. Raises an
+        InputError if the epoch of the state has already gone on from another one.
         """
         epoch, step = self._saved_at
         if self._state is None or self._state[1] != epoch:
@@ -228,10 +262,11 @@ class RecoveringJob:
         return self._state[0]
 
     def _resume_loader(self, parts: EpochParts, law: ResumptionLaw, ranks: int) -> str:
-        """Resume a loader by its ``law`` from the last state, on ``ranks`` ranks; return its error,
-        if any.
+        """Resume a loader by its ``law`` from the last state, on ``ranks`` ranks;
+        return its error, if any.
         """
-        readers, (epoch, step) = self._state_readers(), self._saved_at
+        readers = self._state_readers()
+        (epoch, step) = self._saved_at
         self.scenario = self._place_on_hosts({"world_size": ranks})
         self._owner = np.minimum(self._first[0], ranks - 1).astype(self._owner.dtype)
         owner, num_owners = self._first
@@ -252,13 +287,17 @@ class RecoveringJob:
         remaining_plans = [remaining_plan] if remaining_plan.iterations else []
         self._plans = chain(remaining_plans, loader.later_plans(epoch + 1))
         repeated_plans = islice(self._plans, parts.epoch - epoch + len(remaining_plans))
-        self._undone = [Stretch(plan, step * (plan.epoch == epoch)) for plan in repeated_plans]
+        self._undone = [
+            Stretch(plan, step * (plan.epoch == epoch)) for plan in repeated_plans
+        ]
         self._exchange = empty_plan(ranks)
         return ""
 
     def _place_on_hosts(self, update: dict[str, Any]) -> Scenario:
         """Return the scenario on the present hosts, with the values of ``update``."""
-        cluster = self.scenario.cluster.model_copy(update={"placement": list(self._hosts)})
+        cluster = self.scenario.cluster.model_copy(
+            update={"placement": list(self._hosts)}
+        )
         return self.scenario.model_copy(update={"cluster": cluster, **update})
 
     def _replace_hosts(self, is_gone: Flags) -> Staged:
@@ -267,40 +306,61 @@ class RecoveringJob:
         Return the samples that are staged again there.
         """
         self._undone = [
-            replace(stretch, plan=clear_caches(stretch.plan, is_gone)) for stretch in self._undone
+            replace(stretch, plan=clear_caches(stretch.plan, is_gone))
+            for stretch in self._undone
         ]
         self.scenario = self._place_on_hosts({})
         shards = np.bincount(self._owner, self._nbytes, len(is_gone)).astype(float)
-        return SimulatedMachine(self.scenario).read_again(shards, is_gone & self._recovery.reread)
+        return SimulatedMachine(self.scenario).read_again(
+            shards, is_gone & self._recovery.reread
+        )
 
     def _shrink(self, parts: EpochParts, is_gone: Flags) -> Staged:
-        """Go on without the ranks of which ``is_gone``, (M,), is true, on the present hosts; return
-        what the others read in their place.
+        """Go on without the ranks of which ``is_gone``, (M,), is true, on the present
+        hosts; return what the others read in their place.
         """
         workload = self.scenario.workload
-        reads_shards = workload.source in {"ssd", "memory"} and not workload.exchange.redraws
+        reads_shards = (
+            workload.source in {"ssd", "memory"} and not workload.exchange.redraws
+        )
         # files that were sent are there
         owner, missing = owners_after_loss(
-            self._exchange, self._owner, parts.reached_iterations, is_gone & reads_shards
+            self._exchange,
+            self._owner,
+            parts.reached_iterations,
+            is_gone & reads_shards,
         )
         are_taken_over = self._recovery.reread or not reads_shards
         read = self._nbytes * missing
         if not are_taken_over:
-            self._nbytes, owner, read = self._nbytes[~missing], owner[~missing], 0.0 * read
+            self._nbytes, owner, read = (
+                self._nbytes[~missing],
+                owner[~missing],
+                0.0 * read,
+            )
         num_ranks = int((~is_gone).sum())
-        new_rank = np.where(is_gone[owner], -1, (np.cumsum(~is_gone) - 1)[owner]).astype(np.int32)
+        new_rank = np.where(
+            is_gone[owner], -1, (np.cumsum(~is_gone) - 1)[owner]
+        ).astype(np.int32)
         # each keeps what it has, as far as all are even: as the scheduler for real ranks deals
         rng = self.scenario.rng("recovery", parts.epoch, num_ranks)
-        self._owner = deal_samples(new_rank, np.zeros(len(new_rank), np.bool_), num_ranks, rng)
+        self._owner = deal_samples(
+            new_rank, np.zeros(len(new_rank), np.bool_), num_ranks, rng
+        )
         size = workload.local_batch_size
         self._undone = [
-            replace(stretch, plan=divide_among(stretch.plan, ~is_gone, size, dealt=are_taken_over))
+            replace(
+                stretch,
+                plan=divide_among(stretch.plan, ~is_gone, size, dealt=are_taken_over),
+            )
             for stretch in self._undone
         ]
         self._exchange = empty_plan(num_ranks)
         dataset = workload.dataset.model_copy(update={"num_samples": len(self._nbytes)})
         smaller = workload.model_copy(update={"dataset": dataset})
-        self.scenario = self._place_on_hosts({"world_size": num_ranks, "workload": smaller})
+        self.scenario = self._place_on_hosts(
+            {"world_size": num_ranks, "workload": smaller}
+        )
         began = TrainingState(parts.epoch + 1, self._owner)
         self._plans = plan_epochs(self.scenario, self._nbytes, began)
         evenly = np.full(num_ranks, float(read.sum()) / num_ranks)

@@ -1,14 +1,17 @@
-"""Two things that iterations alone do not tell of an epoch of which iterations are left out: the
-end of an inference pass, and how long an epoch lasts in which all ranks wait for one server.
+"""Two things that iterations alone do not tell of an epoch of which iterations are left
+out: the end of an inference pass, and how long an epoch lasts in which all ranks wait
+for one server.
 
-A server with work to do serves at its full rate. So an epoch lasts as long as serving all requests,
-and as long as the server is idle meanwhile. The requests are known without simulating. The server
-is idle at both ends, before the first requests and while the last batches are decoded and computed;
-and between them while ranks compute that have loaded all they may, which is rare where reading
-binds. Single iterations may differ much: what one takes longer, the next ones take less.
+A server with work to do serves at its full rate. So an epoch lasts as long as serving
+all requests, and as long as the server is idle meanwhile. The requests are known
+without simulating. The server is idle at both ends, before the first requests and while
+the last batches are decoded and computed; and between them while ranks compute that
+have loaded all they may, which is rare where reading binds. Single iterations may
+differ much: what one takes longer, the next ones take less.
 
 In the middle the idle time of an iteration is a stationary series, as the iterations of
-`simshuffle.job.sim.steady` are. At both ends together it is between none and twice what was seen.
+`simshuffle.job.sim.steady` are. At both ends together it is between none and twice what
+was seen.
 """
 
 from __future__ import annotations
@@ -31,14 +34,20 @@ from simshuffle.spec.arrays import Floats, Ints
 BUSY = 0.5
 """Share of a window from which on a server may be what ranks wait for."""
 EDGES = 0.5
-"""Share by which the idle time at the edges of an epoch may be other than that of a window."""
+"""Share by which the idle time at the edges of an epoch may be other than that of a
+window.
+"""
 
 
 @dataclass(frozen=True)
 class Served:
-    """The work and idle time of a server in an epoch of which n iterations were simulated."""
+    """The work and idle time of a server in an epoch of which n iterations were
+    simulated.
+    """
 
-    requested: Floats  # (n,) s of its whole capacity that the batches of each iteration need
+    requested: (
+        Floats  # (n,) s of its whole capacity that the batches of each iteration need
+    )
     idle: Floats  # (n,) s of its capacity that were not used during each iteration
     seconds: float  # s that the epoch of n iterations lasted
     factor: float  # how many times as much is asked in all iterations
@@ -46,11 +55,12 @@ class Served:
     def window(
         self, lengths: Floats, iterations: int, loader: Loader, tolerance: float
     ) -> SteadyWindow | None:
-        """Return what the server says of an epoch of ``iterations``, more than were simulated, if
-        times may be off by the share ``tolerance``; ``lengths`` are (n,) s of those simulated. None
-        if the server is not what ranks wait for.
+        """Return what the server says of an epoch of ``iterations``, more than were
+        simulated, if times may be off by the share ``tolerance``; ``lengths`` are (n,)
+        s of those simulated. None if the server is not what ranks wait for.
         """
-        simulated, requested = len(lengths), float(self.requested.sum())
+        simulated = len(lengths)
+        requested = float(self.requested.sum())
         if requested < BUSY * self.seconds:
             return None
         # all ranks have their first batches, and none has asked for its last one yet
@@ -58,15 +68,24 @@ class Served:
         longer = served_window(loader, iterations, 2 * simulated)
         if len(idle) < FEWEST_BATCHES:
             longer = served_window(loader, iterations)
-            return SteadyWindow(iterations, simulated, mean_half_width=math.inf, longer=longer)
-        left_out, middle = iterations - simulated, MeanError.from_batch_means(idle)
-        seconds_left_out = (self.factor - 1.0) * requested + left_out * float(idle.mean())
+            return SteadyWindow(
+                iterations, simulated, mean_half_width=math.inf, longer=longer
+            )
+        left_out = iterations - simulated
+        middle = MeanError.from_batch_means(idle)
+        seconds_left_out = (self.factor - 1.0) * requested + left_out * float(
+            idle.mean()
+        )
         trend = MeanError.around_trend(self.requested[:-1])
-        spread = math.hypot(middle.reach(left_out, iterations), trend.reach(left_out, iterations))
+        spread = math.hypot(
+            middle.reach(left_out, iterations), trend.reach(left_out, iterations)
+        )
         edges = EDGES * max(self.seconds - requested - float(idle.sum()), 0.0)
         if edges > tolerance * (self.seconds + seconds_left_out):
             longer = iterations  # they are as long in any window
-        first, end, distance = _find_iterations(lengths[BEGIN:-1], seconds_left_out / left_out)
+        first, end, distance = _find_iterations(
+            lengths[BEGIN:-1], seconds_left_out / left_out
+        )
         half_width = math.hypot(spread, edges) + left_out * distance
         return SteadyWindow(
             iterations,
@@ -79,9 +98,11 @@ class Served:
             longer=longer,
         )
 
-    def hold_at_least(self, window: SteadyWindow, lengths: Floats, iterations: int) -> SteadyWindow:
-        """Return the window, or where it makes an epoch shorter than the server needs, another
-        whose iterations last as long as that.
+    def hold_at_least(
+        self, window: SteadyWindow, lengths: Floats, iterations: int
+    ) -> SteadyWindow:
+        """Return the window, or where it makes an epoch shorter than the server needs,
+        another whose iterations last as long as that.
 
         Args:
             window: what alike iterations say.
@@ -91,7 +112,9 @@ class Served:
         left_out = iterations - window.simulated
         if left_out <= 0 or not window.last:
             return window
-        min_seconds = (self.factor * float(self.requested.sum()) - self.seconds) / left_out
+        min_seconds = (
+            self.factor * float(self.requested.sum()) - self.seconds
+        ) / left_out
         mean = float(lengths[window.first - 1 : window.last].mean())
         if mean >= min_seconds:
             return window
@@ -105,11 +128,13 @@ class Served:
 
 
 def _find_iterations(lengths: Floats, mean: float) -> tuple[int, int, float]:
-    """Return the iterations [low, high) whose mean is closest to ``mean`` (s), and its distance
-    (s). They follow one another, and are at least half of all. They stand for the iterations left
-    out: so each of those has compute of its own, and together they last as long as the server says.
+    """Return the iterations [low, high) whose mean is closest to ``mean`` (s), and its
+    distance (s). They follow one another, and are at least half of all. They stand for
+    the iterations left out: so each of those has compute of its own, and together they
+    last as long as the server says.
     """
-    sums, count = np.concatenate([[0.0], np.cumsum(lengths)]), len(lengths)
+    sums = np.concatenate([[0.0], np.cumsum(lengths)])
+    count = len(lengths)
     best = (math.inf, 0, count)
     for size in range((count + 1) // 2, count + 1):
         distances = np.abs((sums[size:] - sums[:-size]) / size - mean)
@@ -119,8 +144,8 @@ def _find_iterations(lengths: Floats, mean: float) -> tuple[int, int, float]:
 
 
 class ServerWatch:
-    """Watches the server among ``links`` of which the batches of ``chains`` ask most; ``factor`` is
-    as in `Served`.
+    """Watches the server among ``links`` of which the batches of ``chains`` ask most;
+    ``factor`` is as in `Served`.
     """
 
     def __init__(
@@ -131,10 +156,16 @@ class ServerWatch:
         chains: ReadChains,
         factor: float,
     ) -> None:
-        self._clock, self._factor = clock, factor
-        requested = {link: chains.work_on(link) / table.capacity[link] for link in links}
+        self._clock = clock
+        self._factor = factor
+        requested = {
+            link: chains.work_on(link) / table.capacity[link] for link in links
+        }
         self._link = max(links, key=lambda link: float(requested[link].sum()))
-        self._asked, self._capacity = requested[self._link], float(table.capacity[self._link])
+        self._asked, self._capacity = (
+            requested[self._link],
+            float(table.capacity[self._link]),
+        )
         self._noted: list[tuple[float, float]] = []
         self._note()
 
@@ -148,9 +179,12 @@ class ServerWatch:
         return note_and_report
 
     def _note(self) -> None:
-        env, network = self._clock.env, self._clock.network
+        env = self._clock.env
+        network = self._clock.network
         network.settle(env.now)
-        self._noted.append((env.now, float(network.links["work"][self._link]) / self._capacity))
+        self._noted.append(
+            (env.now, float(network.links["work"][self._link]) / self._capacity)
+        )
 
     def summarise(self) -> Served:
         """Return what the server did in the epoch that is over now."""
@@ -160,13 +194,15 @@ class ServerWatch:
 
 
 class OmittedBatches:
-    """The batches of an inference pass that are left out: they take as long as those that are not,
-    on average over the ranks of a group, without the transient at its beginning.
+    """The batches of an inference pass that are left out: they take as long as those
+    that are not, on average over the ranks of a group, without the transient at its
+    beginning.
 
-    Ranks do not wait for one another in a pass, so what each is ahead or behind is a random walk,
-    whose standard deviation grows with the square root of the batches. ``spread`` is how well it is
-    known when the pass ends (s): the standard deviation over the ranks, in their groups, and half
-    of what is left out would differ by between both parts.
+    Ranks do not wait for one another in a pass, so what each is ahead or behind is a
+    random walk, whose standard deviation grows with the square root of the batches.
+    ``spread`` is how well it is known when the pass ends (s): the standard deviation
+    over the ranks, in their groups, and half of what is left out would differ by
+    between both parts.
 
     Args:
         iterations: batches of each rank that are left out.
@@ -176,9 +212,16 @@ class OmittedBatches:
     """
 
     def __init__(
-        self, env: simpy.Environment, iterations: int, batches: int, groups: Ints, at_once: int
+        self,
+        env: simpy.Environment,
+        iterations: int,
+        batches: int,
+        groups: Ints,
+        at_once: int,
     ) -> None:
-        self._env, self._iterations, self._groups = env, iterations, groups
+        self._env = env
+        self._iterations = iterations
+        self._groups = groups
         last = batches - 2
         part = (last - TRANSIENT * at_once) // (2 * at_once) * at_once
         self._part = part if part > 0 else max(last // 2, 1)
@@ -194,8 +237,8 @@ class OmittedBatches:
             self._done_at[self._bounds.index(batch), rank] = self._env.now
 
     def passes(self, rank: int) -> simpy.Event | None:
-        """Return the event at which the omitted batches of a rank have passed, when it has done its
-        simulated batches; None if no batch is omitted.
+        """Return the event at which the omitted batches of a rank have passed, when it
+        has done its simulated batches; None if no batch is omitted.
         """
         if self._iterations == 0:
             return None
@@ -206,7 +249,8 @@ class OmittedBatches:
         return event
 
     def _release(self) -> None:
-        """Resume each rank at the time at which it would have ended the omitted batches.
+        """Resume each rank at the time at which it would have ended the omitted
+        batches.
 
         This waits until all ranks have ended their simulated batches.
         """
@@ -220,7 +264,9 @@ class OmittedBatches:
         resumed_at = arrived_at + omitted_seconds + behind * (self._growth - 1.0)
         half_difference = 0.5 * float(parts[1].mean() - parts[0].mean())
         self.spread = math.hypot(self._growth * float(behind.std()), half_difference)
-        for seconds, (_, _, event) in zip(resumed_at.tolist(), self._waiting, strict=True):
+        for seconds, (_, _, event) in zip(
+            resumed_at.tolist(), self._waiting, strict=True
+        ):
             succeed_after(self._env, max(seconds - self._env.now, 0.0), event)
 
 

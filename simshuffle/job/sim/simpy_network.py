@@ -12,7 +12,13 @@ import simpy
 from numpy.typing import ArrayLike
 
 from simshuffle.fabric.network import Fluid, Links, Network
-from simshuffle.fabric.network.batch import NO_PAIR, TransferBatch, as_floats, pad_routes, tasks
+from simshuffle.fabric.network.batch import (
+    NO_PAIR,
+    TransferBatch,
+    as_floats,
+    pad_routes,
+    tasks,
+)
 from simshuffle.fabric.network.models import shared_network
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.spec.arrays import Floats
@@ -51,7 +57,9 @@ class _Clock(NetworkClock):
     def promise(
         self, batch: TransferBatch, group: int, value: Callable[[float], Any]
     ) -> simpy.Event:
-        """Post a group's transfers; the event of its completion at time t has ``value(t)``."""
+        """Post a group's transfers; the event of its completion at time t has
+        ``value(t)``.
+        """
         self.post(batch)
         self.network.watch(group)
         event = self.env.event()
@@ -71,14 +79,14 @@ class _Clock(NetworkClock):
 class SimpyNetwork:
     """Directed links in a SimPy environment, and transfers over them.
 
-    A transfer spends the sum of its links' latencies and moves its bytes as the model says. By
-    default it spends the latencies first and uses no link meanwhile; then, at every moment, the
-    transfers under way share every link max-min fairly. It needs nothing else of simshuffle: routes
-    are lists of link numbers.
+    A transfer spends the sum of its links' latencies and moves its bytes as the model
+    says. By default it spends the latencies first and uses no link meanwhile; then, at
+    every moment, the transfers under way share every link max-min fairly. It needs
+    nothing else of simshuffle: routes are lists of link numbers.
 
-    With `Analytic` no link is ever shared, and a rate limit still holds. With `Packet` all links
-    carry packets; the ones of a transfer with a rate limit are sent in up to 16 parts, evenly
-    spread, and the transfer ends no earlier than its limit allows.
+    With `Analytic` no link is ever shared, and a rate limit still holds. With `Packet`
+    all links carry packets; the ones of a transfer with a rate limit are sent in up to
+    16 parts, evenly spread, and the transfer ends no earlier than its limit allows.
 
     Args:
         env: the environment; it may hold several networks.
@@ -86,13 +94,13 @@ class SimpyNetwork:
         capacity: (links,) bytes/s, greater than 0.
         latency: (links,) s, at least 0; None for none.
         max_hops: links of the longest route.
-        model: of the links; None for `Fluid`. One that does not put the messages of a pair in order
-            (`Analytic`, ``Fluid(fair_share="message")``) does not put the transfers of a pair in
-            order either.
+        model: of the links; None for `Fluid`. One that does not put the messages of a
+            pair in order (`Analytic`, ``Fluid(fair_share="message")``) does not put the
+            transfers of a pair in order either.
 
     Raises:
-        ValueError: both or neither of ``links`` and ``capacity`` are given, or a number is out of
-            range.
+        ValueError: both or neither of ``links`` and ``capacity`` are given, or a number
+            is out of range.
     """
 
     def __init__(
@@ -105,18 +113,25 @@ class SimpyNetwork:
         max_hops: int = 16,
         model: Network | None = None,
     ) -> None:
-        if (links is None) == (capacity is None) or (links is not None and latency is not None):
+        if (links is None) == (capacity is None) or (
+            links is not None and latency is not None
+        ):
             raise ValueError("give either links, or capacity and latency")
         if links is None:
             values = as_floats(cast(ArrayLike, capacity))
-            links = Links(values, np.zeros(values.shape) if latency is None else as_floats(latency))
+            links = Links(
+                values,
+                np.zeros(values.shape) if latency is None else as_floats(latency),
+            )
         if max_hops < 1:
             raise ValueError(f"max_hops must be at least 1; got {max_hops}")
         self.env = env
         self.links = links
         self.max_hops = max_hops
         self.model: Network = model or Fluid()
-        self._network = shared_network(self.model, links, np.ones(len(links), bool), width=max_hops)
+        self._network = shared_network(
+            self.model, links, np.ones(len(links), bool), width=max_hops
+        )
         self._clock = _Clock(env, self._network)
         self._latency: list[float] = links.latency.tolist()
         self._pairs: dict[Hashable, int] = {}
@@ -139,21 +154,24 @@ class SimpyNetwork:
         """Start a transfer now.
 
         Args:
-            route: the links it uses, each once; an empty one takes no time, unless there is a rate
-                limit.
+            route: the links it uses, each once; an empty one takes no time, unless
+                there is a rate limit.
             nbytes: bytes, at least 0; with 0 it takes its latency alone.
-            pair: transfers of one pair go one after the other, in the order in which their
-                latencies have passed (in that of starting with `Packet`, where the pair is a queue
-                pair); None for no pair.
+            pair: transfers of one pair go one after the other, in the order in which
+                their latencies have passed (in that of starting with `Packet`, where
+                the pair is a queue pair); None for no pair.
             rate_limit: bytes/s that it never exceeds; None for no limit.
 
         Returns:
-            An event that is triggered when the transfer ends, with a `Transferred` as its value. A
-            process that stops waiting for it, since it was interrupted, does not stop the transfer.
+            An event that is triggered when the transfer ends, with a `Transferred` as
+            its value. A process that stops waiting for it, since it was interrupted,
+            does not stop the transfer.
 
         Raises:
-            ValueError: a link does not exist or is named twice, or a number is out of range.
-            RuntimeError: called between two calls of ``env.step()`` when the network has run ahead.
+            ValueError: a link does not exist or is named twice, or a number is out of
+                range.
+            RuntimeError: called between two calls of ``env.step()`` when the network
+                has run ahead.
         """
         links = self._checked_route(route)
         if not (isfinite(nbytes) and nbytes >= 0):
@@ -171,7 +189,9 @@ class SimpyNetwork:
         task["delay"] = sum([latency[link] for link in links])
         task["pair"] = self._pair(pair)
         task["group"] = group = self._network.open_group(1)
-        return self._clock.promise(self._single, group, lambda finish: Transferred(now, finish))
+        return self._clock.promise(
+            self._single, group, lambda finish: Transferred(now, finish)
+        )
 
     def transfers(
         self,
@@ -181,17 +201,19 @@ class SimpyNetwork:
         pairs: Iterable[Hashable | None] | None = None,
         rate_limits: Iterable[float | None] | None = None,
     ) -> simpy.Event:
-        """Start many transfers now, with a single event for all; much faster than calls of
-        `transfer`.
+        """Start many transfers now, with a single event for all; much faster than calls
+        of `transfer`.
 
         Args:
             routes: for each transfer the links it uses.
             nbytes: (n,) bytes, or one number for all.
             pairs: for each transfer its pair or None; None if none has a pair.
-            rate_limits: for each transfer its limit (bytes/s) or None; None if none is limited.
+            rate_limits: for each transfer its limit (bytes/s) or None; None if none is
+                limited.
 
         Returns:
-            An event that is triggered when the last of them ends; its value: (n,) s when each did.
+            An event that is triggered when the last of them ends; its value: (n,) s
+            when each did.
 
         Raises:
             ValueError: as `transfer`, or lengths that do not fit.
@@ -202,11 +224,19 @@ class SimpyNetwork:
         sizes = as_floats(nbytes)
         if np.ndim(nbytes) == 0:
             sizes = np.broadcast_to(sizes, (count,))
-        keys = [NO_PAIR] * count if pairs is None else [self._pair(pair) for pair in pairs]
-        limits = [inf] * count if rate_limits is None else [_limit(limit) for limit in rate_limits]
+        keys = (
+            [NO_PAIR] * count if pairs is None else [self._pair(pair) for pair in pairs]
+        )
+        limits = (
+            [inf] * count
+            if rate_limits is None
+            else [_limit(limit) for limit in rate_limits]
+        )
         if sizes.shape != (count,) or not count == len(keys) == len(limits):
             lengths = f"{count} routes, nbytes of shape {sizes.shape}"
-            raise ValueError(f"{lengths}, {len(keys)} pairs, {len(limits)} rate limits do not fit")
+            raise ValueError(
+                f"{lengths}, {len(keys)} pairs, {len(limits)} rate limits do not fit"
+            )
         if not np.all(np.isfinite(sizes) & (sizes >= 0)):
             raise ValueError("nbytes must be finite and at least 0")
         self._now()
@@ -230,27 +260,35 @@ class SimpyNetwork:
             self._free_tags[size].append(first)
             return self._network.finish[first : first + count].copy()
 
-        return self._clock.promise(TransferBatch(columns, pad_routes(paths)), group, ends)
+        return self._clock.promise(
+            TransferBatch(columns, pad_routes(paths)), group, ends
+        )
 
     def link_statistics(self) -> LinkStatistics:
-        """Return copies of what every link has carried, and how long and how much it was in use,
-        from the start until now.
+        """Return copies of what every link has carried, and how long and how much it
+        was in use, from the start until now.
         """
         # brings the network to this moment
         self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
         self._network.settle()
         links = self._network.links
-        return LinkStatistics(links["work"].copy(), links["busy"].copy(), links["peak"].copy())
+        return LinkStatistics(
+            links["work"].copy(), links["busy"].copy(), links["peak"].copy()
+        )
 
     def _checked_route(self, route: Sequence[int]) -> list[int]:
         try:
             links = [operator.index(link) for link in route]
         except TypeError:
-            raise ValueError(f"a route must be a list of link numbers; got {route!r}") from None
+            raise ValueError(
+                f"a route must be a list of link numbers; got {route!r}"
+            ) from None
         if links:
             last = len(self._latency) - 1
             if min(links) < 0 or max(links) > last:
-                raise ValueError(f"a route must hold links from 0 to {last}; got {links}")
+                raise ValueError(
+                    f"a route must hold links from 0 to {last}; got {links}"
+                )
             if len(set(links)) < len(links):
                 raise ValueError(f"a route must not use a link twice; got {links}")
             if len(links) > self.max_hops:
@@ -274,8 +312,8 @@ class SimpyNetwork:
         return self._pairs.setdefault(pair, len(self._pairs))
 
     def _take_tags(self, count: int) -> tuple[int, int]:
-        """Reserve tags for ``count`` noted ends; return how many, a power of two, and the first of
-        them.
+        """Reserve tags for ``count`` noted ends; return how many, a power of two, and
+        the first of them.
         """
         size = 1 << (count - 1).bit_length()
         free = self._free_tags.setdefault(size, [])

@@ -11,7 +11,12 @@ from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.plan.thinning import Thinning, thin_scenario
 from simshuffle.job.scenario.scenario import Scenario, refuse_jobs
-from simshuffle.job.sim.machine import SimulatedEpoch, SimulatedMachine, reporter, with_loaders
+from simshuffle.job.sim.machine import (
+    SimulatedEpoch,
+    SimulatedMachine,
+    reporter,
+    with_loaders,
+)
 from simshuffle.job.sim.recorder import Recorder
 from simshuffle.job.sim.recovery import simulate_with_losses
 from simshuffle.job.sim.steady import SteadyWindow, WindowSeconds, fit_window
@@ -35,7 +40,9 @@ CHECKPOINTS = "those after which a checkpoint is saved are unlike the others"
 
 
 def why_whole(scenario: Scenario) -> str:
-    """Return why no epoch of a scenario can do with fewer iterations; '' if it may, or need not."""
+    """Return why no epoch of a scenario can do with fewer iterations; '' if it may, or
+    need not.
+    """
     if scenario.time_tolerance == 0:
         return ""
     if scenario.workload.checkpoint is not None:
@@ -56,22 +63,32 @@ def simulate_windows(
 ) -> Iterator[Timeline]:
     """Simulate epochs with a tolerance of time; arguments as of `simulate_epochs`.
 
-    An epoch is thinned to a window of iterations. If their mean is not known well enough, the epoch
-    is simulated again with a longer window, or with all iterations.
+    An epoch is thinned to a window of iterations. If their mean is not known well
+    enough, the epoch is simulated again with a longer window, or with all iterations.
     """
-    machine, plans = SimulatedMachine(scenario, recorder), ThinnedPlans(scenario)
-    tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
-    size, previous_because, earlier = first_window(scenario), "", 0.0
+    machine = SimulatedMachine(scenario, recorder)
+    plans = ThinnedPlans(scenario)
+    tolerance = scenario.time_tolerance
+    count = scenario.epochs + 1 - first_epoch
+    size = first_window(scenario)
+    previous_because = ""
+    earlier = 0.0
     for epoch in range(first_epoch, scenario.epochs + 1):
         all_iterations = scenario.workload.iterations(scenario.world_size, epoch)
         # two warm epochs are alike in that as well
         because = previous_because if epoch > 2 else ""
         spent = 0  # iterations of windows that did not do
         while True:
-            thinning, plan, nbytes = plans.plan(epoch, all_iterations if because else size)
+            thinning, plan, nbytes = plans.plan(
+                epoch, all_iterations if because else size
+            )
             planned = plan.iterations
-            report = reporter(progress, (epoch - first_epoch) * planned, count * planned)
-            simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
+            report = reporter(
+                progress, (epoch - first_epoch) * planned, count * planned
+            )
+            simulated = machine.epoch(
+                plan, machine.loaders(plan), thinning, nbytes, report
+            )
             del plan, nbytes, report  # the next one needs their room
             windows = _candidate_windows(scenario, simulated, thinning, all_iterations)
             sufficient = [window for window in windows if window.suffices(tolerance)]
@@ -81,7 +98,9 @@ def simulate_windows(
             earlier += simulated.end - simulated.begin
             spent += window.simulated
             size = min(candidate.next_size(tolerance) for candidate in windows)
-            is_too_long = size >= min(all_iterations - spent, WORTH_LEAVING_OUT * all_iterations)
+            is_too_long = size >= min(
+                all_iterations - spent, WORTH_LEAVING_OUT * all_iterations
+            )
             if window.late or is_too_long:
                 because = _reason(window, tolerance)
         if because:
@@ -89,16 +108,21 @@ def simulate_windows(
         elif not thinning.left_out:
             because = TOO_LONG
         previous_because = because
-        row = WindowRow(window.simulated, window.first, window.last, window.half_width, because)
+        row = WindowRow(
+            window.simulated, window.first, window.last, window.half_width, because
+        )
         yield simulated.timeline(run, row, earlier)
         del simulated
 
 
 def _candidate_windows(
-    scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, all_iterations: int
+    scenario: Scenario,
+    simulated: SimulatedEpoch,
+    thinning: Thinning,
+    all_iterations: int,
 ) -> list[SteadyWindow]:
-    """Return the window that alike iterations give for the epoch, and the one of the servers if
-    ranks wait for one.
+    """Return the window that alike iterations give for the epoch, and the one of the
+    servers if ranks wait for one.
     """
     if not thinning.left_out:
         return [SteadyWindow(all_iterations, all_iterations)]
@@ -113,12 +137,16 @@ def _candidate_windows(
         workload.allreduce.overlap.cycle,
     )
     candidates = [
-        fit_window(simulated_seconds, all_iterations, workload.loader, scenario.time_tolerance)
+        fit_window(
+            simulated_seconds, all_iterations, workload.loader, scenario.time_tolerance
+        )
     ]
     if simulated.served is not None:
         lengths = simulated_seconds.seconds.sum(axis=1)
         arguments = (lengths, all_iterations, workload.loader, scenario.time_tolerance)
-        candidates = [simulated.served.hold_at_least(candidates[0], lengths, all_iterations)]
+        candidates = [
+            simulated.served.hold_at_least(candidates[0], lengths, all_iterations)
+        ]
         candidates += filter(None, [simulated.served.window(*arguments)])
     return candidates
 
@@ -137,19 +165,29 @@ class ThinnedPlans:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._plans_by_size: dict[int, tuple[Thinning, Floats, Iterator[EpochPlan]]] = {}
+        self._plans_by_size: dict[
+            int, tuple[Thinning, Floats, Iterator[EpochPlan]]
+        ] = {}
 
     def plan(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan, Floats]:
-        """Return how an epoch is thinned to ``iterations`` (all where few are left out), its plan,
-        and (N,) bytes of every sample.
+        """Return how an epoch is thinned to ``iterations`` (all where few are left
+        out), its plan, and (N,) bytes of every sample.
         """
         workload = self._scenario.workload
         all_iterations = workload.iterations(self._scenario.world_size)
-        size = all_iterations if iterations >= WORTH_LEAVING_OUT * all_iterations else iterations
+        size = (
+            all_iterations
+            if iterations >= WORTH_LEAVING_OUT * all_iterations
+            else iterations
+        )
         if size not in self._plans_by_size:
             thinning = thin_scenario(self._scenario, size)
             nbytes = sample_nbytes(thinning.scenario)
-            self._plans_by_size[size] = thinning, nbytes, plan_epochs(thinning.scenario, nbytes)
+            self._plans_by_size[size] = (
+                thinning,
+                nbytes,
+                plan_epochs(thinning.scenario, nbytes),
+            )
         thinning, nbytes, plans = self._plans_by_size[size]
         if epoch == self._scenario.epochs:  # nobody asks for these again
             self._plans_by_size = {
@@ -169,10 +207,12 @@ def simulate(
     progress: Progress | None = None,
     first_epoch: int = 1,
 ) -> Timeline:
-    """Simulate all epochs of a scenario and return their timeline; arguments and errors as of
-    `simulate_epochs`.
+    """Simulate all epochs of a scenario and return their timeline; arguments and errors
+    as of `simulate_epochs`.
     """
-    return concatenate(list(simulate_epochs(scenario, run, progress, first_epoch=first_epoch)))
+    return concatenate(
+        list(simulate_epochs(scenario, run, progress, first_epoch=first_epoch))
+    )
 
 
 def simulate_epochs(
@@ -190,8 +230,8 @@ def simulate_epochs(
         scenario: without sweep (see `Scenario.runs`).
         run: name of the run in the tables; the scenario's label if None.
         progress: called with the share done, from 0 to 1.
-        first_epoch: the epochs before it are planned only, so those from it on are as if all had
-            been simulated.
+        first_epoch: the epochs before it are planned only, so those from it on are as
+            if all had been simulated.
         recorder: whose ``record`` is of the epoch yielded last. It changes no phase.
         struck: to which a row is added for every fault of the scenario that has begun.
 
@@ -199,8 +239,8 @@ def simulate_epochs(
         The timeline of each epoch; simulated time starts at 0 s with ``first_epoch``.
 
     Raises:
-        ScenarioError: it has jobs; there are too many packets; or epochs are left out whose loaders
-            read ahead for the next one (``loader.across_epochs``).
+        ScenarioError: it has jobs; there are too many packets; or epochs are left out
+            whose loaders read ahead for the next one (``loader.across_epochs``).
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
@@ -208,13 +248,16 @@ def simulate_epochs(
     scenario = place_jobs(scenario)
     if first_epoch > 1 and scenario.workload.loader.across_epochs:
         rule = f"must be false where epoch {first_epoch} is simulated alone"
-        problem = Problem("workload.loader.across_epochs", rule, "true", "Set it to false.")
+        problem = Problem(
+            "workload.loader.across_epochs", rule, "true", "Set it to false."
+        )
         raise ScenarioError(problem, scenario.name)
     check_size(scenario)
     if scenario.lost_hosts:
         if first_epoch > 1 or recorder is not None:
             what = "recorded" if first_epoch == 1 else "simulated from a later epoch on"
-            rule, fault = f"must lose no host in a run that is {what}", scenario.lost_hosts[0].what
+            rule = f"must lose no host in a run that is {what}"
+            fault = scenario.lost_hosts[0].what
             refuse("faults", rule, fault, "Leave that fault out.", scenario.name)
         yield from simulate_with_losses(scenario, name, progress, struck)
         return
@@ -222,12 +265,16 @@ def simulate_epochs(
     if scenario.time_tolerance > 0 and not because:
         yield from simulate_windows(scenario, name, progress, first_epoch, recorder)
         return
-    machine, nbytes = SimulatedMachine(scenario, recorder, struck=struck), sample_nbytes(scenario)
+    machine = SimulatedMachine(scenario, recorder, struck=struck)
+    nbytes = sample_nbytes(scenario)
     no_thinning = Thinning(scenario)
-    epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
+    epochs = range(first_epoch, scenario.epochs + 1)
+    iterations = scenario.workload.iterations
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
     iterations_before = 0
-    plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
+    plans = filter(
+        lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes)
+    )
     for plan, loaders in with_loaders(machine, plans):
         report = reporter(progress, iterations_before, total)
         planned = plan.iterations
@@ -236,7 +283,9 @@ def simulate_epochs(
         del plan, loaders, report  # the tables need their room, and then the next epoch
         killed = simulated.killed
         simulated_iterations = planned if killed is None else killed.iteration
-        yield simulated.timeline(name, WindowRow(simulated_iterations, whole_because=because))
+        yield simulated.timeline(
+            name, WindowRow(simulated_iterations, whole_because=because)
+        )
         del simulated
         if killed is not None:
             return

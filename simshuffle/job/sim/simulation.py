@@ -1,5 +1,5 @@
-"""Resources and checkpoints that all epochs of a run share, the data loaders, and steps that ranks
-go through together.
+"""Resources and checkpoints that all epochs of a run share, the data loaders, and steps
+that ranks go through together.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from simshuffle.spec.rng import lognormal_factor
 
 
 class DividedStep(GradientSum):
-    """A step that several ranks compute together, which lasts as long as with the slowest. A rank's
-    phases say first what it computes, then what it waits for and sends. ``samples`` of each batch
-    and ``jitter`` are (iterations, M); ``slower`` is as in `GradientPasses`.
+    """A step that several ranks compute together, which lasts as long as with the
+    slowest. A rank's phases say first what it computes, then what it waits for and
+    sends. ``samples`` of each batch and ``jitter`` are (iterations, M); ``slower`` is
+    as in `GradientPasses`.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class DividedStep(GradientSum):
         slower: list[float] | None = None,
     ) -> None:
         super().__init__(posting)
-        self._division, self._slower = division, slower
+        self._division = division
+        self._slower = slower
         self._all_ranks = Barrier(self._env, samples.shape[1], self._start_joint_part)
-        self._samples, self._jitter = samples, jitter
+        self._samples = samples
+        self._jitter = jitter
         self._joint: StepPart
         self._iteration = -1  # that all did together last
         self._start_factor = 1.0
@@ -66,16 +69,20 @@ class DividedStep(GradientSum):
         self._iteration += 1
         self._joint = self._division.joint(self._samples[self._iteration])
         self._start_factor = self._slowest(self._jitter[self._iteration])
-        self._posting.post(self._joint.scaled_batch(self._factor), lambda _: let_go(event))
+        self._posting.post(
+            self._joint.scaled_batch(self._factor), lambda _: let_go(event)
+        )
 
     @property
     def _factor(self) -> float:
-        """Return the factor by which the rank that was slowest at first prolongs common work."""
+        """Return the factor by which the rank that was slowest at first prolongs common
+        work.
+        """
         return self._start_factor
 
     def _slowest(self, jitter: Floats, members: Ints | None = None) -> float:
-        """Return the largest of the factors (n,) of ``members``, all ranks by default, that begin
-        now.
+        """Return the largest of the factors (n,) of ``members``, all ranks by default,
+        that begin now.
         """
         if self._slower is None:
             return float(jitter.max())
@@ -84,8 +91,8 @@ class DividedStep(GradientSum):
 
 
 class StepInGroups(DividedStep):
-    """A step that each group of ranks computes together, once all its ranks have their batches. All
-    ranks sum their gradients when the last group has ended.
+    """A step that each group of ranks computes together, once all its ranks have their
+    batches. All ranks sum their gradients when the last group has ended.
     """
 
     parts = GROUP_STEP
@@ -100,7 +107,8 @@ class StepInGroups(DividedStep):
     ) -> None:
         super().__init__(posting, division, samples, jitter, slower)
         self._groups = [
-            GroupPass(self._env, posting, division, group) for group in range(division.groups)
+            GroupPass(self._env, posting, division, group)
+            for group in range(division.groups)
         ]
         self._of_rank = [self._groups[group] for group in division.group_of.tolist()]
         for group, members in zip(self._groups, division.members, strict=True):
@@ -113,7 +121,8 @@ class StepInGroups(DividedStep):
         yield group.barrier.arrive()
         times.slowed = self._env.now
         times.gathered = min(max(group.begun_at, times.loaded), times.slowed)
-        part, factor = group.part, group.factor
+        part = group.part
+        factor = group.factor
         times.forwarded = min(times.gathered + factor * part.forward, times.slowed)
         times.computed = min(times.forwarded + factor * part.backward, times.slowed)
         times.idle = min(times.computed + factor * part.bubble, times.slowed)
@@ -131,21 +140,29 @@ class StepInGroups(DividedStep):
 
 
 class GroupPass:
-    """The passes of a group through its part of the step, iteration by iteration. Its ranks meet at
-    ``barrier``, the last at ``begun_at`` (s), and compute ``part``, ``factor`` times as long.
-    ``batches`` are (iterations, ways) samples of its members, and their factors, of which
-    ``slowest`` says the one that counts.
+    """The passes of a group through its part of the step, iteration by iteration. Its
+    ranks meet at ``barrier``, the last at ``begun_at`` (s), and compute ``part``,
+    ``factor`` times as long. ``batches`` are (iterations, ways) samples of its members,
+    and their factors, of which ``slowest`` says the one that counts.
     """
 
     def __init__(
-        self, env: simpy.Environment, posting: Posting, division: StepDivision, group: int
+        self,
+        env: simpy.Environment,
+        posting: Posting,
+        division: StepDivision,
+        group: int,
     ) -> None:
         self.barrier = Barrier(env, division.ways, self._start_group)
         self.batches: tuple[Ints64, Floats]
         self.slowest: Callable[[Floats], float]
-        self.begun_at, self.factor = 0.0, 1.0
+        self.begun_at = 0.0
+        self.factor = 1.0
         self.part: StepPart
-        self._env, self._posting, self._division, self._group = env, posting, division, group
+        self._env = env
+        self._posting = posting
+        self._division = division
+        self._group = group
         self._iteration = 0
 
     def _start_group(self, event: simpy.Event) -> None:
@@ -158,8 +175,8 @@ class GroupPass:
 
 
 class StepOfAll(DividedStep):
-    """A step that all ranks compute together once each has its batch, for example with sharded
-    weights.
+    """A step that all ranks compute together once each has its batch, for example with
+    sharded weights.
     """
 
     parts = JOINT_STEP
@@ -168,7 +185,9 @@ class StepOfAll(DividedStep):
         """See `GradientSum`."""
         yield self._all_ranks.arrive()
         times.updated = self._env.now
-        times.gathered = min(max(self._all_ranks.complete_at, times.loaded), times.updated)
+        times.gathered = min(
+            max(self._all_ranks.complete_at, times.loaded), times.updated
+        )
         times.forwarded = times.gathered + self._factor * self._joint.forward
         times.computed = times.forwarded + self._factor * self._joint.backward
         times.reduced = times.updated - self._joint.update
@@ -182,14 +201,16 @@ class StepOfAll(DividedStep):
 class Loaders:
     """The loaders of all ranks for one pass over their samples.
 
-    As in PyTorch, workers take the batches in turn, and each loads a whole batch by itself. At most
-    ``loader.prefetch`` batches are ahead of the loop that uses them.
+    As in PyTorch, workers take the batches in turn, and each loads a whole batch by
+    itself. At most ``loader.prefetch`` batches are ahead of the loop that uses them.
     """
 
     def __init__(
         self, loader: Loader, clock: NetworkClock, chains: ReadChains, world_size: int
     ) -> None:
-        self._loader, self._clock, self.chains = loader, clock, chains
+        self._loader = loader
+        self._clock = clock
+        self.chains = chains
         self._loaded = [0] * world_size
         # the last transfer (`FluidNetwork.last_transfer`) of the latest batch of rank and worker
         self._last_transfers = [[(NONE, 0)] * loader.workers for _ in range(world_size)]
@@ -203,25 +224,35 @@ class Loaders:
         return np.array(self._loaded)
 
     def followed_by(self, loaders: Loaders) -> None:
-        """Hand the workers to the loaders of the next epoch, once they have loaded this one."""
+        """Hand the workers to the loaders of the next epoch, once they have loaded this
+        one.
+        """
         self._next = loaders
         loaders._last_transfers = self._last_transfers
-        loaders._first_worker = (self._first_worker + self.chains.iterations) % self._loader.workers
+        loaders._first_worker = (
+            self._first_worker + self.chains.iterations
+        ) % self._loader.workers
 
     def begin(self, rank: int) -> None:
-        """Load the first batches of a rank, as many as may be ahead and are not loaded yet."""
+        """Load the first batches of a rank, as many as may be ahead and are not loaded
+        yet.
+        """
         for _ in range(self._loader.prefetch - len(self._groups[rank])):
             self._load_one(rank)
 
     def _load_one(self, rank: int) -> None:
-        """Start loading one more batch, of this epoch or else of the next, if there is one."""
+        """Start loading one more batch, of this epoch or else of the next, if there is
+        one.
+        """
         if self._loaded[rank] < self.chains.iterations:
             self._load(rank)
         elif self._next is not None:
             self._next._load_one(rank)
 
     def _load(self, rank: int) -> None:
-        """Start loading the next batch when the worker that owns it has ended its last one."""
+        """Start loading the next batch when the worker that owns it has ended its last
+        one.
+        """
         iteration = self._loaded[rank]
         self._loaded[rank] = iteration + 1
         group = self._clock.open(2)
@@ -232,7 +263,9 @@ class Loaders:
         transfers[worker] = self._clock.network.last_transfer
 
     def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
-        """Take the next batch when it is there, load another; returns when it was read (s)."""
+        """Take the next batch when it is there, load another; returns when it was read
+        (s).
+        """
         read_at, _ = yield from self._clock.wait_for(self._groups[rank][0])
         self._groups[rank].popleft()
         self._load_one(rank)
@@ -250,9 +283,11 @@ class Simulation:
 
     Args:
         scenario: without sweep and jobs.
-        struck: the faults are added to it when they begin (`simshuffle.job.sim.faults.Row`).
+        struck: the faults are added to it when they begin
+            (`simshuffle.job.sim.faults.Row`).
         begin: the time (s) at which the clock begins.
-        on: the part of a machine that several jobs share, and the clock of that machine.
+        on: the part of a machine that several jobs share, and the clock of that
+            machine.
         slower: what faults of a shared machine do to its ranks (`GradientPasses`).
     """
 
@@ -266,8 +301,11 @@ class Simulation:
         on: tuple[Resources, NetworkClock] | None = None,
         slower: list[float] | None = None,
     ) -> None:
-        self.scenario, self.recorder = scenario, recorder
-        workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
+        self.scenario = scenario
+        self.recorder = recorder
+        workload = scenario.workload
+        cluster = scenario.cluster
+        rng = scenario.rng
         self.resources, self.clock = on or self._machine(scenario, recorder, begin)
         allreduce = workload.allreduce_on(cluster)
         self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
@@ -275,8 +313,11 @@ class Simulation:
         self.division = None if by_data else StepDivision(scenario, self.resources)
         self.slower = slower
         if scenario.faults and on is None:
-            run_faults, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
-            self.slower = ActiveFaults(run_faults, self.resources, self.clock, rows).slower
+            run_faults = RunFaults(scenario, self.resources)
+            rows = [] if struck is None else struck
+            self.slower = ActiveFaults(
+                run_faults, self.resources, self.clock, rows
+            ).slower
         self.checkpoints: Checkpoints | None = None
         if workload.checkpoint is not None:
             self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
@@ -285,8 +326,10 @@ class Simulation:
     def _machine(
         scenario: Scenario, recorder: Recorder | None, begin: float
     ) -> tuple[Resources, NetworkClock]:
-        rng, ranks = scenario.rng("placement"), scenario.world_size
-        cables, writes = needs_every_cable(scenario.faults), writes_to_pfs([scenario])
+        rng = scenario.rng("placement")
+        ranks = scenario.world_size
+        cables = needs_every_cable(scenario.faults)
+        writes = writes_to_pfs([scenario])
         arguments = scenario.cluster, ranks, rng, hosts_beside(scenario)
         resources = Resources(*arguments, every_cable=cables, writes=writes)
         network = resources.network(scenario.network, accounts=ranks)
@@ -296,35 +339,45 @@ class Simulation:
         return resources, NetworkClock(env, network)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
-        """(iterations, M) factors of what the accelerators compute, from that random stream."""
-        rng, jitter = self.scenario.rng(stream, epoch), self.scenario.workload.jitter
+        """(iterations, M) factors of what the accelerators compute, from that random
+        stream.
+        """
+        rng = self.scenario.rng(stream, epoch)
+        jitter = self.scenario.workload.jitter
         return compute_factor(rng, jitter.compute, reads, self.scenario.step_times)
 
     def loaders(self, reads: Reads, stream: str, epoch: int) -> Loaders:
-        """Return the loaders of a pass; ``stream`` begins the names of the random streams of its
-        reads.
+        """Return the loaders of a pass; ``stream`` begins the names of the random
+        streams of its reads.
         """
-        scenario, workload, resources = self.scenario, self.scenario.workload, self.resources
+        scenario = self.scenario
+        workload = self.scenario.workload
+        resources = self.resources
         rng = scenario.rng(f"{stream}_jitter", epoch)
         jitter = lognormal_factor(rng, workload.jitter.read, reads.nbytes.shape)
         latencies = scenario.rng(f"{stream}_latency", epoch)
-        spread, hosts = workload.jitter.host_decode, (resources.num_hosts,)
-        decoding = lognormal_factor(scenario.rng("host_decode"), spread, hosts)[resources.host_of]
+        spread = workload.jitter.host_decode
+        hosts = (resources.num_hosts,)
+        decoding = lognormal_factor(scenario.rng("host_decode"), spread, hosts)[
+            resources.host_of
+        ]
         chains = read_chains(
             reads, workload, resources, jitter=jitter, rng=latencies, decoding=decoding
         )
         return Loaders(workload.loader, self.clock, chains, scenario.world_size)
 
     def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
-        """Return how ranks go through a step and sum their gradients, given the samples of each
-        batch and the factors of its computing, (iterations, M) each.
+        """Return how ranks go through a step and sum their gradients, given the samples
+        of each batch and the factors of its computing, (iterations, M) each.
         """
         posting = Posting(self.clock, self.allreduces)
         if self.division is not None:
             kind = StepOfAll if self.division.is_joint else StepInGroups
             return kind(posting, self.division, samples, jitter, self.slower)
-        times, workload = self.scenario.step_times, self.scenario.workload
-        model, overlap = workload.model, workload.allreduce.overlap
+        times = self.scenario.step_times
+        workload = self.scenario.workload
+        model = workload.model
+        overlap = workload.allreduce.overlap
         forward = (times.forward_of(samples) * jitter).T.tolist()
         backward = (times.backward_of(samples) * jitter).T.tolist()
         passes = GradientPasses(forward, backward, times.update, self.slower)

@@ -1,26 +1,29 @@
-"""Steady epochs from a window: what the iterations that were simulated say of the whole epoch, and
-how well that is known.
+"""Steady epochs from a window: what the iterations that were simulated say of the whole
+epoch, and how well that is known.
 
-After the first iterations, in which loaders fill up, and before the last ones, in which they run
-empty, the iterations of an epoch are alike: a stationary series, whose mean stands for those that
-are left out. Its variance is that of means of batches that are long enough to be uncorrelated, with
-Student's t (A. M. Law, "Simulation Modeling and Analysis", 5th ed., 2015, section 9.5.3).
+After the first iterations, in which loaders fill up, and before the last ones, in which
+they run empty, the iterations of an epoch are alike: a stationary series, whose mean
+stands for those that are left out. Its variance is that of means of batches that are
+long enough to be uncorrelated, with Student's t (A. M. Law, "Simulation Modeling and
+Analysis", 5th ed., 2015, section 9.5.3).
 
-Where ranks wait for their loaders, the workers of each have begun together and deliver together:
-one long iteration is followed by as many short ones as there are other workers. There the series is
-one of such cycles.
+Where ranks wait for their loaders, the workers of each have begun together and deliver
+together: one long iteration is followed by as many short ones as there are other
+workers. There the series is one of such cycles.
 
-What is not left out is simulated once, and might have come out otherwise: an epoch begins when the
-last rank has its first batch, and has measured importance. That strays about as much as the ranks
-differ in it (as the maximum of exponential variables does; that of normal ones strays less).
+What is not left out is simulated once, and might have come out otherwise: an epoch
+begins when the last rank has its first batch, and has measured importance. That strays
+about as much as the ranks differ in it (as the maximum of exponential variables does;
+that of normal ones strays less).
 
-Batches that are loaded ahead hide how long loading takes, until one takes longer than they last.
-Whether that may happen in an epoch is told by the first batches, for which all ranks wait.
+Batches that are loaded ahead hide how long loading takes, until one takes longer than
+they last. Whether that may happen in an epoch is told by the first batches, for which
+all ranks wait.
 
-Under Horovod what is ready a moment too late waits for the next cycle of the coordinator. Few
-iterations do, and perhaps none of those simulated. What is not seen in n of them happens in less
-than 3/n, at 95 % (J. A. Hanley and A. Lippman-Hand, "If nothing goes wrong, is everything all
-right?", JAMA 249, 1983).
+Under Horovod what is ready a moment too late waits for the next cycle of the
+coordinator. Few iterations do, and perhaps none of those simulated. What is not seen in
+n of them happens in less than 3/n, at 95 % (J. A. Hanley and A. Lippman-Hand, "If
+nothing goes wrong, is everything all right?", JAMA 249, 1983).
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ from simshuffle.spec.late import special
 
 CONFIDENCE = 0.95
 CATCHES_UP = 2.0
-"""Correlation of successive batch means, in standard errors. Below its negative, later batches
-catch up what a slow batch lost; above one standard error batches are alike.
+"""Correlation of successive batch means, in standard errors. Below its negative, later
+batches catch up what a slow batch lost; above one standard error batches are alike.
 """
 MOST_ALIKE = 0.9
 """Correlation that is counted at most."""
@@ -49,8 +52,8 @@ ROUNDING = 1e-12
 SETTLED = 0.99
 """Confidence at which the two halves of a window must not differ."""
 MARGIN = 1.3
-"""Ratio of the iterations of the next window to those that the tolerance needs by the estimated
-variance.
+"""Ratio of the iterations of the next window to those that the tolerance needs by the
+estimated variance.
 """
 LAGS = 4
 """Correlations that are summed where they are negative: longer ones are noise."""
@@ -80,7 +83,9 @@ class SteadyWindow:
     # iteration; infinite where they are too few to tell
     mean_half_width: float = 0.0
     cycle: int = 1  # iterations that belong together
-    pass_known: bool = True  # whether the end of an inference pass is known to the tolerance
+    pass_known: bool = (
+        True  # whether the end of an inference pass is known to the tolerance
+    )
     # whether a batch may take longer to load than those ahead last, though none did
     late: bool = False
     longer: int = 0  # iterations to simulate next, where that is known; else 0
@@ -96,18 +101,24 @@ class SteadyWindow:
         return is_known and self.settled and not self.late
 
     def next_size(self, tolerance: float) -> int:
-        """Return the number of iterations to simulate next, if this window does not suffice."""
+        """Return the number of iterations to simulate next, if this window does not
+        suffice.
+        """
         if self.longer:
             return self.longer
         transient = self.simulated - self.steady
         if math.isfinite(self.mean_half_width):
-            steady_needed = MARGIN * self.steady * (self.mean_half_width / tolerance) ** 2
+            steady_needed = (
+                MARGIN * self.steady * (self.mean_half_width / tolerance) ** 2
+            )
             max_iterations = MOST_GROWTH * self.simulated
         else:
             steady_needed = max_iterations = (
                 transient + FIRST_CYCLES * self.cycle if self.cycle > 1 else 0.0
             )
-        return math.ceil(max(2.0 * self.simulated, min(transient + steady_needed, max_iterations)))
+        return math.ceil(
+            max(2.0 * self.simulated, min(transient + steady_needed, max_iterations))
+        )
 
 
 @dataclass(frozen=True)
@@ -131,12 +142,14 @@ class WindowSeconds:
 def fit_window(
     window: WindowSeconds, iterations: int, loader: Loader, tolerance: float
 ) -> SteadyWindow:
-    """Fit the window of an epoch of ``iterations``, more than were simulated, if times may be off
-    by the share ``tolerance``.
+    """Fit the window of an epoch of ``iterations``, more than were simulated, if times
+    may be off by the share ``tolerance``.
     """
     seconds = window.seconds
     simulated = len(seconds)
-    first, last, cycle, waits = steady_range(seconds.sum(axis=1), window.loading, loader, tolerance)
+    first, last, cycle, waits = steady_range(
+        seconds.sum(axis=1), window.loading, loader, tolerance
+    )
     part = seconds[first:last]
     if len(part) < cycle * FEWEST_BATCHES:
         unknown = math.inf
@@ -145,13 +158,21 @@ def fit_window(
         )
     lengths = part.sum(axis=1)
     iteration_error = MeanError.from_batch_means(lengths, cycle)
-    phases = [MeanError.from_batch_means(column, cycle) for column in part.T if column.any()]
-    left_out, unseen = iterations - simulated, UNSEEN * window.step / len(part)
+    phases = [
+        MeanError.from_batch_means(column, cycle) for column in part.T if column.any()
+    ]
+    left_out = iterations - simulated
+    unseen = UNSEEN * window.step / len(part)
     reach = max(iteration_error.reach(left_out, iterations), left_out * unseen)
-    half_width = max(unseen, *(error.half_width for error in (iteration_error, *phases)))
-    length, begin = float(lengths.mean()), window.first_loading
+    half_width = max(
+        unseen, *(error.half_width for error in (iteration_error, *phases))
+    )
+    length = float(lengths.mean())
+    begin = window.first_loading
     # when all ranks have their first batch: in this epoch, and in the one that it stands for
-    begun = NORMAL * math.sqrt(2.0) * math.hypot(float(begin.std()), window.measured_spread)
+    begun = (
+        NORMAL * math.sqrt(2.0) * math.hypot(float(begin.std()), window.measured_spread)
+    )
     # what a batch takes to load at most: an exponential tail that strays as the first ones do
     longest = float(begin.max() + begin.std() * math.log(iterations))
     measured = NORMAL * math.sqrt(2.0) * window.measured_spread
@@ -172,15 +193,17 @@ def fit_window(
 def steady_range(
     lengths: Floats, loading: Floats, loader: Loader, tolerance: float
 ) -> tuple[int, int, int, bool]:
-    """The steady iterations [first, last), how many make a cycle, and whether ranks wait for their
-    loaders in them; see `fit_window`.
+    """The steady iterations [first, last), how many make a cycle, and whether ranks
+    wait for their loaders in them; see `fit_window`.
 
-    The last one never belongs to them, for its batch may be smaller. Where ranks wait for their
-    loaders in the second half of the window for more than half the tolerance, the batches of the
-    prefetching at the beginning do not either, nor the last batches of all workers, which nothing
-    follows; where they do so in the first half only, it is the time in which loaders fill up.
+    The last one never belongs to them, for its batch may be smaller. Where ranks wait
+    for their loaders in the second half of the window for more than half the tolerance,
+    the batches of the prefetching at the beginning do not either, nor the last batches
+    of all workers, which nothing follows; where they do so in the first half only, it
+    is the time in which loaders fill up.
     """
-    middle, end = len(lengths) // 2, len(lengths) - 1
+    middle = len(lengths) // 2
+    end = len(lengths) - 1
 
     def waits(low: int, high: int) -> bool:
         return bool(loading[low:high].sum() > tolerance / 2.0 * lengths[low:high].sum())
@@ -207,35 +230,51 @@ class MeanError:
         return self.quantile * math.sqrt(self.variance / self.count)
 
     def reach(self, left_out: int, iterations: int) -> float:
-        """Half the interval of the sum over an epoch of ``iterations``, for ``left_out`` of which
-        the mean stands: of that mean, and of how the epoch itself strays about its own."""
-        return self.quantile * math.sqrt((left_out**2 / self.count + iterations) * self.variance)
+        """Half the interval of the sum over an epoch of ``iterations``, for
+        ``left_out`` of which the mean stands: of that mean, and of how the epoch itself
+        strays about its own.
+        """
+        return self.quantile * math.sqrt(
+            (left_out**2 / self.count + iterations) * self.variance
+        )
 
     @classmethod
     def from_batch_means(cls, values: Floats, cycle: int = 1) -> MeanError:
         """Estimate the error of the mean from means of batches of whole cycles."""
-        count, half_count = len(values), len(values) // 2
+        count = len(values)
+        half_count = len(values) // 2
         variance, degrees = _long_run(values, cycle)
-        first_half, second_half = values[:half_count], values[half_count:]
+        first_half = values[:half_count]
+        second_half = values[half_count:]
         # what strays within the halves says what their means may differ by
-        within = np.concatenate([first_half - first_half.mean(), second_half - second_half.mean()])
+        within = np.concatenate(
+            [first_half - first_half.mean(), second_half - second_half.mean()]
+        )
         expected, expected_degrees = _long_run(within, cycle)
         error = math.sqrt(expected * (1.0 / half_count + 1.0 / (count - half_count)))
         difference = abs(float(first_half.mean()) - float(second_half.mean()))
         max_difference = _student(SETTLED, expected_degrees) * error
         quantile = _student(CONFIDENCE, degrees)
-        return cls(count, variance, quantile, settled=difference <= max_difference + ROUNDING)
+        return cls(
+            count, variance, quantile, settled=difference <= max_difference + ROUNDING
+        )
 
     @classmethod
     def around_trend(cls, values: Floats) -> MeanError:
-        """Estimate the error of independent values around means that change slowly and are known:
-        by what neighbours differ (J. von Neumann, "Distribution of the ratio of the mean square
-        successive difference to the variance", Annals of Mathematical Statistics 12, 1941).
+        """Estimate the error of independent values around means that change slowly and
+        are known: by what neighbours differ (J. von Neumann, "Distribution of the ratio
+        of the mean square successive difference to the variance", Annals of
+        Mathematical Statistics 12, 1941).
         """
         steps = np.diff(values)
         # as many as two thirds of the differences are worth
         quantile = _student(CONFIDENCE, max(2.0 * len(steps) / 3.0, 1.0))
-        return cls(len(values), float(steps @ steps) / (2.0 * len(steps)), quantile, settled=True)
+        return cls(
+            len(values),
+            float(steps @ steps) / (2.0 * len(steps)),
+            quantile,
+            settled=True,
+        )
 
 
 def _student(confidence: float, degrees: float) -> float:
@@ -244,25 +283,29 @@ def _student(confidence: float, degrees: float) -> float:
 
 
 def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
-    """The variance of the mean of a stationary series, times its count, and how many degrees of
-    freedom that rests on.
+    """The variance of the mean of a stationary series, times its count, and how many
+    degrees of freedom that rests on.
 
-    From the shortest batches of whole cycles whose means are not correlated; if there are none, the
-    longest, with their correlation r, by which each counts as (1 - r) / (1 + r) of one. Of few
-    values r comes out too small by (1 + 3 r) / count (M. G. Kendall, Biometrika 41, 1954). Negative
-    correlations are weighted so that no variance can be negative (W. K. Newey and K. D. West,
-    Econometrica 55, 1987).
+    From the shortest batches of whole cycles whose means are not correlated; if there
+    are none, the longest, with their correlation r, by which each counts as (1 - r) /
+    (1 + r) of one. Of few values r comes out too small by (1 + 3 r) / count (M. G.
+    Kendall, Biometrika 41, 1954). Negative correlations are weighted so that no
+    variance can be negative (W. K. Newey and K. D. West, Econometrica 55, 1987).
     """
-    count, length = len(values), cycle
+    count = len(values)
+    length = cycle
     while True:
         batches = count // length
         means = values[count - batches * length :].reshape(batches, length).mean(axis=1)
         variance = length * float(means.var(ddof=1))
         if variance == 0:
             return 0.0, batches - 1.0
-        lags, noise = _correlations(means, min(LAGS, batches // 4)), 1.0 / math.sqrt(batches)
+        lags = _correlations(means, min(LAGS, batches // 4))
+        noise = 1.0 / math.sqrt(batches)
         if lags[0] < -CATCHES_UP * noise:
-            weighted = sum(lag * (1.0 - k / (len(lags) + 1)) for k, lag in enumerate(lags, 1))
+            weighted = sum(
+                lag * (1.0 - k / (len(lags) + 1)) for k, lag in enumerate(lags, 1)
+            )
             return variance * (1.0 + 2.0 * weighted), batches - 1.0
         correlation = min(lags[0] + (1.0 + 3.0 * lags[0]) / batches, MOST_ALIKE)
         if correlation <= noise:
@@ -274,8 +317,12 @@ def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
 
 
 def _correlations(means: Floats, max_lag: int) -> list[float]:
-    """Correlation of each value with the next, the one after that, ... up to ``max_lag`` of them,
-    at least one; not all are alike."""
+    """Correlation of each value with the next, the one after that, ... up to
+    ``max_lag`` of them, at least one; not all are alike.
+    """
     deviations = means - means.mean()
     total = float(deviations @ deviations)
-    return [float(deviations[:-k] @ deviations[k:]) / total for k in range(1, max(max_lag, 1) + 1)]
+    return [
+        float(deviations[:-k] @ deviations[k:]) / total
+        for k in range(1, max(max_lag, 1) + 1)
+    ]

@@ -20,12 +20,14 @@ PAGE_CACHE = "cluster.memory.page_cache"
 DETAILS = ("workload.allreduce.protocols.", "cluster.parallel_file_system.link_")
 """Beginnings of keys that nobody gives, and that hardly move an epoch."""
 DECODE_RANGE = (0.5, 10.0)
-"""Factors on decoding that nobody timed: it follows from the bytes of a file, and the transforms
-of a training take up to nine times as long on top (estimate: 2 ms of a JPEG, 20 ms with the
-augmentations of a vision transformer)."""
+"""Factors on decoding that nobody timed: it follows from the bytes of a file, and the
+transforms of a training take up to nine times as long on top (estimate: 2 ms of a JPEG,
+20 ms with the augmentations of a vision transformer).
+"""
 HALF_TO_DOUBLE = (0.5, 2.0)
-"""Factors on the number of workers, which is chosen; and on the memory that is free for caching, of
-which nobody knows what the processes leave. It is no more than a host has."""
+"""Factors on the number of workers, which is chosen; and on the memory that is free for
+caching, of which nobody knows what the processes leave. It is no more than a host has.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,10 @@ class DecisiveInput:
 
     def describe(self, name: str = "") -> str:
         """Return the input in words, called by its key or by ``name``."""
-        ends = (f"{100 * share:+.0f}".replace("-0", "0") for share in (self.shorter, self.longer))
+        ends = (
+            f"{100 * share:+.0f}".replace("-0", "0")
+            for share in (self.shorter, self.longer)
+        )
         moves = "{} to {} % on {}".format(*ends, self.run)
         return f"{name or self.key} (taken: {self.value}; {moves})"
 
@@ -51,13 +56,13 @@ class DecisiveInput:
 def decisive_inputs(
     runs: Mapping[str, Scenario], known_keys: Collection[str] = ()
 ) -> list[DecisiveInput]:
-    """Return up to three inputs of ``runs`` that are estimates and move an epoch most over the
-    range of estimates.
+    """Return up to three inputs of ``runs`` that are estimates and move an epoch most
+    over the range of estimates.
 
     Args:
-        runs: by their names; the fastest and the slowest of the smallest and of the largest number
-            of ranks stand for all. Those of loaders' orders are left out: their closed form
-            follows every sample, which takes long.
+        runs: by their names; the fastest and the slowest of the smallest and of the
+            largest number of ranks stand for all. Those of loaders' orders are left
+            out: their closed form follows every sample, which takes long.
         known_keys: dotted keys that are known in spite of their sources.
     """
     decisive: dict[str, DecisiveInput] = {}
@@ -71,7 +76,12 @@ def decisive_inputs(
             )
             changes = sorted(epoch / nominal - 1.0 for epoch in epochs)
             candidate = DecisiveInput(
-                key, value, *range_factors, min(changes[0], 0.0), max(changes[1], 0.0), run
+                key,
+                value,
+                *range_factors,
+                min(changes[0], 0.0),
+                max(changes[1], 0.0),
+                run,
             )
             if _range_of_epoch(candidate) > max(
                 MIN_SHARE_MOVED, _range_of_epoch(decisive.get(key))
@@ -87,7 +97,9 @@ def _range_of_epoch(decisive: DecisiveInput | None) -> float:
 
 def _representatives(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
     """Return the runs that stand for all: see `decisive_inputs`."""
-    runs = {name: run for name, run in runs.items() if not run.workload.exchange.fetches}
+    runs = {
+        name: run for name, run in runs.items() if not run.workload.exchange.fetches
+    }
     sizes = sorted({run.world_size for run in runs.values()})
     chosen: dict[str, Scenario] = {}
     for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]):
@@ -96,13 +108,18 @@ def _representatives(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
             for run, scenario in runs.items()
             if scenario.world_size == size
         }
-        for run in (min(epochs, key=epochs.__getitem__), max(epochs, key=epochs.__getitem__)):
+        for run in (
+            min(epochs, key=epochs.__getitem__),
+            max(epochs, key=epochs.__getitem__),
+        ):
             chosen[run] = runs[run]
     return chosen
 
 
 def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]:
-    """Return key, value in words, and the ends of its range as factors, of what is estimated."""
+    """Return key, value in words, and the ends of its range as factors, of what is
+    estimated.
+    """
     estimates = [
         (
             estimated_input.key,
@@ -110,7 +127,8 @@ def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]
             (estimated_input.low, estimated_input.high),
         )
         for estimated_input in inputs(scenario, {})
-        if estimated_input.kind == ESTIMATE and not estimated_input.key.startswith(DETAILS)
+        if estimated_input.kind == ESTIMATE
+        and not estimated_input.key.startswith(DETAILS)
     ]
     workload = scenario.workload
     if workload.dataset.decode is None:
@@ -129,7 +147,9 @@ def _multiply_input(scenario: Scenario, key: str, factor: float) -> Scenario:
     workload = scenario.workload
     if key == PAGE_CACHE:  # which later epochs hang on
         memory = scenario.cluster.memory
-        memory_update = {"page_cache": min(factor * memory.cache_nbytes, memory.capacity)}
+        memory_update = {
+            "page_cache": min(factor * memory.cache_nbytes, memory.capacity)
+        }
         cluster = {"memory": memory.model_copy(update=memory_update)}
         late = {"epochs": LATE, "cluster": scenario.cluster.model_copy(update=cluster)}
         return scenario.model_copy(update=late)
@@ -142,7 +162,9 @@ def _multiply_input(scenario: Scenario, key: str, factor: float) -> Scenario:
         return _with_workload(scenario, loader=loader)
     if key == DECODE and workload.dataset.decode is None:
         update = {"decode": workload.dataset.decode_seconds * factor}
-        return _with_workload(scenario, dataset=workload.dataset.model_copy(update=update))
+        return _with_workload(
+            scenario, dataset=workload.dataset.model_copy(update=update)
+        )
     return scale_inputs(scenario, {key: factor})
 
 

@@ -1,9 +1,10 @@
 """Inputs of a scenario that nobody knows exactly, and their ranges.
 
-A range holds 90 % of what a value may be, as factors on it. A range that the user gives counts
-first, then the range of a calibration, then the default of the kind of its source. Defaults are
-fitted on pairs of stated and measured values (validation/data/inputs.csv). Measured values have no
-range: their errors are part of the laws' residuals (`simshuffle.job.uncertainty.residuals`).
+A range holds 90 % of what a value may be, as factors on it. A range that the user gives
+counts first, then the range of a calibration, then the default of the kind of its
+source. Defaults are fitted on pairs of stated and measured values
+(validation/data/inputs.csv). Measured values have no range: their errors are part of
+the laws' residuals (`simshuffle.job.uncertainty.residuals`).
 """
 
 from __future__ import annotations
@@ -28,21 +29,28 @@ from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.study.options import COMMAND_LINE
 
 MEASURED, SHEET, ESTIMATE = "measured", "data sheet", "estimate"
-_ESTIMATED = re.compile(r"estimate|example value|default|stand-in|assum|not used", re.IGNORECASE)
+_ESTIMATED = re.compile(
+    r"estimate|example value|default|stand-in|assum|not used", re.IGNORECASE
+)
 _MEASURED = re.compile(
     r"measured|fitted|\bprobe\b|calibrat|nccl-tests|\bIOR\b|IO500|\blogs?\b|throughput",
     re.IGNORECASE,
 )
 HEAD_CHARACTERS = 40
-"""Characters of a source in which it says that it is an estimate; later on it may say so of a
-part."""
+"""Characters of a source in which it says that it is an estimate; later on it may say
+so of a part.
+"""
 Z90 = 1.6448536269514722
-"""Standard deviations from the middle of a normal distribution to the ends of its middle 90 %."""
+"""Standard deviations from the middle of a normal distribution to the ends of its
+middle 90 %.
+"""
 
 
 @dataclass(frozen=True)
 class Input:
-    """A number of a scenario that is not known exactly, with the range of what it may be."""
+    """A number of a scenario that is not known exactly, with the range of what it may
+    be.
+    """
 
     key: str  # dotted
     kind: str  # 'given', 'calibrated', 'data sheet' or 'estimate'
@@ -54,17 +62,20 @@ class Input:
     def factors(self, normal: Any) -> Any:
         """Return (n,) factors on the value for (n,) standard normal numbers.
 
-        Factors are log-normal on either side of 1, with 5 % below ``low`` and 5 % above ``high``.
+        Factors are log-normal on either side of 1, with 5 % below ``low`` and 5 % above
+        ``high``.
         """
         log_range = np.where(normal < 0, -math.log(self.low), math.log(self.high))
         return np.exp(normal * log_range / Z90)
 
 
 def kind_of(source: str) -> str:
-    """Return the kind of a number's source, 'measured', 'data sheet' or 'estimate', from its
-    words.
+    """Return the kind of a number's source, 'measured', 'data sheet' or 'estimate',
+    from its words.
     """
-    if not source or _ESTIMATED.search(source.split(";", maxsplit=1)[0][:HEAD_CHARACTERS]):
+    if not source or _ESTIMATED.search(
+        source.split(";", maxsplit=1)[0][:HEAD_CHARACTERS]
+    ):
         return ESTIMATE
     if _MEASURED.search(source):
         return MEASURED
@@ -73,8 +84,8 @@ def kind_of(source: str) -> str:
 
 @cache
 def default_ranges() -> Mapping[str, tuple[float, float]]:
-    """Return the factors between which measured values lie over stated ones, for each kind of
-    source.
+    """Return the factors between which measured values lie over stated ones, for each
+    kind of source.
 
     They are the 5 % and 95 % quantiles of a normal distribution of the logarithms.
     """
@@ -101,7 +112,9 @@ def keys_of(scenario: Scenario) -> set[str]:
     return {key for key, _ in scenario_numbers(scenario)}
 
 
-def inputs(scenario: Scenario, given_ranges: Mapping[str, tuple[float, float]]) -> list[Input]:
+def inputs(
+    scenario: Scenario, given_ranges: Mapping[str, tuple[float, float]]
+) -> list[Input]:
     """Return all numbers of a scenario that have a range.
 
     Args:
@@ -131,12 +144,15 @@ def inputs(scenario: Scenario, given_ranges: Mapping[str, tuple[float, float]]) 
     calibrated = {calibration.key: calibration for calibration in scenario.calibrated}
     uncertain_inputs = []
     for key, (value, source, dimension) in numbers.items():
-        kind, range_factors = kind_of(source), None
+        kind = kind_of(source)
+        range_factors = None
         if key in given_ranges:
             low, high = given_ranges[key]
-            kind, range_factors = "given", (low / central_value(value), high / central_value(value))
+            kind = "given"
+            range_factors = (low / central_value(value), high / central_value(value))
         elif key in calibrated:
-            kind, calibration = "calibrated", calibrated[key]
+            kind = "calibrated"
+            calibration = calibrated[key]
             range_factors = calibrated_range(
                 calibration.low, calibration.high, central_value(value), dimension
             )
@@ -152,7 +168,9 @@ def inputs(scenario: Scenario, given_ranges: Mapping[str, tuple[float, float]]) 
 def calibrated_range(
     low: Any, high: Any, value: float, dimension: Dimension
 ) -> tuple[float, float] | None:
-    """Return the ends of a calibration over its value; None where it has none, or has a curve."""
+    """Return the ends of a calibration over its value; None where it has none, or has a
+    curve.
+    """
     try:
         factors = [parse_quantity(end, dimension) / value for end in (low, high)]
     except (UnitError, TypeError, AttributeError):
@@ -170,8 +188,12 @@ Number = tuple[float | Curve, str, Dimension]
 
 
 def scenario_numbers(scenario: Scenario) -> Iterator[tuple[str, Number]]:
-    """Yield the dotted key of each time, rate and curve of a scenario, source and dimension."""
-    accelerator_prefix = f"workload.model.accelerators.{scenario.cluster.host.accelerator}."
+    """Yield the dotted key of each time, rate and curve of a scenario, source and
+    dimension.
+    """
+    accelerator_prefix = (
+        f"workload.model.accelerators.{scenario.cluster.host.accelerator}."
+    )
     for root in ("cluster", "workload"):
         for key, number in walk_numbers(getattr(scenario, root), root, ("", "")):
             if "accelerators." not in key or key.startswith(accelerator_prefix):
@@ -181,8 +203,8 @@ def scenario_numbers(scenario: Scenario) -> Iterator[tuple[str, Number]]:
 def walk_numbers(
     record: Any, path: str, sources: tuple[str, str | dict[str, str]]
 ) -> Iterator[tuple[str, Number]]:
-    """Yield the numbers of a record that have a unit of time or rate; sizes and shares are
-    choices.
+    """Yield the numbers of a record that have a unit of time or rate; sizes and shares
+    are choices.
 
     ``sources`` is the path of the nearest record that has sources, and these sources.
     """
@@ -200,8 +222,8 @@ def walk_numbers(
 
 
 def _dimension(written: Any) -> Dimension | None:
-    """Return the dimension of a number from its text in a file; None unless it is a time or a
-    rate.
+    """Return the dimension of a number from its text in a file; None unless it is a
+    time or a rate.
     """
     while isinstance(written, dict) and written:
         written = written.get("points") or next(iter(written.values()))
@@ -228,7 +250,9 @@ def _source(key: str, path: str, sources: str | dict[str, str]) -> str:
 
 
 def scale_inputs(scenario: Scenario, factors: Mapping[str, float]) -> Scenario:
-    """Return the scenario with values multiplied, by dotted key; it is not checked again."""
+    """Return the scenario with values multiplied, by dotted key; it is not checked
+    again.
+    """
     for key, factor in factors.items():
         scenario = _scale_at_path(scenario, key.split("."), factor)
     return scenario

@@ -1,8 +1,10 @@
-"""Estimate 90 % intervals of epochs: errors of inputs, of laws, and chance are drawn together.
+"""Estimate 90 % intervals of epochs: errors of inputs, of laws, and chance are drawn
+together.
 
-Every draw takes a value for each input, an error for each mechanism (shared by all runs) and a
-chance for each run. The closed forms of `simshuffle.job.plan.bounds` say by which factor the epoch
-of a run changes; the prediction, simulated or not, is multiplied by this factor.
+Every draw takes a value for each input, an error for each mechanism (shared by all
+runs) and a chance for each run. The closed forms of `simshuffle.job.plan.bounds` say by
+which factor the epoch of a run changes; the prediction, simulated or not, is multiplied
+by this factor.
 """
 
 from __future__ import annotations
@@ -21,24 +23,28 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.spec.late import stats
 
 DRAWS = 512
-"""A power of two, as Sobol' points want it: the ends of an interval are then known to some 3 % of
-its width."""
+"""A power of two, as Sobol' points want it: the ends of an interval are then known to
+some 3 % of its width.
+"""
 INDEX_DRAWS = 128
-"""Base points of the indices, each of which takes as many closed forms as there are inputs, and
-two."""
+"""Base points of the indices, each of which takes as many closed forms as there are
+inputs, and two.
+"""
 MAX_INPUTS = 10
 """Inputs whose indices are computed: those that move an epoch most, each alone."""
 MIN_SHARE_MOVED = 1e-4
 """Share of an epoch that an input at the end of its range must move to be drawn at all."""
 MECHANISM_OF = {OPENS: "files", REQUESTS: "files", PFS: "bandwidth", STORE: "bandwidth"}
-"""Mechanism of each resource that samples pass; all other resources belong to hosts: 'step'."""
+"""Mechanism of each resource that samples pass; all other resources belong to hosts:
+'step'.
+"""
 Draw = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A 90 % interval in the unit of its value, and the intervals that each part alone gives, as
-    factors.
+    """A 90 % interval in the unit of its value, and the intervals that each part alone
+    gives, as factors.
     """
 
     value: float
@@ -52,7 +58,9 @@ class InputInfluence:
     """The share of an epoch's uncertainty that comes from an input."""
 
     input: Input
-    first: float  # Sobol' index of first order: share of the variance that it makes alone
+    first: (
+        float  # Sobol' index of first order: share of the variance that it makes alone
+    )
     total: float  # the same, with others
     width: float  # of the interval, over that of now, if the input was measured
 
@@ -66,8 +74,8 @@ class UncertainRuns:
     inputs: Sequence[Input]  # those that were drawn
 
     def faster(self, first: str, second: str) -> float:
-        """Return the share of the draws in which the first run's epoch is shorter than the
-        second's.
+        """Return the share of the draws in which the first run's epoch is shorter than
+        the second's.
         """
         first_epochs, second_epochs = (
             self.intervals[run].value * self.factors[run] for run in (first, second)
@@ -81,15 +89,16 @@ def loop_of(scenario: Scenario) -> str:
 
 
 def perturbed_epoch(nominal: Bounds, model: Draw, loop: str) -> float:
-    """Return the closed form of an epoch (s), with each part multiplied by the error of its
-    mechanism.
+    """Return the closed form of an epoch (s), with each part multiplied by the error of
+    its mechanism.
 
     Args:
         nominal: the closed form without errors.
         model: error of each mechanism, as a factor; 1 where there is none.
         loop: the mechanism of the training loop.
     """
-    loop_error, message_error = model.get(loop, 1.0), model.get("messages", 1.0)
+    loop_error = model.get(loop, 1.0)
+    message_error = model.get("messages", 1.0)
     passes = replace(
         nominal.passes,
         given=nominal.passes.given * loop_error,
@@ -121,7 +130,9 @@ def perturbed_epoch(nominal: Bounds, model: Draw, loop: str) -> float:
 def mechanism(scenario: Scenario) -> str:
     """Return the mechanism that bounds the epoch."""
     name = bounds(scenario).bottleneck
-    return "messages" if name == "exchange" else MECHANISM_OF.get(name, loop_of(scenario))
+    return (
+        "messages" if name == "exchange" else MECHANISM_OF.get(name, loop_of(scenario))
+    )
 
 
 def estimate_intervals(
@@ -133,7 +144,8 @@ def estimate_intervals(
 
     Args:
         runs: a scenario and its predicted epoch (s), by name.
-        ranges: of inputs by dotted key, lowest and highest (SI units); others have defaults.
+        ranges: of inputs by dotted key, lowest and highest (SI units); others have
+            defaults.
         progress: called with the share done.
 
     Raises:
@@ -146,9 +158,11 @@ def estimate_intervals(
     points = stats.qmc.Sobol(len(keys) + len(mechanisms) + 1, seed=0).random(DRAWS)
     normal = stats.norm.ppf(np.clip(points, 1e-6, 1 - 1e-6))
     factors = {
-        drawn_input.key: drawn_input.factors(normal[:, k]) for k, drawn_input in enumerate(drawn)
+        drawn_input.key: drawn_input.factors(normal[:, k])
+        for k, drawn_input in enumerate(drawn)
     }
-    intervals, all_factors = {}, {}
+    intervals = {}
+    all_factors = {}
     for index, (run, (scenario, value)) in enumerate(runs.items()):
         errors = {
             name: np.exp(_errors(laws, name, scenario, points[:, len(keys) + k]))
@@ -166,7 +180,9 @@ def estimate_intervals(
         # (DRAWS,) epochs with the inputs, with the laws' errors, and with both of each draw
         by_inputs, by_model, by_both = np.empty((3, DRAWS))
         for k in range(DRAWS):
-            moved = bounds(scale_inputs(scenario, {key: factors[key][k] for key in run_keys}))
+            moved = bounds(
+                scale_inputs(scenario, {key: factors[key][k] for key in run_keys})
+            )
             model = {name: error[k] for name, error in errors.items()}
             by_inputs[k] = moved.epoch
             by_model[k] = perturbed_epoch(nominal, model, loop)
@@ -178,7 +194,9 @@ def estimate_intervals(
         }
         all_together = by_both / nominal.epoch * chance
         low, high = _interval_ends(all_together)
-        part_ends = {name: _interval_ends(part_factors) for name, part_factors in parts.items()}
+        part_ends = {
+            name: _interval_ends(part_factors) for name, part_factors in parts.items()
+        }
         intervals[run] = Interval(value, value * low, value * high, part_ends)
         all_factors[run] = all_together
         progress((index + 1) / len(runs))
@@ -191,8 +209,11 @@ def _errors(laws: Residuals, name: str, scenario: Scenario, shares: Floats) -> F
     The rows of the validation hold chance, too; the interval adds it separately.
     """
     quantiles = laws.quantiles(name, scenario.world_size, shares)
-    middle, spread = np.median(quantiles), quantiles.std()
-    systematic_share = max(0.0, 1.0 - (laws.chance(name) / spread) ** 2) ** 0.5 if spread else 1.0
+    middle = np.median(quantiles)
+    spread = quantiles.std()
+    systematic_share = (
+        max(0.0, 1.0 - (laws.chance(name) / spread) ** 2) ** 0.5 if spread else 1.0
+    )
     return np.asarray(middle + (quantiles - middle) * systematic_share)
 
 
@@ -202,18 +223,26 @@ def _interval_ends(factors: Floats) -> tuple[float, float]:
 
 
 def _influential_inputs(
-    runs: Mapping[str, tuple[Scenario, float]], ranges: Mapping[str, tuple[float, float]]
+    runs: Mapping[str, tuple[Scenario, float]],
+    ranges: Mapping[str, tuple[float, float]],
 ) -> list[Input]:
-    """Return the inputs that move the closed form of any run, those that move it most first."""
+    """Return the inputs that move the closed form of any run, those that move it most
+    first.
+    """
     largest_moves: dict[str, tuple[float, Input]] = {}
     for scenario, _ in runs.values():
         nominal = bounds(scenario).epoch
         for candidate in inputs(scenario, ranges):
             moved = max(
-                abs(bounds(scale_inputs(scenario, {candidate.key: end})).epoch / nominal - 1)
+                abs(
+                    bounds(scale_inputs(scenario, {candidate.key: end})).epoch / nominal
+                    - 1
+                )
                 for end in (candidate.low, candidate.high)
             )
-            if moved > max(MIN_SHARE_MOVED, largest_moves.get(candidate.key, (0.0, candidate))[0]):
+            if moved > max(
+                MIN_SHARE_MOVED, largest_moves.get(candidate.key, (0.0, candidate))[0]
+            ):
                 largest_moves[candidate.key] = (moved, candidate)
     return [
         moving_input
@@ -224,13 +253,17 @@ def _influential_inputs(
 def rank_influences(
     scenario: Scenario, interval: Interval, drawn: Sequence[Input]
 ) -> list[InputInfluence]:
-    """Rank the inputs of an interval by their influence on its width; [] where no input moves it.
+    """Rank the inputs of an interval by their influence on its width; [] where no input
+    moves it.
 
-    Indices by Saltelli's method (scipy.stats.sobol_indices) over the logarithm of the closed form.
-    A measured input has no range, so its total share of the inputs' variance would go.
+    Indices by Saltelli's method (scipy.stats.sobol_indices) over the logarithm of the
+    closed form. A measured input has no range, so its total share of the inputs'
+    variance would go.
     """
     scenario_keys = keys_of(scenario)
-    scenario_inputs = [candidate for candidate in drawn if candidate.key in scenario_keys]
+    scenario_inputs = [
+        candidate for candidate in drawn if candidate.key in scenario_keys
+    ]
     ranked_inputs = scenario_inputs[:MAX_INPUTS]
     if not ranked_inputs:
         return []
@@ -245,27 +278,38 @@ def rank_influences(
         )
         keys = [ranked_input.key for ranked_input in ranked_inputs]
         return np.log(
-            [bounds(scale_inputs(scenario, dict(zip(keys, s, strict=True)))).epoch for s in sets]
+            [
+                bounds(scale_inputs(scenario, dict(zip(keys, s, strict=True)))).epoch
+                for s in sets
+            ]
         )
 
     if len(ranked_inputs) == 1:
         first = total = np.ones(1)
     else:
         normal = [stats.norm()] * len(ranked_inputs)
-        indices = stats.sobol_indices(func=logarithm, n=INDEX_DRAWS, dists=normal, rng=0)
+        indices = stats.sobol_indices(
+            func=logarithm, n=INDEX_DRAWS, dists=normal, rng=0
+        )
         first = np.clip(indices.first_order, 0.0, 1.0)
         total = np.clip(indices.total_order, 0.0, 1.0)
     variance = {
-        name: (np.log(high / low) / 2 / Z90) ** 2 for name, (low, high) in interval.parts.items()
+        name: (np.log(high / low) / 2 / Z90) ** 2
+        for name, (low, high) in interval.parts.items()
     }
     total_variance = sum(variance.values())
     remaining_widths = [
-        (1.0 - t * variance["inputs"] / total_variance) ** 0.5 if total_variance else 1.0
+        (1.0 - t * variance["inputs"] / total_variance) ** 0.5
+        if total_variance
+        else 1.0
         for t in total
     ]
     influences = [
         InputInfluence(
-            ranked_input, float(first[k]), float(total[k]), width=float(remaining_widths[k])
+            ranked_input,
+            float(first[k]),
+            float(total[k]),
+            width=float(remaining_widths[k]),
         )
         for k, ranked_input in enumerate(ranked_inputs)
     ]
@@ -273,13 +317,18 @@ def rank_influences(
 
 
 MAX_FLIP_FACTOR, FLIP_TRIALS = 32.0, 121
-"""Times a value is tried smaller and larger to find where a verdict changes, and how often."""
+"""Times a value is tried smaller and larger to find where a verdict changes, and how
+often.
+"""
 
 
 def find_order_flip(
-    first: tuple[Scenario, float], second: tuple[Scenario, float], drawn: Sequence[Input]
+    first: tuple[Scenario, float],
+    second: tuple[Scenario, float],
+    drawn: Sequence[Input],
 ) -> tuple[Input, float] | None:
-    """Find the input that, moved least, makes the second run as fast as the first, and its factor.
+    """Find the input that, moved least, makes the second run as fast as the first, and
+    its factor.
 
     None if no input does within `MAX_FLIP_FACTOR`.
     """
@@ -288,9 +337,9 @@ def find_order_flip(
     factors = factors[np.argsort(np.abs(np.log(factors)), kind="stable")]
     nominal = [bounds(scenario).epoch for scenario, _ in (first, second)]
     shared_keys = keys_of(first[0]) & keys_of(second[0])
-    for moved_input in [moved_input for moved_input in drawn if moved_input.key in shared_keys][
-        :MAX_INPUTS
-    ]:
+    for moved_input in [
+        moved_input for moved_input in drawn if moved_input.key in shared_keys
+    ][:MAX_INPUTS]:
         for factor in factors.tolist():
             distance = abs(np.log(factor))
             if best is not None and distance >= best[0]:
@@ -299,7 +348,9 @@ def find_order_flip(
                 value
                 * bounds(scale_inputs(scenario, {moved_input.key: factor})).epoch
                 / nominal_epoch
-                for (scenario, value), nominal_epoch in zip((first, second), nominal, strict=True)
+                for (scenario, value), nominal_epoch in zip(
+                    (first, second), nominal, strict=True
+                )
             )
             if first_epoch > second_epoch:
                 best = (distance, moved_input, factor)

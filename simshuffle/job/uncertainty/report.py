@@ -27,12 +27,17 @@ from simshuffle.spec.units import readable
 from simshuffle.study.options import COMMAND_LINE
 
 MAX_NAMED = 6
-"""Inputs that are named of a run, and runs that are compared: the fastest ones and the slowest."""
+"""Inputs that are named of a run, and runs that are compared: the fastest ones and the
+slowest.
+"""
 MAX_RUNS = 64
 """Runs that have intervals, each of which takes up to a second."""
-FORMS_PER_RANKING, FORMS_PER_FLIP = INDEX_DRAWS * (MAX_INPUTS + 2), 500
-"""Closed forms that are computed of a run for what its interval hangs on, at most, and of a pair of
-runs for what would change their order, about: a measure of how far the work is."""
+FORMS_PER_RANKING = INDEX_DRAWS * (MAX_INPUTS + 2)
+FORMS_PER_FLIP = 500
+"""Closed forms that are computed of a run for what its interval hangs on, at most, and
+of a pair of runs for what would change their order, about: a measure of how far the
+work is.
+"""
 Ranges = Mapping[str, tuple[float, float]]
 """Lowest and highest values of inputs (SI units), by dotted key."""
 MEASURED_BY = {
@@ -58,19 +63,29 @@ def ranges_of(
     """Check the ranges and return them, or None without intervals.
 
     Raises:
-        InputError: there are ranges but no intervals, too many ``runs``, or a range is of no number
-            of one of the scenarios, or does not contain it.
+        InputError: there are ranges but no intervals, too many ``runs``, or a range is
+            of no number of one of the scenarios, or does not contain it.
     """
     if not interval:
         if ranges:
             remedy = "Add --interval, or leave it out."
             refuse(
-                "--range", "is used with --interval only", next(iter(ranges)), remedy, COMMAND_LINE
+                "--range",
+                "is used with --interval only",
+                next(iter(ranges)),
+                remedy,
+                COMMAND_LINE,
             )
         return None
     if runs > MAX_RUNS:
         remedy = "Ask for fewer runs, or leave it out."
-        refuse("--interval", f"is of at most {MAX_RUNS} runs", str(runs), remedy, COMMAND_LINE)
+        refuse(
+            "--interval",
+            f"is of at most {MAX_RUNS} runs",
+            str(runs),
+            remedy,
+            COMMAND_LINE,
+        )
     for scenario in scenarios:
         inputs(scenario, ranges)
     return ranges
@@ -95,11 +110,11 @@ def interval_facts(
     ranges: Ranges,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Estimate the intervals of the epochs of runs, the influence of inputs, and how sure their
-    order is.
+    """Estimate the intervals of the epochs of runs, the influence of inputs, and how
+    sure their order is.
 
-    ``runs``, ``ranges`` and errors are as in `estimate_intervals`. ``progress`` is called with the
-    share of the work done, from 0 to 1.
+    ``runs``, ``ranges`` and errors are as in `estimate_intervals`. ``progress`` is
+    called with the share of the work done, from 0 to 1.
     """
     order = sorted(runs, key=lambda run: runs[run][1])
     named_runs = [*order[: MAX_NAMED - 1], *order[MAX_NAMED - 1 :][-1:]]
@@ -109,7 +124,8 @@ def interval_facts(
         if runs[first][0].world_size == runs[second][0].world_size
     ]
     tell = progress or (lambda share: None)
-    for_runs, for_hangs = DRAWS * len(runs), FORMS_PER_RANKING * len(named_runs)
+    for_runs = DRAWS * len(runs)
+    for_hangs = FORMS_PER_RANKING * len(named_runs)
     total_forms = for_runs + for_hangs + FORMS_PER_FLIP * len(pairs)
     uncertain_runs = estimate_intervals(
         runs, ranges, lambda share: tell(share * for_runs / total_forms)
@@ -124,14 +140,17 @@ def interval_facts(
         tell((for_runs + for_hangs + FORMS_PER_FLIP * len(odds)) / total_forms)
     return {
         "runs": {
-            run: _run_facts(uncertain_runs, run, scenario) for run, (scenario, _) in runs.items()
+            run: _run_facts(uncertain_runs, run, scenario)
+            for run, (scenario, _) in runs.items()
         },
         "hangs": influences,
         "odds": odds,
     }
 
 
-def _run_facts(uncertain_runs: UncertainRuns, run: str, scenario: Scenario) -> dict[str, Any]:
+def _run_facts(
+    uncertain_runs: UncertainRuns, run: str, scenario: Scenario
+) -> dict[str, Any]:
     interval = uncertain_runs.intervals[run]
     parts = {name: list(ends) for name, ends in interval.parts.items()}
     law = MECHANISMS[mechanism(scenario)]
@@ -173,7 +192,9 @@ def _odds_facts(
     first: str,
     second: str,
 ) -> dict[str, Any]:
-    """Return how sure it is that the first run is faster, and which input would change that."""
+    """Return how sure it is that the first run is faster, and which input would change
+    that.
+    """
     changes = find_order_flip(runs[first], runs[second], uncertain_runs.inputs)
     out: dict[str, Any] = {
         "first": first,
@@ -183,13 +204,17 @@ def _odds_facts(
     if changes is not None:
         moved_input, factor = changes
         values = (_readable_value(moved_input, scale) for scale in (1.0, factor))
-        out |= dict(zip(("key", "value", "flips_at"), (moved_input.key, *values), strict=True))
+        out |= dict(
+            zip(("key", "value", "flips_at"), (moved_input.key, *values), strict=True)
+        )
     return out
 
 
 def measured_by(key: str) -> str:
     """Return the command that measures an input."""
-    return next(command for start, command in MEASURED_BY.items() if key.startswith(start))
+    return next(
+        command for start, command in MEASURED_BY.items() if key.startswith(start)
+    )
 
 
 def _readable_value(uncertain_input: Input, factor: float) -> str:

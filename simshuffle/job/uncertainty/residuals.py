@@ -1,10 +1,10 @@
 """Errors of the laws where machines were measured, by mechanism and number of ranks.
 
 An error is ln(measured / predicted) of a predicted row of the validation
-(validation/data/residuals.csv). A prediction takes its model's error from the rows: rows of its own
-mechanism count fully, others a tenth; rows of another number of ranks less by exp(-|log2 ratio| /
-2); a set of n rows counts sqrt(n) times as much as a row. A set is left out when its own rows are
-judged.
+(validation/data/residuals.csv). A prediction takes its model's error from the rows:
+rows of its own mechanism count fully, others a tenth; rows of another number of ranks
+less by exp(-|log2 ratio| / 2); a set of n rows counts sqrt(n) times as much as a row. A
+set is left out when its own rows are judged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.spec.library import shipped_folder
 
 RELATED, WIDTH = 0.1, 2.0
-"""Weight of another mechanism, and the number of times that ranks double while weights fall by a
-factor e; chosen among nine pairs by the score over all sets, each set left out in its turn."""
+"""Weight of another mechanism, and the number of times that ranks double while weights
+fall by a factor e; chosen among nine pairs by the score over all sets, each set left
+out in its turn.
+"""
 ENDS = (0.05, 0.95)
 """Shares of what was measured that lie below the ends of a 90 % interval."""
 MECHANISMS = {
@@ -38,14 +40,17 @@ MECHANISMS = {
 
 @dataclass(frozen=True)
 class Residuals:
-    """Rows with columns set, mechanism, ranks, residual, and repeats: half the range of what was
-    measured, as a logarithm; nan where one value was published."""
+    """Rows with columns set, mechanism, ranks, residual, and repeats: half the range of
+    what was measured, as a logarithm; nan where one value was published.
+    """
 
     rows: pd.DataFrame
 
-    def quantiles(self, mechanism: str, ranks: float, shares: Floats, without: str = "") -> Floats:
-        """Return (n,) logarithms of factors on a prediction, below which the ``shares`` (n,) of
-        rows lie.
+    def quantiles(
+        self, mechanism: str, ranks: float, shares: Floats, without: str = ""
+    ) -> Floats:
+        """Return (n,) logarithms of factors on a prediction, below which the ``shares``
+        (n,) of rows lie.
 
         Rows of the set ``without`` are left out.
         """
@@ -57,22 +62,33 @@ class Residuals:
         values = rows["residual"].to_numpy(float)
         order = np.argsort(values, kind="stable")
         cumulative_weight = np.cumsum(weight[order]) - weight[order] / 2
-        return np.asarray(np.interp(shares, cumulative_weight / weight.sum(), values[order]))
+        return np.asarray(
+            np.interp(shares, cumulative_weight / weight.sum(), values[order])
+        )
 
     def ends(self, mechanism: str, ranks: float, without: str = "") -> Floats:
         """(2,) the `quantiles` at the ends of a 90 % interval."""
         return self.quantiles(mechanism, ranks, np.array(ENDS), without)
 
     def chance(self, mechanism: str) -> float:
-        """Return the standard deviation of the logarithm from one repetition to the next.
+        """Return the standard deviation of the logarithm from one repetition to the
+        next.
 
-        It is the median over the rows of the mechanism that were measured several times, or over
-        all rows where the mechanism has too few.
+        It is the median over the rows of the mechanism that were measured several
+        times, or over all rows where the mechanism has too few.
         """
         all_spreads = self.rows["repeats"].dropna()
-        mechanism_spread = all_spreads[self.rows.loc[all_spreads.index, "mechanism"] == mechanism]
+        mechanism_spread = all_spreads[
+            self.rows.loc[all_spreads.index, "mechanism"] == mechanism
+        ]
         return (
-            float((mechanism_spread if len(mechanism_spread) >= MIN_ROWS else all_spreads).median())
+            float(
+                (
+                    mechanism_spread
+                    if len(mechanism_spread) >= MIN_ROWS
+                    else all_spreads
+                ).median()
+            )
             / HALF_RANGE_IN_DEVIATIONS
         )
 
@@ -80,11 +96,15 @@ class Residuals:
 MIN_ROWS = 5
 """Rows that a spread rests on."""
 HALF_RANGE_IN_DEVIATIONS = 1.45
-"""Half the expected range of eight to nine values over their standard deviation (Tippett,
-Biometrika 17, 1925: 2.85 and 2.97 for the range): as many epochs as most rows have."""
+"""Half the expected range of eight to nine values over their standard deviation
+(Tippett, Biometrika 17, 1925: 2.85 and 2.97 for the range): as many epochs as most rows
+have.
+"""
 
 
 @cache
 def residuals() -> Residuals:
     """Return the residuals that come with simshuffle."""
-    return Residuals(pd.read_csv(shipped_folder("validation") / "data" / "residuals.csv"))
+    return Residuals(
+        pd.read_csv(shipped_folder("validation") / "data" / "residuals.csv")
+    )

@@ -1,5 +1,5 @@
-"""State the answer of a comparison, a line for each number of ranks: how long an all-to-all takes,
-and how long pairwise exchanges of equal bytes.
+"""State the answer of a comparison, a line for each number of ranks: how long an
+all-to-all takes, and how long pairwise exchanges of equal bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from simshuffle.studies.congestion.verdict import EQUAL, JUDGES, rows_of_variant
 from simshuffle.study.study import Tables
 
 ALL_TO_ALL = Variant("all_to_all")
-RIVALS = ("pairing_random", "random_permutations", "linear_shift", "xor", "pairing_importance")
+RIVALS = (
+    "pairing_random",
+    "random_permutations",
+    "linear_shift",
+    "xor",
+    "pairing_importance",
+)
 """Patterns that the all-to-all is held against: the first of them that was run."""
 ON_ONE_LEAF = Variant("pairing_topology", "iteration")
 
@@ -33,10 +39,15 @@ class Duration:
     @property
     def is_sharp(self) -> bool:
         """Return whether ``low`` and ``high`` are within 1 % of the median."""
-        return self.low > (1 - EQUAL) * self.median and self.high < (1 + EQUAL) * self.median
+        return (
+            self.low > (1 - EQUAL) * self.median
+            and self.high < (1 + EQUAL) * self.median
+        )
 
     def text(self, unit: float, name: str) -> str:
-        """Return the median in units of ``unit`` s called ``name``, and the range if it is wide."""
+        """Return the median in units of ``unit`` s called ``name``, and the range if it
+        is wide.
+        """
         median = f"{digits_of(self.median / unit)} {name}"
         if self.is_sharp:
             return median
@@ -45,10 +56,11 @@ class Duration:
 
 
 def verdict(tables: Tables) -> Iterator[str]:
-    """Yield the answer for each number of ranks, and the seeds and routings that all answers rest
-    on.
+    """Yield the answer for each number of ranks, and the seeds and routings that all
+    answers rest on.
     """
-    times, names = tables["times"], routings(tables)
+    times = tables["times"]
+    names = routings(tables)
     for (_,), rows in groups(times, "world_size"):
         yield answer(rows, names)
     seeds = times["seed"].nunique()
@@ -61,7 +73,9 @@ def verdict(tables: Tables) -> Iterator[str]:
 
 
 def answer(times: pd.DataFrame, names: list[str]) -> str:
-    """Return the sentence for the rows of one number of ranks, under the routings ``names``."""
+    """Return the sentence for the rows of one number of ranks, under the routings
+    ``names``.
+    """
     ranks = f"{times['world_size'].iloc[0]:,} ranks"
     if len(names) == 1:
         return f"{ranks}: {'; '.join(_duration_phrases(times))}."
@@ -74,42 +88,57 @@ def answer(times: pd.DataFrame, names: list[str]) -> str:
     }
     return (
         f"{ranks}: {short_label(rival)} beside {short_label(base)}: "
-        + "; ".join(f"{ratio} ({routing})" for routing, ratio in ratio_by_routing.items())
+        + "; ".join(
+            f"{ratio} ({routing})" for routing, ratio in ratio_by_routing.items()
+        )
         + "."
     )
 
 
 def _duration_phrases(times: pd.DataFrame) -> Iterator[str]:
-    """Yield how long the all-to-all, its rival and pairs on one leaf take under one routing."""
+    """Yield how long the all-to-all, its rival and pairs on one leaf take under one
+    routing.
+    """
     base, rival, leaf = contenders(times)
     rows, model = shown_rows(times)
     qualifier = "at least " if model == "analytic" else ""
     chosen = [variant for variant in (base, rival, leaf) if variant is not None]
     durations = {variant: duration(rows, variant) for variant in chosen}
-    unit, name = time_unit(max(variant_duration.median for variant_duration in durations.values()))
+    unit, name = time_unit(
+        max(variant_duration.median for variant_duration in durations.values())
+    )
     for variant, variant_duration in durations.items():
         contest = Contest.read(times, base, variant) if variant == rival else None
-        phrase = f"{short_label(variant)} {qualifier}{variant_duration.text(unit, name)}"
+        phrase = (
+            f"{short_label(variant)} {qualifier}{variant_duration.text(unit, name)}"
+        )
         yield f"{phrase}, {contest.text}" if contest and model in JUDGES else phrase
 
 
 def contenders(times: pd.DataFrame) -> tuple[Variant, Variant | None, Variant | None]:
-    """Return the all-to-all (or the first variant), its rival, and pairs on one leaf, where they
-    were run."""
+    """Return the all-to-all (or the first variant), its rival, and pairs on one leaf,
+    where they were run.
+    """
     variants_run = {
-        Variant(*row) for row in times[VARIANT].drop_duplicates().itertuples(index=False, name=None)
+        Variant(*row)
+        for row in times[VARIANT].drop_duplicates().itertuples(index=False, name=None)
     }
-    variants = [ALL_TO_ALL, *(Variant(pattern, "iteration") for pattern in RIVALS), ON_ONE_LEAF]
+    variants = [
+        ALL_TO_ALL,
+        *(Variant(pattern, "iteration") for pattern in RIVALS),
+        ON_ONE_LEAF,
+    ]
     contending = [variant for variant in variants if variant in variants_run]
-    base, challengers = contending[0], contending[1:]
+    base = contending[0]
+    challengers = contending[1:]
     rival = challengers[0] if challengers else None
     leaf = ON_ONE_LEAF if ON_ONE_LEAF in challengers[1:] else None
     return base, rival, leaf
 
 
 def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of one model and one set of bytes that answers and tables show, and the name
-    of the model: fluid and all bytes where there are any.
+    """Return the rows of one model and one set of bytes that answers and tables show,
+    and the name of the model: fluid and all bytes where there are any.
     """
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     rows = times[times["model"] == model]
@@ -138,7 +167,11 @@ def time_unit(seconds: float) -> tuple[float, str]:
 def digits_of(value: float, digits: int = 3) -> str:
     """Return a number with that many significant digits, without an exponent."""
     rounded = float(f"{value:.{digits}g}")
-    return f"{rounded:.{max(0, digits - 1 - floor(log10(rounded)))}f}" if rounded > 0 else "0"
+    return (
+        f"{rounded:.{max(0, digits - 1 - floor(log10(rounded)))}f}"
+        if rounded > 0
+        else "0"
+    )
 
 
 def short_label(variant: Variant) -> str:
@@ -148,7 +181,9 @@ def short_label(variant: Variant) -> str:
 
 @dataclass(frozen=True)
 class Contest:
-    """The comparison of two variants under one routing, by every model and in every seed."""
+    """The comparison of two variants under one routing, by every model and in every
+    seed.
+    """
 
     ratio: float  # time of the rival over that of the base, median over seeds
     seeds: int  # number of seeds
@@ -158,7 +193,9 @@ class Contest:
 
     @classmethod
     def read(cls, times: pd.DataFrame, base: Variant, rival: Variant) -> Contest:
-        """Compare two variants in the rows of ``times`` of one number of ranks and one routing."""
+        """Compare two variants in the rows of ``times`` of one number of ranks and one
+        routing.
+        """
         displayed_rows, displayed_model = shown_rows(times)
         ratios = _ratios(displayed_rows, base, rival)
         ratio = float(ratios["time_s"].median())
@@ -167,7 +204,8 @@ class Contest:
         wins_surely = (ratios["low_s"].map(_sign) == winner) & (
             ratios["high_s"].map(_sign) == winner
         )
-        agreeing, opposed = [displayed_model], list[str]()
+        agreeing = [displayed_model]
+        opposed = list[str]()
         for (bytes_set, model), rows in groups(times, "bytes_set", "model"):
             model_ratios = _ratios(rows, base, rival)
             if (
@@ -183,7 +221,9 @@ class Contest:
             )
             agrees = _sign(float(model_ratios["time_s"].median())) == winner
             (agreeing if agrees else opposed).append(name)
-        return cls(ratio, len(ratios), int(wins_surely.sum()), tuple(agreeing), tuple(opposed))
+        return cls(
+            ratio, len(ratios), int(wins_surely.sum()), tuple(agreeing), tuple(opposed)
+        )
 
     @property
     def ratio_text(self) -> str:
@@ -199,7 +239,9 @@ class Contest:
         """Return the ratio, in how many seeds it holds, and by which network models."""
         seeds = f"in {self.agreeing} of {self.seeds} seeds"
         if self.seeds == 1:
-            seeds = "in one seed only" if self.agreeing else "within what was not simulated"
+            seeds = (
+                "in one seed only" if self.agreeing else "within what was not simulated"
+            )
         elif self.agreeing == self.seeds:
             seeds = "in all seeds"
         if self.opposed:
@@ -221,19 +263,23 @@ def _model_phrase(name: str) -> str:
 def _ratios(rows: pd.DataFrame, base: Variant, rival: Variant) -> pd.DataFrame:
     """Return the ratio of the rival's time to the base's time for each seed.
 
-    Columns: time_s, and in low_s and high_s the lowest and highest ratio that their intervals
-    allow.
+    Columns: time_s, and in low_s and high_s the lowest and highest ratio that their
+    intervals allow.
     """
     base_times, rival_times = (
         rows_of_variant(rows, variant).set_index("seed")[["time_s", "low_s", "high_s"]]
         for variant in (base, rival)
     )
-    base_bounds_swapped = base_times.rename(columns={"low_s": "high_s", "high_s": "low_s"})
+    base_bounds_swapped = base_times.rename(
+        columns={"low_s": "high_s", "high_s": "low_s"}
+    )
     return (rival_times / base_bounds_swapped).dropna()
 
 
 def _sign(ratio: float) -> int:
-    """Return 1 if a ratio is above 1, -1 if it is below, 0 if it differs by less than `EQUAL`."""
+    """Return 1 if a ratio is above 1, -1 if it is below, 0 if it differs by less than
+    `EQUAL`.
+    """
     return 0 if abs(ratio - 1.0) < EQUAL else 1 if ratio > 1.0 else -1
 
 

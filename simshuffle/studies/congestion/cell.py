@@ -1,5 +1,5 @@
-"""Cells of a comparison: one run of a network model with what is measured in it, and the bytes that
-the ranks send.
+"""Cells of a comparison: one run of a network model with what is measured in it, and
+the bytes that the ranks send.
 """
 
 from __future__ import annotations
@@ -58,23 +58,29 @@ from simshuffle.study.store import TABLE
 LINKS = "links"
 """The table of a `SentCell`: name, tier and capacity of every link."""
 COST = {"analytic": 0.3, "fluid": 6.0, "packet": 1.5}
-"""Seconds for a million messages, of packet for a million packets, on one core, roughly."""
+"""Seconds for a million messages, of packet for a million packets, on one core,
+roughly.
+"""
 COST_OF_SIZES = 0.1
 """Seconds to draw a million sizes of samples, roughly."""
 OVERHEAD = 1.5
 """Seconds for the routes and bounds of a million messages, roughly."""
 COST_OF_CROWDS = {"all_to_all": 23.0, "drifting": 35.0}
-"""Seconds of the fluid model for a million messages of 2,048 ranks: where all are under way at
-once, and where ranks with fresh partners are out of step. They grow as the number of ranks does to
-the power of `CROWDING`."""
+"""Seconds of the fluid model for a million messages of 2,048 ranks: where all are under
+way at once, and where ranks with fresh partners are out of step. They grow as the
+number of ranks does to the power of `CROWDING`.
+"""
 CROWDING = 0.85
 COARSE = 0.02
-"""Share of its bytes that a message of an all-to-all may have left when it ends, where only some of
-an exchange is simulated: an eighth of the time at 2,048 ranks."""
+"""Share of its bytes that a message of an all-to-all may have left when it ends, where
+only some of an exchange is simulated: an eighth of the time at 2,048 ranks.
+"""
 COARSE_COST = 0.13
 """Share of the cost that is left then."""
 PAIR_NBYTES = 150.0
-"""Bytes of memory for each message, and for each pair of ranks in an all-to-all, roughly."""
+"""Bytes of memory for each message, and for each pair of ranks in an all-to-all,
+roughly.
+"""
 PORT_NBYTES = 25.0
 """Bytes of memory for each pair of ranks in a fabric, roughly."""
 
@@ -97,12 +103,16 @@ class RankPlacement:
 def build_fabric(place: RankPlacement) -> UsedFabric:
     """Return the network between the ranks of ``place``, which a process builds once."""
     scenario = place.scenario
-    return UsedFabric(Resources(scenario.cluster, scenario.world_size, scenario.rng("placement")))
+    return UsedFabric(
+        Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    )
 
 
 @dataclass(frozen=True)
 class SentCell(PlainCell):
-    """The bytes of a job and the links for them: the row of `sets`, and the table `LINKS`."""
+    """The bytes of a job and the links for them: the row of `sets`, and the table
+    `LINKS`.
+    """
 
     place: RankPlacement  # the ranks on their machine
     samples: SentSamples  # the samples that each rank sends
@@ -111,8 +121,15 @@ class SentCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome: scenario, samples, set of bytes, and number of seeds."""
-        return [self.place.digest, *self.samples.key, self.samples.bytes_set, self.seeds]
+        """Return what decides the outcome: scenario, samples, set of bytes, and number
+        of seeds.
+        """
+        return [
+            self.place.digest,
+            *self.samples.key,
+            self.samples.bytes_set,
+            self.seeds,
+        ]
 
     @property
     def cost(self) -> float:
@@ -131,9 +148,13 @@ class SentCell(PlainCell):
         return frozenset({f"{LINKS}{TABLE}"})
 
     def run(self, tell: Tell) -> cell.Outcome:
-        """Draw the sizes for every seed, and return the row of `sets` and the table `LINKS`."""
-        samples_sent, fabric = self.samples, build_fabric(self.place)
-        ports, links = fabric.ports, fabric.links
+        """Draw the sizes for every seed, and return the row of `sets` and the table
+        `LINKS`.
+        """
+        samples_sent = self.samples
+        fabric = build_fabric(self.place)
+        ports = fabric.ports
+        links = fabric.links
         sent = np.array(
             [samples_sent.nbytes(seed).sum(axis=0) for seed in range(1, self.seeds + 1)]
         )
@@ -141,10 +162,14 @@ class SentCell(PlainCell):
         if ports[0] >= 0:
             used_ports, port_of_rank = np.unique(ports, return_inverse=True)
             # (seeds, ports) s that each port needs for what its ranks send
-            nbytes = np.array([np.bincount(port_of_rank, weights=of_seed) for of_seed in sent])
+            nbytes = np.array(
+                [np.bincount(port_of_rank, weights=of_seed) for of_seed in sent]
+            )
             seconds = nbytes / links.capacity[used_ports]
             busiest = float(seconds.max(axis=1).mean())
-            average = float((nbytes.sum(axis=1) / links.capacity[used_ports].sum()).mean())
+            average = float(
+                (nbytes.sum(axis=1) / links.capacity[used_ports].sum()).mean()
+            )
         row = {
             "world_size": samples_sent.scenario.world_size,
             "bytes_set": samples_sent.bytes_set,
@@ -181,13 +206,15 @@ class TrafficCell(PlainCell):
 
     @cached_property
     def key(self) -> Any:
-        """Return what decides the outcome. Runs with equal keys are simulated once, such as runs of
-        two seeds where nothing is drawn.
+        """Return what decides the outcome. Runs with equal keys are simulated once,
+        such as runs of two seeds where nothing is drawn.
         """
         first_sample_bytes = first_sample_of_messages(
             self.variant.batching, self.samples.iteration
         ).tobytes()
-        depends_on_seed = self.variant.pattern not in FIXED or not self.samples.has_equal_sizes
+        depends_on_seed = (
+            self.variant.pattern not in FIXED or not self.samples.has_equal_sizes
+        )
         return [
             self.place.digest,
             *self.samples.key,
@@ -207,19 +234,23 @@ class TrafficCell(PlainCell):
         ranks = self.place.scenario.world_size
         if self.variant.pattern == "all_to_all":
             return ranks * (ranks - 1)
-        return ranks * len(first_sample_of_messages(self.variant.batching, self.samples.iteration))
+        return ranks * len(
+            first_sample_of_messages(self.variant.batching, self.samples.iteration)
+        )
 
     @property
     def steps(self) -> int:
         """Return how many messages a rank sends one after the other."""
         if self.variant.pattern == "all_to_all":
             return 1
-        return len(first_sample_of_messages(self.variant.batching, self.samples.iteration))
+        return len(
+            first_sample_of_messages(self.variant.batching, self.samples.iteration)
+        )
 
     @cached_property
     def steps_simulated(self) -> int:
-        """Return how many steps are simulated, from which the time of all steps is estimated; 0 if
-        all steps are simulated.
+        """Return how many steps are simulated, from which the time of all steps is
+        estimated; 0 if all steps are simulated.
         """
         if not self.most_messages or not isinstance(self.model, Fluid):
             return 0
@@ -228,25 +259,33 @@ class TrafficCell(PlainCell):
 
     @property
     def is_coarse(self) -> bool:
-        """Return whether messages of an all-to-all may end with `COARSE` of their bytes left."""
-        is_fluid_all_to_all = isinstance(self.model, Fluid) and self.variant.pattern == "all_to_all"
+        """Return whether messages of an all-to-all may end with `COARSE` of their bytes
+        left.
+        """
+        is_fluid_all_to_all = (
+            isinstance(self.model, Fluid) and self.variant.pattern == "all_to_all"
+        )
         return is_fluid_all_to_all and 0 < self.most_messages < self.messages
 
     @property
     def _repeats(self) -> int:
-        """Return how often the network model is asked for each message: once more with what
-        messages cost, unless that has a closed form."""
+        """Return how often the network model is asked for each message: once more with
+        what messages cost, unless that has a closed form.
+        """
         return 1 if self.wire_only or self.variant.pattern == "all_to_all" else 2
 
     @property
     def cost(self) -> float:
         """Return the s that the simulation takes on one core, roughly."""
-        ranks, messages = self.place.scenario.world_size, float(self.messages)
+        ranks = self.place.scenario.world_size
+        messages = float(self.messages)
         overhead = 0.01 + OVERHEAD * messages / 1e6
         drifts = self.variant.batching != "all" and not self.variant.barrier
         rate = COST[self.model.kind]
         if isinstance(self.model, Packet):
-            messages += self.samples.count * ranks * self.samples.mean_nbytes / self.model.mtu
+            messages += (
+                self.samples.count * ranks * self.samples.mean_nbytes / self.model.mtu
+            )
         elif isinstance(self.model, Fluid):
             crowd = "all_to_all" if self.variant.pattern == "all_to_all" else "drifting"
             if crowd == "all_to_all" or (drifts and not self.variant.keeps_partner):
@@ -265,8 +304,8 @@ class TrafficCell(PlainCell):
 
     @property
     def parts(self) -> frozenset[str]:
-        """Return the file of the outcome beside its values: `NBYTES`, if the bytes on links are
-        asked for.
+        """Return the file of the outcome beside its values: `NBYTES`, if the bytes on
+        links are asked for.
         """
         return frozenset({NBYTES}) if self.with_links else frozenset()
 
@@ -277,14 +316,19 @@ class TrafficCell(PlainCell):
 
     def run(self, tell: Tell) -> cell.Outcome:
         """Return the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
-        fabric, traffic = build_fabric(self.place), build_traffic(self)
+        fabric = build_fabric(self.place)
+        traffic = build_traffic(self)
         if self.steps_simulated:
             return self._run_some_steps(fabric, traffic)
         model = (
-            self.model.model_copy(update={"tolerance": COARSE}) if self.is_coarse else self.model
+            self.model.model_copy(update={"tolerance": COARSE})
+            if self.is_coarse
+            else self.model
         )
         wire_outcome = model.finish_times(fabric.links, traffic.flows)
-        wire_s = TimeEstimate(wire_outcome.makespan, wire_outcome.makespan, wire_outcome.makespan)
+        wire_s = TimeEstimate(
+            wire_outcome.makespan, wire_outcome.makespan, wire_outcome.makespan
+        )
         if self.is_coarse:
             # the answer is the exact one for messages that are smaller by this share at most
             skipped_share = wire_outcome.error_bound or 0.0
@@ -307,7 +351,9 @@ class TrafficCell(PlainCell):
         """Return seconds, low and high of an exchange whose messages cost something."""
         cluster = self.place.scenario.cluster
         if not traffic.at_once:
-            seconds = seconds_with_messages(fabric, traffic, cluster, self.model, wire_s.seconds)
+            seconds = seconds_with_messages(
+                fabric, traffic, cluster, self.model, wire_s.seconds
+            )
             return seconds, seconds, seconds
         seconds, low, high = (
             seconds_with_messages(fabric, traffic, cluster, self.model, wire_seconds)
@@ -315,14 +361,18 @@ class TrafficCell(PlainCell):
         )
         return seconds, low, high
 
-    def _run_some_steps(self, fabric: UsedFabric, traffic: ExchangeTraffic) -> cell.Outcome:
+    def _run_some_steps(
+        self, fabric: UsedFabric, traffic: ExchangeTraffic
+    ) -> cell.Outcome:
         """Return the outcome of `run`, estimated from some of the steps."""
         rng = self.samples.scenario.rng("congestion.steps", self.seed)
         chosen = choose_steps(traffic.steps, self.steps_simulated, rng)
         sampled_traffic = traffic.select_steps(chosen)
         wire_outcome = self.model.finish_times(fabric.links, sampled_traffic.flows)
         wire_s = self._estimate(fabric, traffic, chosen, wire_outcome)
-        time_s = wire_s if self.wire_only else self._estimate(fabric, traffic, chosen, None)
+        time_s = (
+            wire_s if self.wire_only else self._estimate(fabric, traffic, chosen, None)
+        )
         message_seconds = completion_seconds(sampled_traffic, wire_outcome)
         return measure_exchange(
             fabric, traffic, message_seconds, wire_s=wire_s.seconds, time_s=time_s
@@ -337,37 +387,51 @@ class TrafficCell(PlainCell):
     ) -> TimeEstimate:
         """Estimate the time of all steps of ``traffic`` from the ``chosen`` steps.
 
-        ``wire_outcome`` is the outcome of the chosen steps on the wire; None to count what
-        messages cost.
+        ``wire_outcome`` is the outcome of the chosen steps on the wire; None to count
+        what messages cost.
         """
         cluster = self.place.scenario.cluster
         sampled_traffic = traffic.select_steps(chosen)
         outcome = wire_outcome or simulate_with_messages(
             fabric, sampled_traffic, cluster, self.model
         )
-        outcome = outcome or self.model.finish_times(fabric.links, sampled_traffic.flows)
+        outcome = outcome or self.model.finish_times(
+            fabric.links, sampled_traffic.flows
+        )
         # (m, M) s at which each rank has ended each simulated step
         finish = outcome.finish[: sampled_traffic.messages].reshape(
             sampled_traffic.steps, sampled_traffic.senders
         )
         if traffic.barriers:
-            barrier = barrier_cost(fabric, traffic, cluster) if wire_outcome is None else 0.0
+            barrier = (
+                barrier_cost(fabric, traffic, cluster) if wire_outcome is None else 0.0
+            )
             busiest = busiest_seconds(fabric.links, traffic)
             return estimate_barrier_steps(finish.max(axis=1), barrier, busiest, chosen)
         if self.variant.keeps_partner:
             sampled_bound, total_bound = (
-                bound_seconds(fabric.links, part.flows) for part in (sampled_traffic, traffic)
+                bound_seconds(fabric.links, part.flows)
+                for part in (sampled_traffic, traffic)
             )
-            return estimate_paired_chain(float(finish.max()), sampled_bound, total_bound)
-        nbytes = traffic.flows.nbytes.reshape(traffic.steps, traffic.senders).sum(axis=1)
+            return estimate_paired_chain(
+                float(finish.max()), sampled_bound, total_bound
+            )
+        nbytes = traffic.flows.nbytes.reshape(traffic.steps, traffic.senders).sum(
+            axis=1
+        )
         by_distance = self.variant.pattern in FIXED
-        width = drift_width(traffic.steps, sampled_traffic.steps, by_distance=by_distance)
+        width = drift_width(
+            traffic.steps, sampled_traffic.steps, by_distance=by_distance
+        )
         return estimate_drifting_chain(finish, nbytes, chosen, width)
 
 
 def build_traffic(run: TrafficCell) -> ExchangeTraffic:
-    """Return the flows of a run: its variant's messages on the routes between its ranks."""
-    fabric, samples_sent = build_fabric(run.place), run.samples
+    """Return the flows of a run: its variant's messages on the routes between its
+    ranks.
+    """
+    fabric = build_fabric(run.place)
+    samples_sent = run.samples
     importance = samples_sent.scenario.rng("congestion.importance", run.seed).random(
         fabric.world_size
     )

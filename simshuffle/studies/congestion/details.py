@@ -1,5 +1,6 @@
-"""Print a comparison with -v: what was sent in each set of bytes, what a message costs, times of
-every variant, what decides, and every verdict with its factors (links, steps, messages).
+"""Print a comparison with -v: what was sent in each set of bytes, what a message costs,
+times of every variant, what decides, and every verdict with its factors (links, steps,
+messages).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from simshuffle.study.study import Meta, Tables
 Row = Mapping[Any, Any]
 LABELS = {str(variant): variant.label for variant in variants(PATTERNS)}
 """Names of the variants in sentences, by their keys in tables."""
-_DECIDES = Schema({**ABLATION.columns, "range": text("lowest and highest of the seeds")})
+_DECIDES = Schema(
+    {**ABLATION.columns, "range": text("lowest and highest of the seeds")}
+)
 _CASE = ["world_size", "a", "b", "counted"]
 
 
@@ -40,12 +43,12 @@ def details(tables: Tables, meta: Meta) -> Iterator[str | Table]:
     yield from message_lines(tables, meta)
     names = routings(tables)
     for routing in names:
-        routing_tables, routing_suffix = (
-            select_routing(tables, routing),
-            f", {routing}" * (len(names) > 1),
-        )
+        routing_tables = select_routing(tables, routing)
+        routing_suffix = f", {routing}" * (len(names) > 1)
         yield _times_table(routing_tables, routing_suffix)
-        ablation_rows = routing_tables["ablation"][routing_tables["ablation"]["model"].isin(JUDGES)]
+        ablation_rows = routing_tables["ablation"][
+            routing_tables["ablation"]["model"].isin(JUDGES)
+        ]
         if len(ablation_rows):
             yield _ablation_table(ablation_rows, routing_suffix)
     yield from verdict_lines(tables)
@@ -53,12 +56,17 @@ def details(tables: Tables, meta: Meta) -> Iterator[str | Table]:
 
 
 def set_lines(tables: Tables) -> Iterator[str]:
-    """Yield a line for each number of ranks and set of bytes; routings share these sets."""
-    for row in tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records"):
+    """Yield a line for each number of ranks and set of bytes; routings share these
+    sets.
+    """
+    for row in (
+        tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records")
+    ):
         if row["bytes_set"] == "full":
             yield sent_line(row)
             continue
-        size, share = readable(row["nbytes"], Dimension.NBYTES), row["sample_share"]
+        size = readable(row["nbytes"], Dimension.NBYTES)
+        share = row["sample_share"]
         yield (
             f"  For the packet model and what it is compared with: the first {row['samples']}"
             f" samples a rank{'' if share == 1 else f', {percent(share)} of each'}, {size},"
@@ -82,7 +90,8 @@ def message_lines(tables: Tables, meta: Meta) -> Iterator[str]:
             f" {seconds_text(meta['message_latency_s'])} and the latency of its cables."
         )
     values = (
-        f"{stated['key']} {stated['value']}{_source(stated)}" for stated in messages_meta["values"]
+        f"{stated['key']} {stated['value']}{_source(stated)}"
+        for stated in messages_meta["values"]
     )
     yield f"  From cluster.message_passing: {'; '.join(values)}{_source(messages_meta)}."
 
@@ -92,14 +101,21 @@ def _source(stated: Mapping[str, Any]) -> str:
 
 
 def _times_table(tables: Tables, routing_suffix: str) -> Table:
-    """Return the times of all variants at the largest number of ranks; ``routing_suffix`` names the
-    routing in the title where several are compared, else it is ''.
+    """Return the times of all variants at the largest number of ranks;
+    ``routing_suffix`` names the routing in the title where several are compared, else
+    it is ''.
     """
-    times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
+    times = tables["times"][
+        tables["times"]["world_size"] == tables["times"]["world_size"].max()
+    ]
     displayed_rows, model = shown_rows(times)
     # time on the wire by the packet model over that by the fluid model, on the same flows
-    packet, fluid = (times[times["model"] == model_name] for model_name in ("packet", "fluid"))
-    paired_rows = packet.merge(fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid"))
+    packet, fluid = (
+        times[times["model"] == model_name] for model_name in ("packet", "fluid")
+    )
+    paired_rows = packet.merge(
+        fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid")
+    )
     packet_over_fluid = {
         values: f"{(rows['wire_s'] / rows['wire_s_fluid']).median():.2f}"
         for values, rows in groups(paired_rows, *VARIANT)
@@ -116,27 +132,39 @@ def _times_table(tables: Tables, routing_suffix: str) -> Table:
     previous_label = ""
     for values, rows in groups(displayed_rows, *VARIANT):
         variant = Variant(*values)
-        low, middle, high = (float(rows["time_s"].quantile(share)) for share in (0.0, 0.5, 1.0))
-        wire, p99 = float(rows["wire_s"].median()), float(rows["flow_p99_s"].median())
-        cells = [digits_of(middle / unit), f"{digits_of(low / unit)}-{digits_of(high / unit)}"]
+        low, middle, high = (
+            float(rows["time_s"].quantile(share)) for share in (0.0, 0.5, 1.0)
+        )
+        wire = float(rows["wire_s"].median())
+        p99 = float(rows["flow_p99_s"].median())
+        cells = [
+            digits_of(middle / unit),
+            f"{digits_of(low / unit)}-{digits_of(high / unit)}",
+        ]
         cells += [digits_of(wire / unit)] * costs_counted
         cells += [f"{rows['slowdown'].median():.2f}", digits_of(p99 / unit)]
         cells += [packet_over_fluid.get(values, "")] if packet_over_fluid else []
         label = PATTERNS[variant.pattern].label
-        table.add_row("" if label == previous_label else label, variant.message_label, *cells)
+        table.add_row(
+            "" if label == previous_label else label, variant.message_label, *cells
+        )
         previous_label = label
     return table
 
 
 def _ablation_table(rows: pd.DataFrame, routing_suffix: str) -> Table:
-    """Return the table of factors on the time, at the largest number of ranks: every switch under
-    each model; ``routing_suffix`` names the routing in the title, or is ''.
+    """Return the table of factors on the time, at the largest number of ranks: every
+    switch under each model; ``routing_suffix`` names the routing in the title, or is
+    ''.
     """
     world_size = rows["world_size"].max()
     rows = rows[rows["world_size"] == world_size]
     # switches in the order in which they come, each with all its cases
     rows = rows.iloc[pd.factorize(rows["switch"])[0].argsort(kind="stable")]
-    ranges = [f"{low:.2f}-{high:.2f}" for low, high in rows[["alone_min", "alone_max"]].to_numpy()]
+    ranges = [
+        f"{low:.2f}-{high:.2f}"
+        for low, high in rows[["alone_min", "alone_max"]].to_numpy()
+    ]
     labelled_rows = rows.assign(
         switch=rows["switch"].map(_switch_label).mask(rows["switch"].duplicated(), ""),
         model=[_model(row) for row in rows.to_dict("records")],
@@ -148,13 +176,17 @@ def _ablation_table(rows: pd.DataFrame, routing_suffix: str) -> Table:
 
 
 def _switch_label(switch: str) -> str:
-    """Return the label of a switch in the table of factors; a switch may be another pattern."""
+    """Return the label of a switch in the table of factors; a switch may be another
+    pattern.
+    """
     pattern, _, suffix = switch.partition(" ")
     return f"{PATTERNS[pattern].label} {suffix}" if pattern in PATTERNS else switch
 
 
 def verdict_lines(tables: Tables) -> Iterator[str]:
-    """Yield for each question and number of ranks the verdicts, and the evidence of each model."""
+    """Yield for each question and number of ranks the verdicts, and the evidence of
+    each model.
+    """
     keys = [*_CASE, "routing"]
     cases = dict(groups(tables["comparisons"], *keys))
     several_routings = tables["comparisons"]["routing"].nunique() > 1
@@ -173,8 +205,11 @@ def verdict_lines(tables: Tables) -> Iterator[str]:
 
 
 def routing_lines(tables: Tables) -> Iterator[str]:
-    """Yield the routing of the verdicts; if there are several routings, the verdicts under each."""
-    names, judged = routings(tables), tables["verdicts"]
+    """Yield the routing of the verdicts; if there are several routings, the verdicts
+    under each.
+    """
+    names = routings(tables)
+    judged = tables["verdicts"]
     if judged.empty:
         return
     if len(names) == 1:
@@ -212,9 +247,13 @@ def _evidence(case: Row, winner: str) -> str:
     factors_text = " x ".join(f"{name} {value:.2f}" for name, value in factors.items())
     seeds = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
     if case["winner"] != winner:
-        seeds = f"{'equal' if case['winner'] == 'equal' else 'the other way'} in {seeds}"
+        seeds = (
+            f"{'equal' if case['winner'] == 'equal' else 'the other way'} in {seeds}"
+        )
     return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}; {factors_text}), {seeds}"
 
 
 def _model(row: Row) -> str:
-    return f"{row['model']}, short" if row["bytes_set"] == "short" else str(row["model"])
+    return (
+        f"{row['model']}, short" if row["bytes_set"] == "short" else str(row["model"])
+    )

@@ -1,5 +1,5 @@
-"""Limit how much of a comparison is simulated, so that it answers within a minute, and give a first
-answer from closed forms.
+"""Limit how much of a comparison is simulated, so that it answers within a minute, and
+give a first answer from closed forms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class EffortLimit:
 
 
 def efforts(options: CongestionOptions) -> Iterator[EffortLimit]:
-    """Yield limits of what is simulated, from all that was requested down to the smallest."""
+    """Yield limits of what is simulated, from all that was requested down to the
+    smallest.
+    """
     requested = EffortLimit(0, options.packets, options.seeds, options.packet_seeds)
     yield requested
     if options.exact:
@@ -59,8 +61,8 @@ def efforts(options: CongestionOptions) -> Iterator[EffortLimit]:
 
 
 def effort_meta(effort: EffortLimit, options: CongestionOptions) -> dict[str, Any]:
-    """Return the entry ``effort`` of ``meta.json``, the limit of what is simulated; {} where all is
-    simulated.
+    """Return the entry ``effort`` of ``meta.json``, the limit of what is simulated; {}
+    where all is simulated.
     """
     if effort == next(efforts(options)):
         return {}
@@ -68,14 +70,18 @@ def effort_meta(effort: EffortLimit, options: CongestionOptions) -> dict[str, An
 
 
 def first_answer(jobs: Iterable[CongestionJob]) -> Iterator[str]:
-    """Yield the answer for each number of ranks and routing from closed forms: lower bounds."""
+    """Yield the answer for each number of ranks and routing from closed forms: lower
+    bounds.
+    """
     for job in jobs:
         if job.samples.bytes_set != "full":
             continue
         runs = {run.variant: run for run, _ in job.runs() if run.seed == 1}
         table = pd.DataFrame([asdict(variant) for variant in runs])
         rows = [
-            _lower_bound_row(runs[variant]) for variant in contenders(table) if variant is not None
+            _lower_bound_row(runs[variant])
+            for variant in contenders(table)
+            if variant is not None
         ]
         ranks = job.samples.scenario.world_size
         times = pd.DataFrame(rows).assign(world_size=ranks, routing=job.routing)
@@ -83,12 +89,21 @@ def first_answer(jobs: Iterable[CongestionJob]) -> Iterator[str]:
 
 
 def _lower_bound_row(run: TrafficCell) -> dict[str, Any]:
-    """Return a row of table `times` by the analytic model, with the columns of an answer."""
-    fabric, traffic = build_fabric(run.place), build_traffic(run)
+    """Return a row of table `times` by the analytic model, with the columns of an
+    answer.
+    """
+    fabric = build_fabric(run.place)
+    traffic = build_traffic(run)
     wire_s = Analytic().finish_times(fabric.links, traffic.flows).makespan
     seconds = wire_s
     if not run.wire_only:
         cluster = run.place.scenario.cluster
         seconds = seconds_with_messages(fabric, traffic, cluster, Analytic(), wire_s)
     times = dict.fromkeys(("time_s", "low_s", "high_s"), seconds)
-    return {**asdict(run.variant), "model": "analytic", "bytes_set": "full", "seed": 1, **times}
+    return {
+        **asdict(run.variant),
+        "model": "analytic",
+        "bytes_set": "full",
+        "seed": 1,
+        **times,
+    }

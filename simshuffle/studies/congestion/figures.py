@@ -63,16 +63,16 @@ BOUNDS = {
 
 
 def times_chart(tables: Tables) -> Chart:
-    """Return the chart of time against world size; where there is one world size, of all variants
-    side by side.
+    """Return the chart of time against world size; where there is one world size, of
+    all variants side by side.
     """
     several_sizes = tables["sets"]["world_size"].nunique() > 1
     return _scaling_chart(tables) if several_sizes else _side_by_side_chart(tables)
 
 
 def displayed_set(tables: Tables) -> tuple[str, str]:
-    """Return the set of bytes and the model that figures of one model show: full and fluid where
-    there are any.
+    """Return the set of bytes and the model that figures of one model show: full and
+    fluid where there are any.
     """
     full = "full" if "full" in set(tables["times"]["bytes_set"]) else "short"
     models = set(tables["times"].loc[tables["times"]["bytes_set"] == full, "model"])
@@ -83,7 +83,9 @@ def _variants(times: pd.DataFrame) -> list[tuple[str, Any, bool]]:
     """Return pattern, batching and barrier of all variants, in the order of the table."""
     return [
         (str(pattern), str(batching), bool(barrier))
-        for pattern, batching, barrier in times[VARIANT].drop_duplicates().itertuples(index=False)
+        for pattern, batching, barrier in times[VARIANT]
+        .drop_duplicates()
+        .itertuples(index=False)
     ]
 
 
@@ -91,24 +93,31 @@ def _variants(times: pd.DataFrame) -> list[tuple[str, Any, bool]]:
 
 
 def _scaling_chart(tables: Tables) -> Chart:
-    """Return the chart of medians over seeds against world size, both logarithmic, with a band from
-    the lowest seed to the highest; one panel for each batching and routing.
+    """Return the chart of medians over seeds against world size, both logarithmic, with
+    a band from the lowest seed to the highest; one panel for each batching and routing.
     """
     bytes_set, model = displayed_set(tables)
     in_bytes_set = tables["times"]["bytes_set"] == bytes_set
     times = tables["times"][in_bytes_set & (tables["times"]["model"] == model)]
     sets = tables["sets"][tables["sets"]["bytes_set"] == bytes_set]
-    batchings = [batching for batching in BATCHINGS if (times["batching"] == batching).any()]
-    names, sizes = routings(tables), sorted(times["world_size"].unique())
-    lowest = min(times["time_s"].min(), times["bound_s"].min(), sets["injection_s"].min())
+    batchings = [
+        batching for batching in BATCHINGS if (times["batching"] == batching).any()
+    ]
+    names = routings(tables)
+    sizes = sorted(times["world_size"].unique())
+    lowest = min(
+        times["time_s"].min(), times["bound_s"].min(), sets["injection_s"].min()
+    )
     cost = " with messages" * messages_cost(times)
     panels = []
     for routing in names:
-        routing_times, bounds = times[times["routing"] == routing], sets[sets["routing"] == routing]
+        routing_times = times[times["routing"] == routing]
+        bounds = sets[sets["routing"] == routing]
         routing_line = f"\n{routing}" if len(names) > 1 else ""
         for batching in batchings:
             batching_times = routing_times[
-                (routing_times["batching"] == batching) | (routing_times["pattern"] == "all_to_all")
+                (routing_times["batching"] == batching)
+                | (routing_times["pattern"] == "all_to_all")
             ]
             y_title = f"time of an exchange (s){cost}, {model}{routing_line}" * (
                 batching == batchings[0]
@@ -118,7 +127,10 @@ def _scaling_chart(tables: Tables) -> Chart:
             title = BATCHINGS[batching] if routing == names[0] else ""
             panels.append(
                 Panel(
-                    [*_bound_marks(routing_times, bounds), *_median_marks(batching_times)],
+                    [
+                        *_bound_marks(routing_times, bounds),
+                        *_median_marks(batching_times),
+                    ],
                     x,
                     y,
                     title,
@@ -127,7 +139,9 @@ def _scaling_chart(tables: Tables) -> Chart:
     looks: dict[Any, Look] = {}
     for pattern, colour in COLOURS.items():
         if (times["pattern"] == pattern).any():
-            pattern_look = Look(PATTERNS[pattern].label, colour, SHAPES[pattern], size=2.4)
+            pattern_look = Look(
+                PATTERNS[pattern].label, colour, SHAPES[pattern], size=2.4
+            )
             looks[pattern, False] = pattern_look
             looks[pattern, True] = Look(
                 "", pattern_look.colour, pattern_look.marker, "--", pattern_look.size
@@ -144,17 +158,25 @@ def _scaling_chart(tables: Tables) -> Chart:
 
 
 def _median_marks(times: pd.DataFrame) -> list[Mark]:
-    times_by_variant = times.groupby(["pattern", "barrier", "world_size"], sort=False)["time_s"]
+    times_by_variant = times.groupby(["pattern", "barrier", "world_size"], sort=False)[
+        "time_s"
+    ]
     rows = (
         times_by_variant.agg(["median", "min", "max"])
         .reset_index()
         .sort_values("world_size", kind="stable")
     )
-    looks = pd.Series(list(zip(rows["pattern"], rows["barrier"], strict=True)), rows.index)
+    looks = pd.Series(
+        list(zip(rows["pattern"], rows["barrier"], strict=True)), rows.index
+    )
     rows = rows.assign(x=rows["world_size"], look=looks)
     bands = [
         Mark(
-            "band", pattern_rows, y="min", y2="max", look=Look(colour=COLOURS[pattern], alpha=0.15)
+            "band",
+            pattern_rows,
+            y="min",
+            y2="max",
+            look=Look(colour=COLOURS[pattern], alpha=0.15),
         )
         for (pattern, _), pattern_rows in groups(rows, "pattern", "barrier")
     ]
@@ -176,7 +198,8 @@ def _bound_marks(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
 
 def _side_by_side_chart(tables: Tables) -> Chart:
     cases = _variants(tables["times"])
-    names, world_size = routings(tables), int(tables["sets"]["world_size"].iloc[0])
+    names = routings(tables)
+    world_size = int(tables["sets"]["world_size"].iloc[0])
     # the first set of bytes is the full one, if there is one
     port_seconds = float(_unit_seconds(select_routing(tables, names[0])).iloc[0])
     cost = " with messages" * messages_cost(tables["times"])
@@ -185,18 +208,30 @@ def _side_by_side_chart(tables: Tables) -> Chart:
         for name in names
     ]
     looks = {}
-    for bytes_set, model in tables["times"][["bytes_set", "model"]].drop_duplicates().to_numpy():
+    for bytes_set, model in (
+        tables["times"][["bytes_set", "model"]].drop_duplicates().to_numpy()
+    ):
         label = model if bytes_set == "full" else f"{model}, short"
         for pattern, colour in {"": GREY, **COLOURS}.items():
             fill: Any = "plain" if bytes_set == "full" else "none"
-            look = Look(label * (not pattern), colour, MARKERS[model], size=3, fill=fill)
+            look = Look(
+                label * (not pattern), colour, MARKERS[model], size=3, fill=fill
+            )
             looks[f"{bytes_set} {model} {pattern}"] = look
     keys = [key(name, "point") for name, look in looks.items() if look.label]
-    panels[0] = Panel([*panels[0].marks, *keys], panels[0].x, panels[0].y, panels[0].title)
+    panels[0] = Panel(
+        [*panels[0].marks, *keys], panels[0].x, panels[0].y, panels[0].title
+    )
     return Chart(
         panels,
         0.6 + 0.115 * (len(cases) + len({pattern for pattern, _, _ in cases})),
-        {**looks, **{pattern: Look("", colour, width=0.8) for pattern, colour in COLOURS.items()}},
+        {
+            **looks,
+            **{
+                pattern: Look("", colour, width=0.8)
+                for pattern, colour in COLOURS.items()
+            },
+        },
         "Time of an exchange over that of all its bytes through the busiest port of a host, for"
         " every variant.",
         across=len(names),
@@ -207,19 +242,22 @@ def _side_by_side_chart(tables: Tables) -> Chart:
 
 
 def _unit_seconds(tables: Tables) -> pd.Series:
-    """Return the s that stand for 1, by set of bytes: all bytes through the busiest port; on one
-    host the longest bound."""
+    """Return the s that stand for 1, by set of bytes: all bytes through the busiest
+    port; on one host the longest bound.
+    """
     sets = tables["sets"].set_index("bytes_set")["injection_s"]
     return sets.where(sets > 0, tables["times"].groupby("bytes_set")["bound_s"].max())
 
 
 def _variants_panel(tables: Tables, title: str) -> Panel:
-    """Return a panel with a row for each variant: median, lowest and highest time of each model, in
-    units of `_unit_seconds`.
+    """Return a panel with a row for each variant: median, lowest and highest time of
+    each model, in units of `_unit_seconds`.
     """
     times = tables["times"].assign(ratio=tables["times"]["time_s"])
     times["ratio"] /= times["bytes_set"].map(_unit_seconds(tables))
-    names, row_tables, heads = list[str](), [], []
+    names = list[str]()
+    row_tables = []
+    heads = []
     for (pattern,), pattern_times in groups(times, "pattern"):
         head = PATTERNS[pattern].label
         heads.append({"x": 0.0, "y": len(names), "look": pattern, "text": head})
@@ -228,12 +266,16 @@ def _variants_panel(tables: Tables, title: str) -> Panel:
             model_ratios = rows.groupby(["bytes_set", "model"], sort=False)["ratio"]
             model_rows = model_ratios.agg(["median", "min", "max"]).reset_index()
             offsets = 0.3 * (model_rows.index - (len(model_rows) - 1) / 2)
-            row_tables.append(model_rows.assign(y=len(names) + offsets, pattern=pattern))
+            row_tables.append(
+                model_rows.assign(y=len(names) + offsets, pattern=pattern)
+            )
             names.append(Variant(pattern, batching, barrier).row_label)
     rows = pd.concat(row_tables, ignore_index=True)
     rows["look"] = rows["bytes_set"] + " " + rows["model"] + " " + rows["pattern"]
     texts = pd.DataFrame(heads)
-    lines = pd.DataFrame({"y": [float(row_index) for row_index, name in enumerate(names) if name]})
+    lines = pd.DataFrame(
+        {"y": [float(row_index) for row_index, name in enumerate(names) if name]}
+    )
     marks = [
         Mark("rule", lines, look=Look(colour="#DDDDDD", width=0.4)),
         rule(Look(width=0.8), x=1.0),
@@ -260,19 +302,22 @@ def rows_of_largest(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def heat_chart(tables: Tables) -> Chart:
-    """Return the heat map of utilisation by tier, at the largest world size, by the model of
-    `displayed_set`: a row for each routing and variant, links sorted by falling utilisation.
+    """Return the heat map of utilisation by tier, at the largest world size, by the
+    model of `displayed_set`: a row for each routing and variant, links sorted by
+    falling utilisation.
     """
     bytes_set, model = displayed_set(tables)
-    link_rows, world_size = (
-        rows_of_largest(tables, utilisation(tables)),
-        tables["times"]["world_size"].max(),
-    )
+    link_rows = rows_of_largest(tables, utilisation(tables))
+    world_size = tables["times"]["world_size"].max()
     tiers = tables["tiers"]
-    tiers = tiers[(tiers["world_size"] == world_size) & (tiers["bytes_set"] == bytes_set)]
+    tiers = tiers[
+        (tiers["world_size"] == world_size) & (tiers["bytes_set"] == bytes_set)
+    ]
     counts = tiers.groupby("tier", sort=False)["links"].max()
     routing_names = routings(tables)
-    variants = _variants(tables["times"].merge(link_rows[VARIANT].drop_duplicates(), on=VARIANT))
+    variants = _variants(
+        tables["times"].merge(link_rows[VARIANT].drop_duplicates(), on=VARIANT)
+    )
     rows = [(routing, *variant) for routing in routing_names for variant in variants]
     labels = [row_name(Variant(*row[1:])) for row in rows]
     if len(routing_names) > 1:  # of each the first row says which it is
@@ -280,11 +325,15 @@ def heat_chart(tables: Tables) -> Chart:
             labels[routing_index * len(variants)] += f" ({routing})"
     panels = []
     for tier in sort_tiers_upwards([str(name) for name in counts.index]):
-        cells = _heat_cells(link_rows[link_rows["tier"] == tier], rows, int(counts[tier]))
+        cells = _heat_cells(
+            link_rows[link_rows["tier"] == tier], rows, int(counts[tier])
+        )
         x = Axis(ticks={}, low=0.0, high=float(counts[tier]), names=True)
         title = f"{tier} ({counts[tier]})"
         y = in_rows(labels, small=True)
-        panels.append(Panel([Mark("cell", cells, value="value")], x, y, title, turned=True))
+        panels.append(
+            Panel([Mark("cell", cells, value="value")], x, y, title, turned=True)
+        )
     return Chart(
         panels,
         1.2 + 0.115 * len(rows),
@@ -300,10 +349,13 @@ def heat_chart(tables: Tables) -> Chart:
 def _heat_cells(
     link_rows: pd.DataFrame, rows: list[tuple[str, str, Any, bool]], count: int
 ) -> pd.DataFrame:
-    """Return the heat map's cells of one tier: one for each row and each of its ``count`` links, of
-    which at most `MOST_CELLS` are drawn; 0 where no bytes crossed a link.
+    """Return the heat map's cells of one tier: one for each row and each of its
+    ``count`` links, of which at most `MOST_CELLS` are drawn; 0 where no bytes crossed a
+    link.
     """
-    link_index = np.unique(np.linspace(0, count - 1, min(count, MOST_CELLS)).astype(int))
+    link_index = np.unique(
+        np.linspace(0, count - 1, min(count, MOST_CELLS)).astype(int)
+    )
     by_variant = {
         key: variant_rows["utilisation"].to_numpy()
         for key, variant_rows in link_rows.groupby(["routing", *VARIANT])
@@ -325,7 +377,9 @@ def _heat_cells(
 
 
 def sort_tiers_upwards(tiers: list[str]) -> list[str]:
-    """Sort the tiers of cables as a message crosses them, up and then down, other tiers last."""
+    """Sort the tiers of cables as a message crosses them, up and then down, other tiers
+    last.
+    """
     up: list[str] = []
     level = "host"
     while following := [
@@ -338,8 +392,14 @@ def sort_tiers_upwards(tiers: list[str]) -> list[str]:
     ]:
         up.append(following[0])
         level = following[0].split(">")[1]
-    down = [_reverse_tier(tier) for tier in reversed(up) if _reverse_tier(tier) in tiers]
-    return [*up, *down, *(tier for tier in tiers if tier not in up and tier not in down)]
+    down = [
+        _reverse_tier(tier) for tier in reversed(up) if _reverse_tier(tier) in tiers
+    ]
+    return [
+        *up,
+        *down,
+        *(tier for tier in tiers if tier not in up and tier not in down),
+    ]
 
 
 def _reverse_tier(tier: str) -> str:

@@ -24,16 +24,19 @@ def measure_exchange(
     wire_s: float,
     time_s: TimeEstimate,
 ) -> cell.Outcome:
-    """Return the columns of `times` and `tiers` behind the seed, and the bytes on the links.
+    """Return the columns of `times` and `tiers` behind the seed, and the bytes on the
+    links.
 
     Args:
         fabric: the network between the ranks.
         traffic: all messages of the exchange.
-        message_seconds: (n,) s from the post of each simulated message to its end on the wire.
+        message_seconds: (n,) s from the post of each simulated message to its end on
+            the wire.
         wire_s: s until the last message has ended on the wire.
         time_s: s until it has ended with what messages cost.
     """
-    links, tiers = fabric.links, np.array(fabric.tiers)
+    links = fabric.links
+    tiers = np.array(fabric.tiers)
     nbytes = traffic.flows.link_bytes(links)
     bound_s = bound_seconds(links, traffic.flows)
     uncontended_s = isolated_makespan(links, traffic.flows)
@@ -71,15 +74,19 @@ def measure_exchange(
 
 
 def bound_seconds(links: Links, flows: Flows) -> float:
-    """Return the least time (s) for these bytes on these routes, in whatever order: that of the
-    link which needs longest for its bytes, and before it, while that is idle, the smallest latency
-    of the routes over it."""
+    """Return the least time (s) for these bytes on these routes, in whatever order:
+    that of the link which needs longest for its bytes, and before it, while that is
+    idle, the smallest latency of the routes over it.
+    """
     busy_s = flows.link_bytes(links) / links.capacity
     slowest_link = int(np.argmax(busy_s))
     crosses_slowest = np.zeros(len(flows), bool)
     for hop in flows.routes.T:  # column by column: the table of an all-to-all is large
         crosses_slowest |= hop == slowest_link
-    return float(busy_s[slowest_link] + flows.latencies(links)[crosses_slowest].min(initial=np.inf))
+    return float(
+        busy_s[slowest_link]
+        + flows.latencies(links)[crosses_slowest].min(initial=np.inf)
+    )
 
 
 def completion_seconds(traffic: ExchangeTraffic, outcome: FlowOutcome) -> Floats:

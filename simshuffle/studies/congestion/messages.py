@@ -1,12 +1,14 @@
-"""Costs of the messages of an exchange beside the links, and the end of the exchange with them.
+"""Costs of the messages of an exchange beside the links, and the end of the exchange
+with them.
 
-A message of n bytes takes its sender and receiver together ``host_seconds(n)``, and crosses the
-network ``trips(n)`` times, each with the latency of software and HCA and that of its route (law,
-fit and source: `simshuffle.job.lowering.alltoalls`). In steps the network models do that
-themselves: a message waits for a flow without bytes that lasts as long as it costs, and a barrier
-lasts as long as its own messages. An all-to-all has the closed form of that law instead: posts
-that are staggered rank by rank are as many events as messages, and the law with which machines
-agree is this one."""
+A message of n bytes takes its sender and receiver together ``host_seconds(n)``, and
+crosses the network ``trips(n)`` times, each with the latency of software and HCA and
+that of its route (law, fit and source: `simshuffle.job.lowering.alltoalls`). In steps
+the network models do that themselves: a message waits for a flow without bytes that
+lasts as long as it costs, and a barrier lasts as long as its own messages. An
+all-to-all has the closed form of that law instead: posts that are staggered rank by
+rank are as many events as messages, and the law with which machines agree is this one.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,25 @@ from simshuffle.fabric.network import Analytic, FlowOutcome, Flows, Fluid, Links
 from simshuffle.job.scenario.cluster import Cluster, MessagePassing
 from simshuffle.job.scenario.host_work import barrier_seconds
 from simshuffle.spec.arrays import Floats, Ints
-from simshuffle.studies.congestion.traffic import ExchangeTraffic, SentSamples, UsedFabric
+from simshuffle.studies.congestion.traffic import (
+    ExchangeTraffic,
+    SentSamples,
+    UsedFabric,
+)
 
 Model = Analytic | Fluid | Packet
 
 
 def seconds_with_messages(
-    fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster, model: Model, wire_s: float
+    fabric: UsedFabric,
+    traffic: ExchangeTraffic,
+    cluster: Cluster,
+    model: Model,
+    wire_s: float,
 ) -> float:
-    """Return the s until the last message of ``traffic`` has ended if messages cost what
-    ``cluster`` says; ``wire_s`` is the answer of ``model`` where they cost nothing.
+    """Return the s until the last message of ``traffic`` has ended if messages cost
+    what ``cluster`` says; ``wire_s`` is the answer of ``model`` where they cost
+    nothing.
     """
     if traffic.at_once:
         return _all_to_all_seconds(fabric, traffic, cluster.message_passing, wire_s)
@@ -35,7 +46,9 @@ def seconds_with_messages(
     return wire_s if outcome is None else outcome.makespan
 
 
-def barrier_cost(fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster) -> float:
+def barrier_cost(
+    fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster
+) -> float:
     """Return the s that each barrier of ``traffic`` takes for its own messages."""
     return barrier_seconds(cluster, fabric.world_size) if traffic.barriers else 0.0
 
@@ -43,9 +56,9 @@ def barrier_cost(fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster)
 def simulate_with_messages(
     fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster, model: Model
 ) -> FlowOutcome | None:
-    """Return the ends of the messages of an exchange in steps if they cost what ``cluster`` says:
-    the first flows of the outcome are the messages. None if messages and their barriers cost
-    nothing.
+    """Return the ends of the messages of an exchange in steps if they cost what
+    ``cluster`` says: the first flows of the outcome are the messages. None if messages
+    and their barriers cost nothing.
     """
     cost = message_seconds(fabric.links, traffic, cluster.message_passing)
     barrier = barrier_cost(fabric, traffic, cluster)
@@ -54,9 +67,15 @@ def simulate_with_messages(
     return model.finish_times(*add_message_waits(fabric.links, traffic, cost, barrier))
 
 
-def message_seconds(links: Links, traffic: ExchangeTraffic, passing: MessagePassing) -> Floats:
-    """Return the s that each message costs beside its first crossing of the cables, (messages,)."""
-    host, trips = _host_seconds_and_trips(traffic.flows.nbytes[: traffic.messages], passing)
+def message_seconds(
+    links: Links, traffic: ExchangeTraffic, passing: MessagePassing
+) -> Floats:
+    """Return the s that each message costs beside its first crossing of the cables,
+    (messages,).
+    """
+    host, trips = _host_seconds_and_trips(
+        traffic.flows.nbytes[: traffic.messages], passing
+    )
     route = traffic.flows.latencies(links)[: traffic.messages]
     return np.asarray(host + trips * passing.latency + (trips - 1) * route)
 
@@ -64,11 +83,11 @@ def message_seconds(links: Links, traffic: ExchangeTraffic, passing: MessagePass
 def add_message_waits(
     links: Links, traffic: ExchangeTraffic, cost: Floats, barrier: float
 ) -> tuple[Links, Flows]:
-    """Return links and flows of an exchange in steps whose messages each wait ``cost`` s before
-    they travel, and whose barriers take ``barrier`` s.
+    """Return links and flows of an exchange in steps whose messages each wait ``cost``
+    s before they travel, and whose barriers take ``barrier`` s.
 
-    The flows are those of ``traffic``, and behind them one for each message, over an added link
-    that has the message's cost as its latency.
+    The flows are those of ``traffic``, and behind them one for each message, over an
+    added link that has the message's cost as its latency.
 
     Args:
         links: of the network between the ranks.
@@ -76,14 +95,21 @@ def add_message_waits(
         cost: (messages,) s that each message waits.
         barrier: s that each barrier takes.
     """
-    flows, num_messages, num_flows = traffic.flows, traffic.messages, len(traffic.flows)
-    wait_seconds, link_of_wait = np.unique(np.append(cost, barrier), return_inverse=True)
+    flows = traffic.flows
+    num_messages = traffic.messages
+    num_flows = len(traffic.flows)
+    wait_seconds, link_of_wait = np.unique(
+        np.append(cost, barrier), return_inverse=True
+    )
     first_wait_link = len(links)
     unlimited = np.full(len(wait_seconds), links.capacity.max())  # nothing crosses them
     extended_links = Links(
         np.append(links.capacity, unlimited),
         np.append(links.latency, wait_seconds),
-        [*links.names, *(f"message {message_index}" for message_index in range(len(wait_seconds)))],
+        [
+            *links.names,
+            *(f"message {message_index}" for message_index in range(len(wait_seconds))),
+        ],
     )
     routes = np.full((num_flows + num_messages, flows.routes.shape[1]), -1, np.int32)
     routes[:num_flows] = flows.routes
@@ -105,14 +131,20 @@ def add_message_waits(
 def _all_to_all_seconds(
     fabric: UsedFabric, traffic: ExchangeTraffic, passing: MessagePassing, wire: float
 ) -> float:
-    """Return the s of an all-to-all, whose end is decided by the rank with the largest messages."""
+    """Return the s of an all-to-all, whose end is decided by the rank with the largest
+    messages.
+    """
     nbytes = float(traffic.flows.nbytes.max())
     route = float(traffic.flows.latencies(fabric.links).max())
     return passing.all_at_once(fabric.world_size - 1, nbytes, wire, route)
 
 
-def _host_seconds_and_trips(nbytes: Floats, passing: MessagePassing) -> tuple[Floats, Ints]:
-    """Return the host seconds and the trips of messages of ``nbytes`` bytes, each (messages,)."""
+def _host_seconds_and_trips(
+    nbytes: Floats, passing: MessagePassing
+) -> tuple[Floats, Ints]:
+    """Return the host seconds and the trips of messages of ``nbytes`` bytes, each
+    (messages,).
+    """
     sizes, size_index = np.unique(nbytes, return_inverse=True)
     host = np.array([passing.host_seconds(size) for size in sizes.tolist()])
     trips = np.array([passing.trips(size) for size in sizes.tolist()])
@@ -120,15 +152,19 @@ def _host_seconds_and_trips(nbytes: Floats, passing: MessagePassing) -> tuple[Fl
 
 
 def describe_costs(sent: SentSamples, at_once: bool) -> dict[str, Any]:
-    """Return plain values for ``meta.json``: the costs of a message of one sample, and of a message
-    of an all-to-all if one is run (``at_once``), and the cluster's numbers that these costs rest
-    on.
+    """Return plain values for ``meta.json``: the costs of a message of one sample, and
+    of a message of an all-to-all if one is run (``at_once``), and the cluster's numbers
+    that these costs rest on.
     """
-    passing, ranks = sent.scenario.cluster.message_passing, sent.scenario.world_size
+    passing = sent.scenario.cluster.message_passing
+    ranks = sent.scenario.world_size
     sizes = {"a sample": sent.mean_nbytes}
     if at_once:
-        sizes[f"all-to-all of {ranks} ranks"] = sent.mean_nbytes * sent.count / (ranks - 1)
-    values, source = passing.model_dump(mode="json"), passing.source
+        sizes[f"all-to-all of {ranks} ranks"] = (
+            sent.mean_nbytes * sent.count / (ranks - 1)
+        )
+    values = passing.model_dump(mode="json")
+    source = passing.source
     return {
         "costs": [
             {
@@ -143,7 +179,9 @@ def describe_costs(sent: SentSamples, at_once: bool) -> dict[str, Any]:
             {
                 "key": key,
                 "value": values[key],
-                "source": "" if isinstance(source, str) else source.get(key, "no source"),
+                "source": ""
+                if isinstance(source, str)
+                else source.get(key, "no source"),
             }
             for key in passing.default_sources
         ],

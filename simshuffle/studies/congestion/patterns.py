@@ -1,5 +1,6 @@
-"""Exchange patterns and their variants: who sends to whom in each step, how many samples travel
-together, and whether all ranks wait for each other. All patterns move the same bytes.
+"""Exchange patterns and their variants: who sends to whom in each step, how many
+samples travel together, and whether all ranks wait for each other. All patterns move
+the same bytes.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ BATCHINGS: dict[Batching, str] = {
 
 @dataclass(frozen=True)
 class PatternSteps:
-    """The input of an `ExchangePattern`: ``count`` steps on a fabric, and (M,) ``importance`` of
-    the ranks.
+    """The input of an `ExchangePattern`: ``count`` steps on a fabric, and (M,)
+    ``importance`` of the ranks.
     """
 
     count: int
@@ -50,14 +51,17 @@ class PatternSteps:
 
 
 def distances(steps: int, max_distance: int) -> NDArray[np.int64]:
-    """Return a distance from 1 to ``max_distance`` for each step, (steps,): all distances in turn
-    as often as they fit, and for the remaining steps distances that are evenly spread.
+    """Return a distance from 1 to ``max_distance`` for each step, (steps,): all
+    distances in turn as often as they fit, and for the remaining steps distances that
+    are evenly spread.
     """
     rounds, remaining_steps = divmod(steps, max_distance)
     remaining_distances = 1 + (2 * np.arange(remaining_steps) + 1) * max_distance // (
         2 * max(remaining_steps, 1)
     )
-    return np.concatenate([np.tile(np.arange(1, max_distance + 1), rounds), remaining_distances])
+    return np.concatenate(
+        [np.tile(np.arange(1, max_distance + 1), rounds), remaining_distances]
+    )
 
 
 def _draw_permutation(steps: PatternSteps) -> NDArray[np.int64]:
@@ -69,10 +73,12 @@ def _draw_permutation(steps: PatternSteps) -> NDArray[np.int64]:
 
 
 def _pair_by_leaf(steps: PatternSteps) -> Ints:
-    """Return the partner of each rank, (M,): random pairs on each leaf switch; of leaves with an
-    odd number of ranks, the unpaired ranks with the nearest.
+    """Return the partner of each rank, (M,): random pairs on each leaf switch; of
+    leaves with an odd number of ranks, the unpaired ranks with the nearest.
     """
-    fabric, rng, count = steps.fabric, steps.rng, steps.fabric.world_size
+    fabric = steps.fabric
+    rng = steps.rng
+    count = steps.fabric.world_size
     order = rng.permutation(count)
     order = order[np.argsort(fabric.leaf[order], kind="stable")]
     sizes = np.bincount(fabric.leaf)
@@ -84,9 +90,11 @@ def _pair_by_leaf(steps: PatternSteps) -> Ints:
     return partner
 
 
-def _pair_nearest(fabric: UsedFabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of ``ranks``, those with the fewest links between them first; each rank takes the
-    first free rank that it meets.
+def _pair_nearest(
+    fabric: UsedFabric, ranks: NDArray[np.integer]
+) -> Iterator[tuple[int, int]]:
+    """Yield pairs of ``ranks``, those with the fewest links between them first; each
+    rank takes the first free rank that it meets.
     """
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
     routes = fabric.resources.with_fresh_routes().message(src, dst)[0]
@@ -131,11 +139,14 @@ PATTERNS: dict[str, ExchangePattern] = {
     # one partner for the epoch: a random matching of the ranks
     "pairing_random": ExchangePattern(
         "random pairs",
-        lambda steps: couple_neighbours(steps.rng.permutation(len(steps.ranks)), len(steps.ranks)),
+        lambda steps: couple_neighbours(
+            steps.rng.permutation(len(steps.ranks)), len(steps.ranks)
+        ),
     ),
     # the rank of i-th lowest importance with that of i-th highest
     "pairing_importance": ExchangePattern(
-        "pairs by importance", lambda steps: pair_by_importance(steps.importance, steps.ranks)
+        "pairs by importance",
+        lambda steps: pair_by_importance(steps.importance, steps.ranks),
     ),
     # at random on the same leaf switch; those left over with the nearest
     "pairing_topology": ExchangePattern("pairs on one leaf", _pair_by_leaf),
@@ -144,13 +155,18 @@ PATTERNS: dict[str, ExchangePattern] = {
 
 
 def choose_partners(
-    pattern: str, steps: int, fabric: UsedFabric, rng: np.random.Generator, importance: Floats
+    pattern: str,
+    steps: int,
+    fabric: UsedFabric,
+    rng: np.random.Generator,
+    importance: Floats,
 ) -> Ints:
-    """Return the receiver of each rank's message in every step: (steps, M) int32, a permutation in
-    each row; a rank that stays alone is its own receiver.
+    """Return the receiver of each rank's message in every step: (steps, M) int32, a
+    permutation in each row; a rank that stays alone is its own receiver.
 
     Raises:
-        ValueError: xor is given no power of two of ranks, or the pattern does not go in steps.
+        ValueError: xor is given no power of two of ranks, or the pattern does not go in
+            steps.
     """
     world_size = fabric.world_size
     if needs_power_of_two(pattern, world_size):
@@ -164,7 +180,9 @@ def choose_partners(
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """A variant of an exchange: its pattern, the content of a message, and its barriers."""
+    """A variant of an exchange: its pattern, the content of a message, and its
+    barriers.
+    """
 
     pattern: str  # one of `PATTERNS`
     # samples in a message: one 'sample', those of one 'iteration', or 'all'
@@ -182,14 +200,20 @@ class Variant:
     def label(self) -> str:
         """Return the variant's label in sentences."""
         pattern = PATTERNS[self.pattern].label
-        return pattern if self.pattern == "all_to_all" else f"{pattern}, {self.message_label}"
+        return (
+            pattern
+            if self.pattern == "all_to_all"
+            else f"{pattern}, {self.message_label}"
+        )
 
     @property
     def message_label(self) -> str:
         """Return the label of the variant's messages in tables and sentences."""
         if self.pattern == "all_to_all":
             return "one message to every rank"
-        return f"one message {BATCHINGS[self.batching]}{', with a barrier' * self.barrier}"
+        return (
+            f"one message {BATCHINGS[self.batching]}{', with a barrier' * self.barrier}"
+        )
 
     @property
     def row_label(self) -> str:
@@ -205,21 +229,24 @@ class Variant:
 
 
 def variants(patterns: Iterable[str]) -> list[Variant]:
-    """Return the variants of ``patterns`` that make sense: barriers only between messages, an
-    all-to-all with all messages at once.
+    """Return the variants of ``patterns`` that make sense: barriers only between
+    messages, an all-to-all with all messages at once.
     """
     message_modes = [
-        (batching, barrier) for batching in [*BATCHINGS][:2] for barrier in (True, False)
+        (batching, barrier)
+        for batching in [*BATCHINGS][:2]
+        for barrier in (True, False)
     ]
     return [
         Variant(pattern, *mode)
         for pattern in patterns
-        for mode in ([] if pattern == "all_to_all" else message_modes) + [("all", False)]
+        for mode in ([] if pattern == "all_to_all" else message_modes)
+        + [("all", False)]
     ]
 
 
 def needs_power_of_two(pattern: str, world_size: int) -> bool:
-    """Return whether ``pattern`` cannot be made for ``world_size`` ranks, as xor needs a power of
-    two.
+    """Return whether ``pattern`` cannot be made for ``world_size`` ranks, as xor needs
+    a power of two.
     """
     return pattern == "xor" and world_size & (world_size - 1) != 0

@@ -1,12 +1,15 @@
-"""The time of an exchange of many steps, estimated from some of its steps, with an interval.
+"""The time of an exchange of many steps, estimated from some of its steps, with an
+interval.
 
-The steps are drawn at random, and kept in their order. Let T be the time of all n steps, m the
-number of simulated steps, and b a closed form: the s that the busiest link needs.
+The steps are drawn at random, and kept in their order. Let T be the time of all n
+steps, m the number of simulated steps, and b a closed form: the s that the busiest link
+needs.
 
-*With barriers* T is the sum of the times of the steps, each of which starts on an idle network. The
-regression estimator (Cochran, Sampling Techniques, 3rd ed., 1977, section 7.2) predicts the steps
-that were left out from their b: T = n (mean t + slope (mean b of all - mean b of the simulated)).
-The interval is two standard errors, from the residuals and the finite population.
+*With barriers* T is the sum of the times of the steps, each of which starts on an idle
+network. The regression estimator (Cochran, Sampling Techniques, 3rd ed., 1977, section
+7.2) predicts the steps that were left out from their b: T = n (mean t + slope (mean b
+of all - mean b of the simulated)). The interval is two standard errors, from the
+residuals and the finite population.
 
 *Without barriers, with fresh partners*, the network is in a steady state once ranks have drifted
 apart. In it the mean rank needs the same time for every byte: the slope of its ends over bytes,
@@ -14,11 +17,11 @@ from a fourth of the simulated steps to three fourths. The last rank is behind t
 a random walk, by the square root of the number of steps. So T = mean end of m + slope (bytes of all
 - bytes of m) + (last end - mean end) sqrt(n / m).
 
-*Without barriers, with one partner for the epoch*, the busiest link works all the time, and T is in
-proportion to b.
+*Without barriers, with one partner for the epoch*, the busiest link works all the time,
+and T is in proportion to b.
 
-Without barriers the interval is the largest error seen beside simulations of all steps, see
-`drift_width` and `WIDTH_OF_PAIRS`.
+Without barriers the interval is the largest error seen beside simulations of all steps,
+see `drift_width` and `WIDTH_OF_PAIRS`.
 """
 
 from __future__ import annotations
@@ -32,8 +35,9 @@ from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.studies.congestion.traffic import ExchangeTraffic
 
 WIDTH_OF_PAIRS = 0.03
-"""Share of the time by which an interval is wide to either side where partners stay: a fourth of
-the steps was off by 0.8 % (512 ranks, pairs on one leaf)."""
+"""Share of the time by which an interval is wide to either side where partners stay: a
+fourth of the steps was off by 0.8 % (512 ranks, pairs on one leaf).
+"""
 FEWEST_STEPS = 32
 """Steps that are simulated at least."""
 WORTH = 1.5
@@ -50,7 +54,9 @@ class TimeEstimate:
 
     @classmethod
     def within(cls, seconds: float, width: float, bound: float = 0.0) -> TimeEstimate:
-        """Return an estimate that is off by at most ``width`` s, and is not below ``bound`` s."""
+        """Return an estimate that is off by at most ``width`` s, and is not below
+        ``bound`` s.
+        """
         seconds = max(seconds, bound)
         return cls(seconds, max(seconds - width, bound), seconds + width)
 
@@ -61,8 +67,11 @@ def choose_steps(steps: int, count: int, rng: np.random.Generator) -> Ints64:
 
 
 def busiest_seconds(links: Links, traffic: ExchangeTraffic) -> Floats:
-    """Return the s that the busiest link of each step needs for the bytes of the step, (steps,)."""
-    messages, steps = traffic.messages, traffic.steps
+    """Return the s that the busiest link of each step needs for the bytes of the step,
+    (steps,).
+    """
+    messages = traffic.messages
+    steps = traffic.steps
     step_of_message = np.repeat(np.arange(steps), traffic.senders)
     # (steps, links + 1) bytes; the first column is what pads routes
     nbytes = np.zeros(steps * (len(links) + 1))
@@ -84,7 +93,8 @@ def estimate_barrier_steps(
         busiest: (n,) s that the busiest link of each step needs.
         chosen: (m,) indices of the simulated steps among the n steps.
     """
-    steps, count = len(busiest), len(chosen)
+    steps = len(busiest)
+    count = len(chosen)
     seconds = np.diff(ends, prepend=0.0)
     seconds[0] += barrier
     sampled_busiest = busiest[chosen]
@@ -92,19 +102,24 @@ def estimate_barrier_steps(
     variance = float(deviations @ deviations)
     slope = float(deviations @ seconds) / variance if variance > 0 else 0.0
     residuals = seconds - seconds.mean() - slope * deviations
-    total = steps * (seconds.mean() + slope * (busiest.mean() - sampled_busiest.mean())) - barrier
+    total = (
+        steps * (seconds.mean() + slope * (busiest.mean() - sampled_busiest.mean()))
+        - barrier
+    )
     unsampled_share = 1 - count / steps
-    error = steps * np.sqrt(unsampled_share * residuals @ residuals / (count - 2) / count)
+    error = steps * np.sqrt(
+        unsampled_share * residuals @ residuals / (count - 2) / count
+    )
     return TimeEstimate.within(float(total), 2 * float(error), float(busiest.sum()))
 
 
 def drift_width(steps: int, count: int, *, by_distance: bool) -> float:
-    """Return the share of the time by which the interval of ``count`` of ``steps`` steps with fresh
-    partners is wide to either side.
+    """Return the share of the time by which the interval of ``count`` of ``steps``
+    steps with fresh partners is wide to either side.
 
-    With 32 and 64 of 400 steps on 128 and 512 ranks, random permutations were off by 4.1 and 1.5 %
-    at most, in sixteen draws. A shift or xor orders its steps ``by_distance``, which keeps ranks in
-    step, and is off by twice as much.
+    With 32 and 64 of 400 steps on 128 and 512 ranks, random permutations were off by
+    4.1 and 1.5 % at most, in sixteen draws. A shift or xor orders its steps
+    ``by_distance``, which keeps ranks in step, and is off by twice as much.
     """
     return float(0.4 * (1 + by_distance) * np.sqrt((1 - count / steps) / count))
 
@@ -112,7 +127,8 @@ def drift_width(steps: int, count: int, *, by_distance: bool) -> float:
 def estimate_drifting_chain(
     finish: Floats, nbytes: Floats, chosen: Ints64, width: float
 ) -> TimeEstimate:
-    """Estimate the time of all steps of an exchange without barriers, with fresh partners.
+    """Estimate the time of all steps of an exchange without barriers, with fresh
+    partners.
 
     Args:
         finish: (m, M) s at which each rank has ended each simulated step.
@@ -120,21 +136,30 @@ def estimate_drifting_chain(
         chosen: (m,) indices of the simulated steps among the n steps.
         width: share of the time by which the interval is wide to either side.
     """
-    steps, count = len(nbytes), len(chosen)
-    quarter, three_quarters = count // 4 - 1, 3 * count // 4 - 1
+    steps = len(nbytes)
+    count = len(chosen)
+    quarter = count // 4 - 1
+    three_quarters = 3 * count // 4 - 1
     mean_end = finish.mean(axis=1)
     sent_nbytes = np.cumsum(nbytes[chosen])
     slope = (mean_end[three_quarters] - mean_end[quarter]) / (
         sent_nbytes[three_quarters] - sent_nbytes[quarter]
     )
     lag = finish[-1].max() - mean_end[-1]
-    total = mean_end[-1] + slope * (nbytes.sum() - sent_nbytes[-1]) + lag * np.sqrt(steps / count)
+    total = (
+        mean_end[-1]
+        + slope * (nbytes.sum() - sent_nbytes[-1])
+        + lag * np.sqrt(steps / count)
+    )
     return TimeEstimate.within(float(total), width * float(total))
 
 
-def estimate_paired_chain(seconds: float, busiest: float, total_busiest: float) -> TimeEstimate:
-    """Estimate the time of all steps of an exchange without barriers, with one partner for the
-    epoch, from the ``seconds`` of some steps and the s of the busiest link for these, and for all.
+def estimate_paired_chain(
+    seconds: float, busiest: float, total_busiest: float
+) -> TimeEstimate:
+    """Estimate the time of all steps of an exchange without barriers, with one partner
+    for the epoch, from the ``seconds`` of some steps and the s of the busiest link for
+    these, and for all.
     """
     total = seconds / busiest * total_busiest
     return TimeEstimate.within(total, WIDTH_OF_PAIRS * total, total_busiest)

@@ -1,5 +1,6 @@
-"""Compare every variant of every exchange pattern by every network model, over seeds and world
-sizes, and judge which is faster (``simshuffle congestion``). All of them move equal bytes.
+"""Compare every variant of every exchange pattern by every network model, over seeds
+and world sizes, and judge which is faster (``simshuffle congestion``). All of them move
+equal bytes.
 """
 
 from __future__ import annotations
@@ -25,13 +26,23 @@ from simshuffle.report.chart import Chart
 from simshuffle.report.table_io import plain_rows
 from simshuffle.spec.library import parse_kind
 from simshuffle.studies.congestion import answer, details, text
-from simshuffle.studies.congestion.cell import LINKS, RankPlacement, SentCell, TrafficCell
+from simshuffle.studies.congestion.cell import (
+    LINKS,
+    RankPlacement,
+    SentCell,
+    TrafficCell,
+)
 from simshuffle.studies.congestion.effort import BUDGET, effort_meta, efforts
 from simshuffle.studies.congestion.figures import heat_chart, times_chart
 from simshuffle.studies.congestion.measure import NBYTES
 from simshuffle.studies.congestion.messages import Model, describe_costs
 from simshuffle.studies.congestion.meta import CongestionMeta
-from simshuffle.studies.congestion.patterns import PATTERNS, Variant, needs_power_of_two, variants
+from simshuffle.studies.congestion.patterns import (
+    PATTERNS,
+    Variant,
+    needs_power_of_two,
+    variants,
+)
 from simshuffle.studies.congestion.tables import HOTTEST, STORED, find_faults, hottest
 from simshuffle.studies.congestion.traffic import SentSamples, samples_to_send
 from simshuffle.studies.congestion.verdict import (
@@ -82,24 +93,34 @@ class CongestionJob:
     packet_variants: set[Variant]  # the variants that the packet model runs
     packet_seeds: int  # number of seeds that the packet model runs
     wire_only: bool  # whether what messages cost is left out
-    most_messages: int = 0  # messages of an exchange simulated at most, roughly; 0 for all
+    most_messages: int = (
+        0  # messages of an exchange simulated at most, roughly; 0 for all
+    )
 
     @property
     def sent_cell(self) -> SentCell:
         """Return the cell of the bytes that are sent, and of the links for them."""
-        return SentCell(self.place, self.samples, self.seeds, f"{self.name}: the network")
+        return SentCell(
+            self.place, self.samples, self.seeds, f"{self.name}: the network"
+        )
 
     def runs(self) -> Iterator[tuple[TrafficCell, dict[str, Any]]]:
-        """Yield every run, with the first columns of its rows, in the order of the tables."""
+        """Yield every run, with the first columns of its rows, in the order of the
+        tables.
+        """
         job_columns = {
             "world_size": self.samples.scenario.world_size,
             "routing": self.routing,
             "bytes_set": self.samples.bytes_set,
         }
         measured_exchanges: set[tuple[str, str]] = set()
-        combinations = product(range(1, self.seeds + 1), self.variants, self.models.items())
+        combinations = product(
+            range(1, self.seeds + 1), self.variants, self.models.items()
+        )
         for seed, variant, (name, model) in combinations:
-            for_packet_model = seed <= self.packet_seeds and variant in self.packet_variants
+            for_packet_model = (
+                seed <= self.packet_seeds and variant in self.packet_variants
+            )
             if name == "packet" and not for_packet_model:
                 continue
             exchange = (variant.pattern, variant.batching)
@@ -123,24 +144,30 @@ class CongestionJob:
 def request(
     options: CongestionOptions, sized_scenarios: Sequence[Scenario] = ()
 ) -> Request[list[CongestionJob]]:
-    """Return the checked request of a comparison: its jobs, limited to `BUDGET` unless ``exact``.
+    """Return the checked request of a comparison: its jobs, limited to `BUDGET` unless
+    ``exact``.
 
-    A network model has the settings of the scenario's network if that is of the same kind, else the
-    default settings.
+    A network model has the settings of the scenario's network if that is of the same
+    kind, else the default settings.
 
     Args:
         options: the command line's answers.
-        sized_scenarios: scenarios without sweep, one for each world size; () for those of the
-            options.
+        sized_scenarios: scenarios without sweep, one for each world size; () for those
+            of the options.
 
     Raises:
         InputError: a routing is not known.
-        ScenarioError: a scenario exchanges nothing, or no pattern can be made for its world size.
+        ScenarioError: a scenario exchanges nothing, or no pattern can be made for its
+            world size.
     """
     options = replace(
         options,
-        pattern=tuple(name for name in PATTERNS if name in (options.pattern or PATTERNS)),
-        network=tuple(name for name in MODELS if name in (options.network or DEFAULT_MODELS)),
+        pattern=tuple(
+            name for name in PATTERNS if name in (options.pattern or PATTERNS)
+        ),
+        network=tuple(
+            name for name in MODELS if name in (options.network or DEFAULT_MODELS)
+        ),
         routing=tuple(dict.fromkeys(options.routing)),
     )
     sized_scenarios = sized_scenarios or scenarios(
@@ -168,24 +195,35 @@ def request(
             break
     meta = {
         **effort_meta(effort, options),
-        "settings": {stored_as: getattr(options, name) for name, stored_as in SETTINGS.items()},
+        "settings": {
+            stored_as: getattr(options, name) for name, stored_as in SETTINGS.items()
+        },
         "jitter": jobs[0].samples.jitter,
         "sizes_equal": jobs[0].samples.has_equal_sizes,
         "message_latency_s": sized_scenarios[0].cluster.message_passing.latency,
     }
     if not options.wire_only:
-        largest_samples = max(jobs, key=lambda job: job.samples.scenario.world_size).samples
-        meta["messages"] = describe_costs(largest_samples, "all_to_all" in options.pattern)
+        largest_samples = max(
+            jobs, key=lambda job: job.samples.scenario.world_size
+        ).samples
+        meta["messages"] = describe_costs(
+            largest_samples, "all_to_all" in options.pattern
+        )
     text, files = serialise_scenarios(sized_scenarios)
     note = f"All patterns send the samples of {sized_scenarios[0].label().rpartition(' @')[0]}."
-    return Request(sized_scenarios[0].name, jobs, {"scenario.yaml": text}, meta, files, about=note)
+    return Request(
+        sized_scenarios[0].name, jobs, {"scenario.yaml": text}, meta, files, about=note
+    )
 
 
-def placements_by_routing(scenario: Scenario, routings: Sequence[str]) -> dict[str, RankPlacement]:
-    """Return the placement of a scenario's ranks by the name of the routing between them.
+def placements_by_routing(
+    scenario: Scenario, routings: Sequence[str]
+) -> dict[str, RankPlacement]:
+    """Return the placement of a scenario's ranks by the name of the routing between
+    them.
 
-    ``routings`` are kinds with keys, such as ``ecmp:queue_pairs=4``; () for the routing of the
-    cluster, or of its topology.
+    ``routings`` are kinds with keys, such as ``ecmp:queue_pairs=4``; () for the routing
+    of the cluster, or of its topology.
 
     Raises:
         InputError: a routing is not known, or not for this network.
@@ -196,11 +234,16 @@ def placements_by_routing(scenario: Scenario, routings: Sequence[str]) -> dict[s
     placements = {}
     for routing_text in routings:
         try:
-            routed_scenario = scenario.with_values({"cluster.routing": parse_kind(routing_text)})
+            routed_scenario = scenario.with_values(
+                {"cluster.routing": parse_kind(routing_text)}
+            )
             name = routing_of(routed_scenario.cluster).short()
         except InputError as error:
             problems = [
-                replace(problem, path=f"--routing{problem.path.removeprefix('cluster.routing')}")
+                replace(
+                    problem,
+                    path=f"--routing{problem.path.removeprefix('cluster.routing')}",
+                )
                 for problem in error.problems
             ]
             raise InputError(problems, COMMAND_LINE) from None
@@ -209,13 +252,20 @@ def placements_by_routing(scenario: Scenario, routings: Sequence[str]) -> dict[s
 
 
 def _jobs(
-    place: RankPlacement, routing_name: str, full_samples: SentSamples, options: CongestionOptions
+    place: RankPlacement,
+    routing_name: str,
+    full_samples: SentSamples,
+    options: CongestionOptions,
 ) -> list[CongestionJob]:
-    scenario, ranks = full_samples.scenario, full_samples.scenario.world_size
+    scenario = full_samples.scenario
+    ranks = full_samples.scenario.world_size
     possible = [name for name in options.pattern if not needs_power_of_two(name, ranks)]
     if not possible:
-        rule, remedy = "must be a power of two for xor", "Use another, or other patterns."
-        raise ScenarioError(Problem("world_size", rule, str(ranks), remedy), scenario.name)
+        rule = "must be a power of two for xor"
+        remedy = "Use another, or other patterns."
+        raise ScenarioError(
+            Problem("world_size", rule, str(ranks), remedy), scenario.name
+        )
     scenario_network = scenario.network
     models = {
         name: scenario_network if scenario_network.kind == name else MODELS[name]()
@@ -232,7 +282,10 @@ def _jobs(
     label = f"{ranks} ranks" + (f", {routing_name}" if len(options.routing) > 1 else "")
 
     def job(
-        sent: SentSamples, job_models: dict[str, Model], seeds: int, job_variants: list[Variant]
+        sent: SentSamples,
+        job_models: dict[str, Model],
+        seeds: int,
+        job_variants: list[Variant],
     ) -> CongestionJob:
         return CongestionJob(
             place=place,
@@ -262,12 +315,15 @@ def _packet_variants(
 ) -> set[Variant]:
     """Return the variants that the packet model runs.
 
-    These are the judged variants, or all of them if none can be judged or if there is no other
-    model. An all-to-all is among them only if a packet for each of its messages is allowed.
+    These are the judged variants, or all of them if none can be judged or if there is
+    no other model. An all-to-all is among them only if a packet for each of its
+    messages is allowed.
     """
     packet_only = options.network == ("packet",)
     chosen_variants = (
-        set(all_variants) if packet_only else judged_variants(all_variants) or set(all_variants)
+        set(all_variants)
+        if packet_only
+        else judged_variants(all_variants) or set(all_variants)
     )
     min_packets = scenario.world_size * (scenario.world_size - 1)
     if min_packets > options.packets:
@@ -314,11 +370,13 @@ VERB = "simshuffle congestion"
 
 
 def scenarios(
-    reference: Scenario | str | Path, values: Mapping[str, Any], world_sizes: Sequence[int]
+    reference: Scenario | str | Path,
+    values: Mapping[str, Any],
+    world_sizes: Sequence[int],
 ) -> list[Scenario]:
-    """Return the scenario of each world size, smallest first: of ``world_sizes``, else of the
-    reference's sweep, else of the reference alone. Of a swept exchange the first one that sends
-    samples is taken.
+    """Return the scenario of each world size, smallest first: of ``world_sizes``, else
+    of the reference's sweep, else of the reference alone. Of a swept exchange the first
+    one that sends samples is taken.
 
     Raises:
         ScenarioError: one of them is not valid, or another key is swept.
@@ -326,14 +384,18 @@ def scenarios(
     # a size that is given must not fail because the scenario's own does not fit to other values
     first = {"world_size": world_sizes[0]} if world_sizes else {}
     loaded = scenario_of(reference, {**values, **first})
-    exchanges = {key: values for key, values in loaded.sweep.items() if key != WORLD_SIZE}
+    exchanges = {
+        key: values for key, values in loaded.sweep.items() if key != WORLD_SIZE
+    }
     swept = loaded.model_copy(update={"sweep": exchanges})
     runs = list(runs_followed(swept, VERB, (EXCHANGE,)).values())
     base = next((run for run in runs if run.workload.exchange.fraction), runs[0])
     base = base.model_copy(update={"sweep": {}})
     requested_sizes = world_sizes or loaded.sweep.get("world_size", [base.world_size])
     distinct_sizes = {json.dumps(size): size for size in requested_sizes}.values()
-    sized_scenarios = (base.with_values({"world_size": size}) for size in distinct_sizes)
+    sized_scenarios = (
+        base.with_values({"world_size": size}) for size in distinct_sizes
+    )
     return sorted(sized_scenarios, key=lambda scenario: scenario.world_size)
 
 
@@ -357,9 +419,13 @@ STUDY: Study[list[CongestionJob]] = Study(
     stored=STORED,
     documents=("scenario.yaml",),
     derived={
-        "comparisons": Derived(COMPARISONS, lambda result: comparisons(result.tables["times"])),
+        "comparisons": Derived(
+            COMPARISONS, lambda result: comparisons(result.tables["times"])
+        ),
         "verdicts": Derived(VERDICTS, _verdicts),
-        "routings": Derived(ROUTINGS, lambda result: verdicts_over_routings(_verdicts(result))),
+        "routings": Derived(
+            ROUTINGS, lambda result: verdicts_over_routings(_verdicts(result))
+        ),
         "ablation": Derived(ABLATION, lambda result: ablation(result.tables["times"])),
         "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
     },
@@ -367,7 +433,9 @@ STUDY: Study[list[CongestionJob]] = Study(
     verdict=lambda result: answer.verdict(result.all_tables),
     parts=lambda result: text.parts(result.all_tables, result.meta),
     details=lambda result: details.details(result.all_tables, result.meta),
-    as_json=lambda result: {name: plain_rows(result.all_tables[name]) for name in SHOWN},
+    as_json=lambda result: {
+        name: plain_rows(result.all_tables[name]) for name in SHOWN
+    },
     says=CongestionMeta,
     faults=find_faults,
     again="simshuffle.studies.congestion.verb:repeat",

@@ -56,10 +56,14 @@ _SENT = {
     **_SIZE,
     "pattern": text("exchange pattern", *PATTERNS),
     "batching": text(
-        "samples in a message: one 'sample', those of an 'iteration', or 'all'", *BATCHINGS
+        "samples in a message: one 'sample', those of an 'iteration', or 'all'",
+        *BATCHINGS,
     ),
 }
-_CASE = {**_SENT, "barrier": flag("whether all ranks wait for each other between two messages")}
+_CASE = {
+    **_SENT,
+    "barrier": flag("whether all ranks wait for each other between two messages"),
+}
 _RUN = {
     **_CASE,
     "model": text("network model: 'analytic', 'fluid' or 'packet'", *MODELS),
@@ -73,7 +77,9 @@ STORED = {
             **_SIZE,
             "hosts": count("hosts that the ranks fill"),
             "samples": count("samples that each rank sends"),
-            "sample_share": share("share of each sample's bytes that is sent; 1 for whole samples"),
+            "sample_share": share(
+                "share of each sample's bytes that is sent; 1 for whole samples"
+            ),
             "nbytes": amount("bytes sent by all ranks, mean over seeds"),
             "byte_share": share("their share of the bytes of an epoch"),
             "seeds": count("seeds run"),
@@ -117,7 +123,9 @@ STORED = {
                 "s until the last message had ended if none got into another's way: each with the"
                 " capacity of its slowest link"
             ),
-            "self_contention": amount("wire_s / alone_s: ParaDL's self-contention coefficient"),
+            "self_contention": amount(
+                "wire_s / alone_s: ParaDL's self-contention coefficient"
+            ),
             "first_contention": amount(
                 "how many times slower than alone the slowest message is while those that wait for"
                 " none are all under way, each with an equal part of every link"
@@ -145,7 +153,9 @@ STORED = {
                 1,
                 MOST_LINKS,
             ),
-            "mean_utilisation": amount("bytes / capacity / wire_s, mean over those links"),
+            "mean_utilisation": amount(
+                "bytes / capacity / wire_s, mean over those links"
+            ),
             "max_utilisation": amount("the same of the busiest link"),
         },
         ".parquet",
@@ -157,7 +167,9 @@ STORED = {
             "link": text("unique name; 'a>b' for a cable from a to b"),
             "tier": _TIER,
             "capacity": positive("bytes/s"),
-            "nbytes": amount("bytes that cross it, with or without barriers, in the first seed"),
+            "nbytes": amount(
+                "bytes that cross it, with or without barriers, in the first seed"
+            ),
         },
         ".parquet",
         (*_SENT, "link"),
@@ -190,9 +202,11 @@ def routings(tables: Tables) -> list[str]:
     return [str(name) for name in tables["sets"]["routing"].unique()]
 
 
-def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Yield the rows of a table by the values in ``columns``, in the order in which these first
-    occur.
+def groups(
+    table: pd.DataFrame, *columns: str
+) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Yield the rows of a table by the values in ``columns``, in the order in which
+    these first occur.
     """
     yield from table.groupby(list(columns), sort=False)
 
@@ -203,34 +217,43 @@ def messages_cost(times: pd.DataFrame) -> bool:
 
 
 def utilisation(tables: Tables) -> pd.DataFrame:
-    """Return table `links` of the first seed, with barrier, model, wire_s and utilisation."""
+    """Return table `links` of the first seed, with barrier, model, wire_s and
+    utilisation.
+    """
     times = tables["times"]
     first_seed_times = times[times["seed"] == times["seed"].min()]
     keys = [*SIZE, "pattern", "batching"]
-    joined = tables["links"].merge(first_seed_times[[*keys, "barrier", "model", "wire_s"]], on=keys)
-    return joined.assign(utilisation=joined["nbytes"] / joined["capacity"] / joined["wire_s"])
+    joined = tables["links"].merge(
+        first_seed_times[[*keys, "barrier", "model", "wire_s"]], on=keys
+    )
+    return joined.assign(
+        utilisation=joined["nbytes"] / joined["capacity"] / joined["wire_s"]
+    )
 
 
 def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:
-    """Return the ``count`` busiest links of each variant and model in the first seed: columns
-    `HOTTEST`.
+    """Return the ``count`` busiest links of each variant and model in the first seed:
+    columns `HOTTEST`.
     """
     link_rows = utilisation(tables)
     keys = [*SIZE, *VARIANT, "model"]
-    ordered = link_rows.sort_values(["utilisation", "link"], ascending=[False, True], kind="stable")
+    ordered = link_rows.sort_values(
+        ["utilisation", "link"], ascending=[False, True], kind="stable"
+    )
     top = ordered.groupby(keys, sort=False).head(count)
     top = top.assign(place=top.groupby(keys, sort=False).cumcount() + 1)
     return top.sort_values([*keys, "place"], ignore_index=True)[list(HOTTEST.columns)]
 
 
 def find_faults(result: Result) -> Iterator[Problem]:
-    """Yield the problems of files whose tables lack rows that other tables refer to; ``times``
-    needs the first seed of each run.
+    """Yield the problems of files whose tables lack rows that other tables refer to;
+    ``times`` needs the first seed of each run.
     """
     tables = result.tables
     times = tables["times"]
     first_seed_times = times[times["seed"] == times["seed"].min()]
-    size_columns, run_columns = SIZE, [*VARIANT, "model"]
+    size_columns = SIZE
+    run_columns = [*VARIANT, "model"]
     links = tables["links"].groupby([*size_columns, *VARIANT[:2], "tier"]).size()
     tiers = tables["tiers"]
     tier_links = tiers.groupby([*size_columns, *VARIANT[:2], "tier"])["links"].min()
@@ -239,14 +262,20 @@ def find_faults(result: Result) -> Iterator[Problem]:
             "times.csv": len(times) > 0
             and _same_values(times, first_seed_times, [*size_columns, *run_columns]),
             "sets.csv": _same_values(tables["sets"], times, size_columns),
-            "tiers.parquet": _same_values(tiers, times, [*size_columns, *run_columns, "seed"]),
-            "links.parquet": _same_values(tables["links"], times, [*size_columns, *VARIANT[:2]])
+            "tiers.parquet": _same_values(
+                tiers, times, [*size_columns, *run_columns, "seed"]
+            ),
+            "links.parquet": _same_values(
+                tables["links"], times, [*size_columns, *VARIANT[:2]]
+            )
             and bool((links <= tier_links.reindex(links.index)).all()),
         }
     )
 
 
-def _same_values(table: pd.DataFrame, reference: pd.DataFrame, columns: list[str]) -> bool:
+def _same_values(
+    table: pd.DataFrame, reference: pd.DataFrame, columns: list[str]
+) -> bool:
     """Return whether two tables have equal values in ``columns``."""
     table_values, other_values = (
         set(compared_table[columns].itertuples(index=False, name=None))

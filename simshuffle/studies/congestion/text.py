@@ -1,5 +1,5 @@
-"""Print a comparison behind its answer: one table of patterns by batching, what was sent, and what
-was left out.
+"""Print a comparison behind its answer: one table of patterns by batching, what was
+sent, and what was left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from simshuffle.studies.congestion.answer import (
     time_unit,
 )
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant
-from simshuffle.studies.congestion.tables import VARIANT, groups, routings, select_routing
+from simshuffle.studies.congestion.tables import (
+    VARIANT,
+    groups,
+    routings,
+    select_routing,
+)
 from simshuffle.study.study import Meta, Tables
 
 HEAD_WIDTH = 13
@@ -32,8 +37,8 @@ WIDE_RANGE = 0.02
 
 
 def parts(tables: Tables, meta: Meta) -> Iterator[str | Table]:
-    """Yield the table of the most ranks, what was sent, and the notes; ``meta`` is the content of
-    ``meta.json``.
+    """Yield the table of the most ranks, what was sent, and the notes; ``meta`` is the
+    content of ``meta.json``.
     """
     names = routings(tables)
     yield pattern_table(select_routing(tables, names[0])["times"], names)
@@ -44,8 +49,9 @@ def parts(tables: Tables, meta: Meta) -> Iterator[str | Table]:
 
 
 def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
-    """Return the times of all patterns (rows) by batching (columns) at the largest number of ranks,
-    under the first of the routings ``names``."""
+    """Return the times of all patterns (rows) by batching (columns) at the largest
+    number of ranks, under the first of the routings ``names``.
+    """
     world_size = times["world_size"].max()
     rows, model = shown_rows(times[times["world_size"] == world_size])
     durations: dict[Variant, Duration] = {}
@@ -62,7 +68,10 @@ def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
         if variant.pattern != "all_to_all"
     }
     batchings |= {("all", False): Variant("pairing_random")}
-    heads = [textwrap.fill(variant.message_label, HEAD_WIDTH) for variant in batchings.values()]
+    heads = [
+        textwrap.fill(variant.message_label, HEAD_WIDTH)
+        for variant in batchings.values()
+    ]
     seeds = rows["seed"].nunique()
     title = (
         f"{world_size:,} ranks, {names[0]}: {unit_name} of an exchange, {model} model, median of"
@@ -71,7 +80,10 @@ def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
     cells = (
         [
             PATTERNS[pattern].label,
-            *(_cell(durations.get(Variant(pattern, *batching)), unit) for batching in batchings),
+            *(
+                _cell(durations.get(Variant(pattern, *batching)), unit)
+                for batching in batchings
+            ),
         ]
         for pattern in rows["pattern"].unique()
     )
@@ -83,15 +95,19 @@ def _cell(variant_duration: Duration | None, unit: float) -> str:
     if variant_duration is None:
         return ""
     median = digits_of(variant_duration.median / unit)
-    if variant_duration.high - variant_duration.low < WIDE_RANGE * variant_duration.median:
+    if (
+        variant_duration.high - variant_duration.low
+        < WIDE_RANGE * variant_duration.median
+    ):
         return median
-    low, high = variant_duration.low / unit, variant_duration.high / unit
+    low = variant_duration.low / unit
+    high = variant_duration.high / unit
     return f"{median} {digits_of(low)}-{digits_of(high)}"
 
 
 def sent_lines(tables: Tables) -> Iterator[str]:
-    """Yield the bytes that the ranks send at the largest size, and the time that the ports take
-    for them.
+    """Yield the bytes that the ranks send at the largest size, and the time that the
+    ports take for them.
     """
     sets = tables["sets"]
     largest = sets[sets["world_size"] == sets["world_size"].max()]
@@ -99,11 +115,12 @@ def sent_lines(tables: Tables) -> Iterator[str]:
 
 
 def sent_line(row: Mapping[Any, Any]) -> str:
-    """Return the bytes that the ranks send of a full set, a row of ``sets``, and the time of the
-    ports.
+    """Return the bytes that the ranks send of a full set, a row of ``sets``, and the
+    time of the ports.
     """
     nbytes = readable(row["nbytes"], Dimension.NBYTES)
-    average, busiest = row["port_s"], row["injection_s"]
+    average = row["port_s"]
+    busiest = row["injection_s"]
     sentence = (
         f"{row['world_size']:,} ranks on {row['hosts']} hosts send {row['samples']} samples each,"
         f" {nbytes} in all"
@@ -131,8 +148,8 @@ def effort_notes(meta: Meta) -> Iterator[str]:
 
 
 def size_notes(tables: Tables, meta: Meta) -> Iterator[str]:
-    """Yield how far sizes of samples were varied against packets that go in step, or a warning that
-    they were not.
+    """Yield how far sizes of samples were varied against packets that go in step, or a
+    warning that they were not.
     """
     if "packet" not in set(tables["times"]["model"]):
         return
@@ -149,14 +166,19 @@ def size_notes(tables: Tables, meta: Meta) -> Iterator[str]:
 
 
 def notes(tables: Tables, meta: Meta) -> Iterator[str]:
-    """Yield what was left out, each note once, with the numbers of ranks that it holds for."""
+    """Yield what was left out, each note once, with the numbers of ranks that it holds
+    for.
+    """
     routing_tables = select_routing(tables, routings(tables)[0])
     # of what messages cost barriers have theirs
     latency = 0.0 if "messages" in meta else meta["message_latency_s"]
     sizes_of_note: dict[str, list[int]] = {}
     for world_size in routing_tables["sets"]["world_size"].unique():
         for note in _notes(
-            routing_tables["times"][routing_tables["times"]["world_size"] == world_size], latency
+            routing_tables["times"][
+                routing_tables["times"]["world_size"] == world_size
+            ],
+            latency,
         ):
             sizes_of_note.setdefault(note, []).append(int(world_size))
     for note, sizes in sizes_of_note.items():
@@ -164,10 +186,11 @@ def notes(tables: Tables, meta: Meta) -> Iterator[str]:
 
 
 def _notes(times: pd.DataFrame, message_latency: float) -> Iterator[str]:
-    """Yield what was left out of the runs of one number of ranks; ``message_latency`` (s) is 0
-    where messages cost something.
+    """Yield what was left out of the runs of one number of ranks; ``message_latency``
+    (s) is 0 where messages cost something.
     """
-    world_size, patterns = int(times["world_size"].iloc[0]), set(times["pattern"])
+    world_size = int(times["world_size"].iloc[0])
+    patterns = set(times["pattern"])
     packet = times[times["model"] == "packet"]
     if len(packet) and "all_to_all" in patterns - set(packet["pattern"]):
         min_packets = f"{world_size * (world_size - 1):,}"
@@ -179,7 +202,9 @@ def _notes(times: pd.DataFrame, message_latency: float) -> Iterator[str]:
         yield "no xor, which needs a power of two."
     if world_size % 2 and any(pattern.startswith("pairing") for pattern in patterns):
         yield "one rank has no partner in a pairing, whose bytes are missing there."
-    barriers = times.loc[times["bytes_set"] == times["bytes_set"].iloc[0], "barriers"].max()
+    barriers = times.loc[
+        times["bytes_set"] == times["bytes_set"].iloc[0], "barriers"
+    ].max()
     if barriers and message_latency:
         barrier_s = ceil(log2(world_size)) * message_latency
         yield (

@@ -1,6 +1,7 @@
-"""Build the traffic of an exchange: what the ranks send in one epoch, the network between them as
-the patterns see it, and the flows of a variant (messages over routes, in steps, with barriers or
-without). `simshuffle.studies.congestion.messages` adds what messages cost the hosts.
+"""Build the traffic of an exchange: what the ranks send in one epoch, the network
+between them as the patterns see it, and the flows of a variant (messages over routes,
+in steps, with barriers or without). `simshuffle.studies.congestion.messages` adds what
+messages cost the hosts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.host_work import payload_nbytes
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags
-from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, choose_partners
+from simshuffle.studies.congestion.patterns import (
+    Batching,
+    Floats,
+    Ints,
+    Variant,
+    choose_partners,
+)
 from simshuffle.workload.exchange.schedule import epoch_quota, spread_over_iterations
 
 FEWEST = 4
@@ -30,7 +37,9 @@ class SentSamples:
 
     scenario: Scenario  # without sweep
     count: int  # samples of each rank
-    iteration: NDArray[np.integer]  # (count,) iteration after which each is sent; not decreasing
+    iteration: NDArray[
+        np.integer
+    ]  # (count,) iteration after which each is sent; not decreasing
     share: float = 1.0  # of the bytes of each sample
     # by which share of its size each is larger or smaller at most; see `with_jitter`
     jitter: float = 0.0
@@ -38,7 +47,9 @@ class SentSamples:
 
     @property
     def key(self) -> tuple[int, float, float]:
-        """Return count, share and jitter, which distinguish these samples within a scenario."""
+        """Return count, share and jitter, which distinguish these samples within a
+        scenario.
+        """
         return self.count, self.share, self.jitter
 
     @property
@@ -55,11 +66,15 @@ class SentSamples:
         return self.scenario.workload.dataset.stored.spread == 0 and self.jitter == 0
 
     def nbytes(self, seed: int) -> NDArray[np.float64]:
-        """Draw the bytes of the samples of each rank from the data set's law, (count, M). The
-        samples of a shortened set are the first ones of the full set, or parts of them.
+        """Draw the bytes of the samples of each rank from the data set's law, (count,
+        M). The samples of a shortened set are the first ones of the full set, or parts
+        of them.
         """
-        num_ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.stored
-        drawn = stored.draw(self.scenario.rng("congestion.sizes", seed), self.count * num_ranks)
+        num_ranks = self.scenario.world_size
+        stored = self.scenario.workload.dataset.stored
+        drawn = stored.draw(
+            self.scenario.rng("congestion.sizes", seed), self.count * num_ranks
+        )
         nbytes = drawn.reshape(self.count, num_ranks) * (self.mean_nbytes / stored.mean)
         if self.jitter:
             rng = self.scenario.rng("congestion.jitter", seed)
@@ -67,52 +82,65 @@ class SentSamples:
         return nbytes
 
     def with_jitter(self, jitter: float) -> SentSamples:
-        """Return these samples, each larger or smaller by up to a share ``jitter`` of its size,
-        drawn by the seed; unchanged where the sizes in the data set's law already differ as much
-        (standard deviation over mean).
+        """Return these samples, each larger or smaller by up to a share ``jitter`` of
+        its size, drawn by the seed; unchanged where the sizes in the data set's law
+        already differ as much (standard deviation over mean).
 
-        Packets of equal messages that begin together go in step and never meet in a queue, as on no
-        real machine.
+        Packets of equal messages that begin together go in step and never meet in a
+        queue, as on no real machine.
         """
         if self.scenario.workload.dataset.stored.spread >= jitter:
             return self
         return replace(self, jitter=jitter)
 
     def shorten(self, packets: int, mtu: float) -> SentSamples:
-        """Return the first samples, as many as about ``packets`` packets of ``mtu`` bytes can
-        carry.
+        """Return the first samples, as many as about ``packets`` packets of ``mtu``
+        bytes can carry.
 
-        At least `FEWEST` samples of a rank, and those of two iterations, are kept. If they still
-        need more packets, every sample is shortened by an equal share.
+        At least `FEWEST` samples of a rank, and those of two iterations, are kept. If
+        they still need more packets, every sample is shortened by an equal share.
         """
         packets_per_sample = self.mean_nbytes * self.scenario.world_size / mtu
         if self.count * packets_per_sample <= packets:
             return self
-        two_iterations = int(np.sum(self.iteration <= np.unique(self.iteration)[:2].max()))
-        count = min(self.count, max(int(packets / packets_per_sample), two_iterations, FEWEST))
+        two_iterations = int(
+            np.sum(self.iteration <= np.unique(self.iteration)[:2].max())
+        )
+        count = min(
+            self.count, max(int(packets / packets_per_sample), two_iterations, FEWEST)
+        )
         share = min(1.0, packets / (count * packets_per_sample))
         return replace(
-            self, count=count, iteration=self.iteration[:count], share=share, bytes_set="short"
+            self,
+            count=count,
+            iteration=self.iteration[:count],
+            share=share,
+            bytes_set="short",
         )
 
 
 def samples_to_send(scenario: Scenario) -> SentSamples:
-    """Return the samples that one epoch exchanges: Q N / M of each rank, rounded to whole samples,
-    in the pace of the scenario's exchange.
+    """Return the samples that one epoch exchanges: Q N / M of each rank, rounded to
+    whole samples, in the pace of the scenario's exchange.
 
     Raises:
         ScenarioError: there is nothing to exchange, or nobody to exchange with.
     """
-    workload, num_ranks = scenario.workload, scenario.world_size
+    workload = scenario.workload
+    num_ranks = scenario.world_size
     fraction = workload.exchange.fraction or 0.0
     quota = epoch_quota(fraction, workload.dataset.num_samples, num_ranks, 1)
     if num_ranks < 2:
         rule = "must be at least 2 for an exchange"
-        raise ScenarioError(Problem("world_size", rule, str(num_ranks), "Use more."), scenario.name)
+        raise ScenarioError(
+            Problem("world_size", rule, str(num_ranks), "Use more."), scenario.name
+        )
     samples_per_rank = fraction * workload.dataset.num_samples / num_ranks
     if quota == 0:
         rule = f"must exchange samples between the {num_ranks} ranks"
-        exchange_text = f"{workload.exchange.kind}, {samples_per_rank:.2g} samples of each"
+        exchange_text = (
+            f"{workload.exchange.kind}, {samples_per_rank:.2g} samples of each"
+        )
         remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
         raise ScenarioError(
             Problem("workload.exchange", rule, exchange_text, remedy), scenario.name
@@ -123,14 +151,17 @@ def samples_to_send(scenario: Scenario) -> SentSamples:
 
 
 class UsedFabric:
-    """The links that messages between the ranks can use, and no others: models are faster without
-    the links of idle hosts. A routing that depends on earlier messages begins anew with every
-    exchange. ``links`` and ``tiers`` (kinds) are in the order of ``resources.links``.
+    """The links that messages between the ranks can use, and no others: models are
+    faster without the links of idle hosts. A routing that depends on earlier messages
+    begins anew with every exchange. ``links`` and ``tiers`` (kinds) are in the order of
+    ``resources.links``.
     """
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        num_ranks, table, domain_of = resources.world_size, resources.links, resources.domain_of
+        num_ranks = resources.world_size
+        table = resources.links
+        domain_of = resources.domain_of
         is_used = self._used_links()
         if not resources.forwarding.constant:
             is_used[: len(resources.cables)] |= resources.reachable()
@@ -148,24 +179,32 @@ class UsedFabric:
         self._first_cable = np.full(num_ranks, -1, np.int32)
         if resources.num_domains > 1:
             remote_rank = np.where(domain_of == 0, np.argmax(domain_of != 0), 0)
-            self._first_cable = resources.message(np.arange(num_ranks), remote_rank)[0][:, 0].copy()
+            self._first_cable = resources.message(np.arange(num_ranks), remote_rank)[0][
+                :, 0
+            ].copy()
 
     def _used_links(self) -> Flags:
-        """Return which links of ``resources`` messages between the ranks cross, (links,).
+        """Return which links of ``resources`` messages between the ranks cross,
+        (links,).
 
-        Ranks of one host that share an HCA take the same cables, so one of these ranks stands for
-        all; inside a scale-up domain, and a host, every pair is looked at.
+        Ranks of one host that share an HCA take the same cables, so one of these ranks
+        stands for all; inside a scale-up domain, and a host, every pair is looked at.
         """
         resources = self.resources
         hca_of_rank = (
-            resources.host_of.astype(np.int64) * (resources.rail_of.max() + 1) + resources.rail_of
+            resources.host_of.astype(np.int64) * (resources.rail_of.max() + 1)
+            + resources.rail_of
         )
         ranks = np.unique(hca_of_rank, return_index=True)[1]
-        src, dst = np.repeat(ranks, len(ranks)), np.tile(ranks, len(ranks))
+        src = np.repeat(ranks, len(ranks))
+        dst = np.tile(ranks, len(ranks))
         order = np.argsort(resources.domain_of, kind="stable")
-        domain_members = np.split(order, np.cumsum(np.bincount(resources.domain_of))[:-1])
+        domain_members = np.split(
+            order, np.cumsum(np.bincount(resources.domain_of))[:-1]
+        )
         domain_pairs = [
-            np.array(np.meshgrid(domain, domain)).reshape(2, -1) for domain in domain_members
+            np.array(np.meshgrid(domain, domain)).reshape(2, -1)
+            for domain in domain_members
         ]
         pairs = np.concatenate([[src, dst], *domain_pairs], axis=1)
         src, dst = pairs[:, pairs[0] != pairs[1]]
@@ -176,17 +215,19 @@ class UsedFabric:
 
     @cached_property
     def all_pairs(self) -> tuple[Ints, Ints, Ints]:
-        """Return senders and receivers (M (M - 1),) and the routes (M (M - 1), hops) of every rank
-        to every other rank, by sender, the next rank first.
+        """Return senders and receivers (M (M - 1),) and the routes (M (M - 1), hops) of
+        every rank to every other rank, by sender, the next rank first.
         """
         count = self.world_size
         src = np.repeat(np.arange(count, dtype=np.int32), count - 1)
-        dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(count)
+        dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(
+            count
+        )
         return src, dst, self.routes(src, dst)
 
     def _renumber_routes(self, routes: Ints) -> Ints:
-        """Return routes over `links`, (n, longest), from routes over ``resources.links``, without
-        columns that only pad.
+        """Return routes over `links`, (n, longest), from routes over
+        ``resources.links``, without columns that only pad.
         """
         width = int((routes >= 0).any(axis=0).sum())
         renumbered = np.empty((len(routes), max(width, 1)), np.int32)
@@ -200,26 +241,33 @@ class UsedFabric:
         return self.resources.world_size
 
     def routes(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
-        """Return the links of the first messages from ``src`` to ``dst``: (n, longest) int32,
-        padded with -1.
+        """Return the links of the first messages from ``src`` to ``dst``: (n, longest)
+        int32, padded with -1.
         """
-        return self._renumber_routes(self.resources.with_fresh_routes().message(src, dst)[0])
+        return self._renumber_routes(
+            self.resources.with_fresh_routes().message(src, dst)[0]
+        )
 
     @property
     def ports(self) -> Ints:
-        """Return the cable on which each rank's messages leave its host, (M,); -1 if there is no
-        other host, or all hosts are of one scale-up domain.
+        """Return the cable on which each rank's messages leave its host, (M,); -1 if
+        there is no other host, or all hosts are of one scale-up domain.
         """
         return self._link_index[self._first_cable]
 
     @property
     def leaf(self) -> Ints:
-        """Return the index of the leaf switch that each rank's HCA is attached to, (M,): equal
-        numbers, same switch. All numbers are equal where no message leaves by an HCA.
+        """Return the index of the leaf switch that each rank's HCA is attached to,
+        (M,): equal numbers, same switch. All numbers are equal where no message leaves
+        by an HCA.
         """
         links = self.resources.forwarding.links
-        enters, nodes = links.dst_node[self.resources.cables], links.cabling.names
-        names = [nodes[enters[port]] if port >= 0 else "" for port in self._first_cable.tolist()]
+        enters = links.dst_node[self.resources.cables]
+        nodes = links.cabling.names
+        names = [
+            nodes[enters[port]] if port >= 0 else ""
+            for port in self._first_cable.tolist()
+        ]
         return np.unique(names, return_inverse=True)[1].astype(np.int32)
 
 
@@ -232,9 +280,8 @@ class ExchangeTraffic:
     flows: Flows
     messages: int  # how many of the flows are messages
     senders: int  # how many messages a step has
-    at_once: bool = (
-        False  # whether a rank posts all of them one after the other, and waits for none
-    )
+    # whether a rank posts all of them one after the other, and waits for none
+    at_once: bool = False
 
     @property
     def barriers(self) -> int:
@@ -281,7 +328,9 @@ def build_exchange(
         flows = Flows(routes, share, np.zeros(len(src)))
         return ExchangeTraffic(flows, len(src), len(src), at_once=True)
     first_sample = first_sample_of_messages(variant.batching, iteration)
-    partner = choose_partners(variant.pattern, len(first_sample), fabric, rng, importance)
+    partner = choose_partners(
+        variant.pattern, len(first_sample), fabric, rng, importance
+    )
     ranks = np.flatnonzero(partner[0] != np.arange(fabric.world_size)).astype(np.int32)
     sizes = np.add.reduceat(nbytes, first_sample, axis=0)[:, ranks]
     routes = fabric.routes(np.tile(ranks, len(first_sample)), partner[:, ranks].ravel())
@@ -291,8 +340,8 @@ def build_exchange(
 def first_sample_of_messages(
     batching: Batching, iteration: NDArray[np.integer]
 ) -> NDArray[np.int64]:
-    """Return the first sample of each message, (messages,), from the ``iteration`` (samples,) of
-    every sample.
+    """Return the first sample of each message, (messages,), from the ``iteration``
+    (samples,) of every sample.
     """
     if batching == "sample":
         return np.arange(len(iteration))
@@ -302,8 +351,9 @@ def first_sample_of_messages(
 
 
 def _build_steps(routes: Ints, sizes: Floats, barrier: bool) -> ExchangeTraffic:
-    """Return the traffic of messages of ``sizes`` bytes, (steps, senders), that each sender sends
-    one after the other; with ``barrier``, a step also waits for all messages of the step before.
+    """Return the traffic of messages of ``sizes`` bytes, (steps, senders), that each
+    sender sends one after the other; with ``barrier``, a step also waits for all
+    messages of the step before.
     """
     steps, senders = sizes.shape
     messages = steps * senders
@@ -311,13 +361,20 @@ def _build_steps(routes: Ints, sizes: Floats, barrier: bool) -> ExchangeTraffic:
     starts = np.zeros(messages)
     if not barrier or steps == 1:
         flows = Flows(
-            routes, sizes.ravel(), starts, message_index[:-senders], message_index[senders:]
+            routes,
+            sizes.ravel(),
+            starts,
+            message_index[:-senders],
+            message_index[senders:],
         )
         return ExchangeTraffic(flows, messages, senders)
     barrier_index = np.arange(messages, messages + steps - 1, dtype=np.int32)
-    barrier_of_message, zeros = np.repeat(barrier_index, senders), np.zeros(len(barrier_index))
+    barrier_of_message = np.repeat(barrier_index, senders)
+    zeros = np.zeros(len(barrier_index))
     flows = Flows(
-        np.concatenate([routes, np.full((len(barrier_index), routes.shape[1]), -1, np.int32)]),
+        np.concatenate(
+            [routes, np.full((len(barrier_index), routes.shape[1]), -1, np.int32)]
+        ),
         np.concatenate([sizes.ravel(), zeros]),
         np.concatenate([starts, zeros]),
         np.concatenate([message_index[:-senders], barrier_of_message]),

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 class CongestionOptions(RefinedOptions):
     """Compare all-to-all with pairwise exchange on the same bytes.
 
-    Answers at each number of ranks of SCENARIO; with -v also what decides, and every verdict."""
+    Answers at each number of ranks of SCENARIO; with -v also what decides, and every
+    verdict.
+    """
 
     scenario: ScenarioName
     pattern: Annotated[
@@ -57,7 +59,8 @@ class CongestionOptions(RefinedOptions):
         int, Option("N", "Seeds for packet, of those for the others.", low=1)
     ] = 3
     packets: Annotated[
-        int, Option("N", "Packets in one run of packet; what is more is left out.", low=1)
+        int,
+        Option("N", "Packets in one run of packet; what is more is left out.", low=1),
     ] = 2_000_000
     jitter: Annotated[
         float,
@@ -69,10 +72,15 @@ class CongestionOptions(RefinedOptions):
         ),
     ] = 0.1
     wire_only: Annotated[
-        bool, Option("", "Leave out what messages cost: host time, trips, barriers' own messages.")
+        bool,
+        Option(
+            "",
+            "Leave out what messages cost: host time, trips, barriers' own messages.",
+        ),
     ] = False
     world_size: Annotated[
-        tuple[int, ...], Option("M", "Ranks. Default: the sweep's, or the scenario's.", many=True)
+        tuple[int, ...],
+        Option("M", "Ranks. Default: the sweep's, or the scenario's.", many=True),
     ] = ()
     set: Set = field(default_factory=dict)
 
@@ -82,7 +90,9 @@ def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[
     from simshuffle.studies.congestion import effort, study  # noqa: PLC0415 - what computes
 
     cost = sum(cell.cost for cell in study.cells(request.values, {}).values())
-    return effort.first_answer(request.values) if cost > effort.WORTH_FIRST_ANSWER else ()
+    return (
+        effort.first_answer(request.values) if cost > effort.WORTH_FIRST_ANSWER else ()
+    )
 
 
 def repeat(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
@@ -90,12 +100,14 @@ def repeat(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
     from simshuffle.studies.congestion import study  # noqa: PLC0415
 
-    scenario_path, settings = folder / "scenario.yaml", meta["settings"]
+    scenario_path = folder / "scenario.yaml"
+    settings = meta["settings"]
     # results of earlier versions have the wire alone, or all that was asked for
     settings = {"wire_only": True, "exact": True, **settings}
     values = {name: settings[stored_as] for name, stored_as in study.SETTINGS.items()}
     return study.request(
-        CongestionOptions(scenario=scenario_path, **values), load_scenarios(scenario_path)
+        CongestionOptions(scenario=scenario_path, **values),
+        load_scenarios(scenario_path),
     )
 
 

@@ -1,6 +1,6 @@
-"""Judge which of two variants is faster, by how much, and how far that can be trusted; and divide
-the difference among barriers, messages and partners, each switched alone at equal bytes. From the
-table of times.
+"""Judge which of two variants is faster, by how much, and how far that can be trusted;
+and divide the difference among barriers, messages and partners, each switched alone at
+equal bytes. From the table of times.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ QUESTIONS: tuple[tuple[Variant, Variant], ...] = (
     (PRACTICE, Variant("linear_shift", "sample", barrier=True)),
     (PRACTICE, Variant("pairing_random", "iteration", barrier=True)),
     (PRACTICE, Variant("pairing_random", "iteration")),
-    (Variant("random_permutations", "iteration"), Variant("pairing_random", "iteration")),
+    (
+        Variant("random_permutations", "iteration"),
+        Variant("pairing_random", "iteration"),
+    ),
     (
         Variant("pairing_random", "iteration", barrier=True),
         Variant("pairing_topology", "iteration", barrier=True),
@@ -103,27 +106,37 @@ COMPARISONS = Schema(
         "bytes_set": BYTES_SET,
         "model": MODEL,
         "seeds": count("seeds"),
-        "winner": text("of the median ratio: 'a', 'b', or 'equal' within 1 %", *_WINNERS),
-        "ratio_median": amount("time of a / time of b on the same bytes: above 1, b is faster"),
+        "winner": text(
+            "of the median ratio: 'a', 'b', or 'equal' within 1 %", *_WINNERS
+        ),
+        "ratio_median": amount(
+            "time of a / time of b on the same bytes: above 1, b is faster"
+        ),
         "ratio_min": amount("lowest ratio of the seeds"),
         "ratio_max": amount("highest ratio of the seeds"),
         "share": share("share of the seeds with this winner"),
         "shared": text(
-            "winner over those seeds alone that every model of this set has run", *_WINNERS
+            "winner over those seeds alone that every model of this set has run",
+            *_WINNERS,
         ),
         "links": amount(
             "bound_s of a / bound_s of b: what the busiest link takes; geometric mean over seeds,"
             " as in the next two, which multiply with it to that of the ratio"
         ),
-        "steps": amount("slowdown of a / slowdown of b: what order, collisions and barriers do"),
-        "messages": amount("what messages cost: of time_s / wire_s that of a / that of b"),
+        "steps": amount(
+            "slowdown of a / slowdown of b: what order, collisions and barriers do"
+        ),
+        "messages": amount(
+            "what messages cost: of time_s / wire_s that of a / that of b"
+        ),
     }
 )
 VERDICTS = Schema(
     {
         **_PAIR,
         "winner": text(
-            "'a', 'b' or 'equal': by the fluid model on all bytes, or by what there is", *_WINNERS
+            "'a', 'b' or 'equal': by the fluid model on all bytes, or by what there is",
+            *_WINNERS,
         ),
         "verdict": text(
             "'stable', 'unstable', or 'unchecked' where only one model was run, or one seed"
@@ -153,7 +166,8 @@ ABLATION = Schema(
         "model": MODEL,
         "switch": text("what is changed", head="switched"),
         "alone": amount(
-            "time after / time before, switched first and alone: median over seeds", look=".2f"
+            "time after / time before, switched first and alone: median over seeds",
+            look=".2f",
         ),
         "alone_min": amount("lowest of the seeds"),
         "alone_max": amount("highest of the seeds"),
@@ -179,11 +193,15 @@ ABLATION = Schema(
 
 
 def judged_variants(variants: Iterable[Variant]) -> set[Variant]:
-    """Return the ``variants`` that a question or the ablation needs; one that lacks a variant needs
-    none.
+    """Return the ``variants`` that a question or the ablation needs; one that lacks a
+    variant needs none.
     """
     available = set(variants)
-    variant_groups = [*QUESTIONS, CORNERS, *((CORNERS[0], partners) for partners in PARTNERS_ALONE)]
+    variant_groups = [
+        *QUESTIONS,
+        CORNERS,
+        *((CORNERS[0], partners) for partners in PARTNERS_ALONE),
+    ]
     return {
         variant
         for variant_group in variant_groups
@@ -194,17 +212,23 @@ def judged_variants(variants: Iterable[Variant]) -> set[Variant]:
 
 def rows_of_variant(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:
     """Return the rows of a variant, one for each seed."""
-    return rows[np.logical_and.reduce([rows[name] == getattr(variant, name) for name in VARIANT])]
+    return rows[
+        np.logical_and.reduce(
+            [rows[name] == getattr(variant, name) for name in VARIANT]
+        )
+    ]
 
 
 def times_by_seed(times: pd.DataFrame, variant: Variant) -> pd.DataFrame:
     """Return the times of a variant by seed: columns time_s, wire_s, bound_s."""
-    return rows_of_variant(times, variant).set_index("seed")[[*COUNTED.values(), "bound_s"]]
+    return rows_of_variant(times, variant).set_index("seed")[
+        [*COUNTED.values(), "bound_s"]
+    ]
 
 
 def comparisons(times: pd.DataFrame) -> pd.DataFrame:
-    """Compare the two variants of every question in every case, by every model, with what messages
-    cost if they cost anything, and on the wire: columns `COMPARISONS`.
+    """Compare the two variants of every question in every case, by every model, with
+    what messages cost if they cost anything, and on the wire: columns `COMPARISONS`.
     """
     rows = []
     judged = times[times["model"].isin(JUDGES)]
@@ -218,7 +242,9 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
             }
             ratios = {model: ratio for model, ratio in ratios.items() if len(ratio)}
             common_seeds = (
-                set.intersection(*(set(ratios_by_seed.index) for ratios_by_seed in ratios.values()))
+                set.intersection(
+                    *(set(ratios_by_seed.index) for ratios_by_seed in ratios.values())
+                )
                 if ratios
                 else ()
             )
@@ -233,13 +259,17 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
 def _summarise_ratios(
     ratios: pd.DataFrame, counted: str, common_seeds: list[int]
 ) -> dict[str, object]:
-    """Return the columns of `COMPARISONS` behind the key, from the ratios (by seed) of a's times to
-    b's; ``common_seeds`` are the seeds of every model.
+    """Return the columns of `COMPARISONS` behind the key, from the ratios (by seed) of
+    a's times to b's; ``common_seeds`` are the seeds of every model.
     """
     ratio = ratios[COUNTED[counted]]
     median = float(ratio.median())
     winner = _winner(median)
-    factors = (ratios["bound_s"], ratios["wire_s"] / ratios["bound_s"], ratio / ratios["wire_s"])
+    factors = (
+        ratios["bound_s"],
+        ratios["wire_s"] / ratios["bound_s"],
+        ratio / ratios["wire_s"],
+    )
     means = (float(np.exp(np.log(factor).mean())) for factor in factors)
     return {
         "seeds": len(ratio),
@@ -290,7 +320,9 @@ def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
     missing = [model for model in JUDGES if model not in {row["model"] for row in rows}]
     lone = [row["model"] for row in rows if row["seeds"] < LEAST_SEEDS]
     reasons = [f"not compared by the {model} model" for model in missing[:1]]
-    reasons += [f"{model}: one seed, which says nothing of chance" for model in lone[:1]]
+    reasons += [
+        f"{model}: one seed, which says nothing of chance" for model in lone[:1]
+    ]
     return ("unchecked", reasons) if reasons else ("stable", [])
 
 
@@ -298,7 +330,8 @@ def verdicts_over_routings(judged: pd.DataFrame) -> pd.DataFrame:
     """Return which verdicts of `verdicts` hold under every routing: columns `ROUTINGS`."""
     rows = []
     for pair, case in groups(judged, "world_size", "a", "b", "counted"):
-        winners, unstable = set(case["winner"]), int((case["verdict"] == "unstable").sum())
+        winners = set(case["winner"])
+        unstable = int((case["verdict"] == "unstable").sum())
         winner = winners.pop() if len(winners) == 1 else "differs"
         winners_text = "; ".join(
             f"{row['routing']}: {row['winner']}, {row['verdict']}"
@@ -310,16 +343,22 @@ def verdicts_over_routings(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation(times: pd.DataFrame) -> pd.DataFrame:
-    """Return the factors of the switches on the time, in every case that has all of `CORNERS`:
-    columns `ABLATION`.
+    """Return the factors of the switches on the time, in every case that has all of
+    `CORNERS`: columns `ABLATION`.
     """
     rows: list[dict[str, object]] = []
     for values, case in groups(times, *SIZE, "model"):
         logs, wire_logs = (_log_seconds(case, column) for column in COUNTED.values())
         if all(corner in logs for corner in CORNERS):
             key = dict(zip((*SIZE, "model"), values, strict=True))
-            for row, wire_row in zip(_factor_rows(logs), _factor_rows(wire_logs), strict=True):
-                wire_factor = wire_row["alone"] if np.isnan(wire_row["mean"]) else wire_row["mean"]
+            for row, wire_row in zip(
+                _factor_rows(logs), _factor_rows(wire_logs), strict=True
+            ):
+                wire_factor = (
+                    wire_row["alone"]
+                    if np.isnan(wire_row["mean"])
+                    else wire_row["mean"]
+                )
                 rows.append({**key, **row, "wire": wire_factor})
     return ABLATION.framed(rows)
 
@@ -336,24 +375,36 @@ def _log_seconds(case: pd.DataFrame, column: str) -> dict[Variant, Floats]:
 
 
 def _factor_rows(logs: dict[Variant, Floats]) -> list[dict[str, Any]]:
-    """Return the rows of one case; ``logs`` are the logarithms of the times (seeds,) of each
-    variant.
+    """Return the rows of one case; ``logs`` are the logarithms of the times (seeds,) of
+    each variant.
     """
-    logs_of_state = {state: logs[corner] for state, corner in zip(STATES, CORNERS, strict=True)}
+    logs_of_state = {
+        state: logs[corner] for state, corner in zip(STATES, CORNERS, strict=True)
+    }
     rows = []
     for switch_index, switch in enumerate(SWITCHES):
         changes = {
-            state: logs_of_state[*state[:switch_index], True, *state[switch_index + 1 :]]
+            state: logs_of_state[
+                *state[:switch_index], True, *state[switch_index + 1 :]
+            ]
             - logs_of_state[state]
             for state in STATES
             if not state[switch_index]
         }
-        mean = np.sum([_weight(sum(state)) * change for state, change in changes.items()], axis=0)
-        rows.append(_ablation_row(switch, changes[STATES[0]], changes[max(changes, key=sum)], mean))
+        mean = np.sum(
+            [_weight(sum(state)) * change for state, change in changes.items()], axis=0
+        )
+        rows.append(
+            _ablation_row(
+                switch, changes[STATES[0]], changes[max(changes, key=sum)], mean
+            )
+        )
     total_change = logs_of_state[STATES[-1]] - logs_of_state[STATES[0]]
     rows.append(_ablation_row("all three", total_change, total_change, total_change))
     rows += [
-        _ablation_row(f"{variant.pattern} alone", logs[variant] - logs_of_state[STATES[0]])
+        _ablation_row(
+            f"{variant.pattern} alone", logs[variant] - logs_of_state[STATES[0]]
+        )
         for variant in PARTNERS_ALONE
         if variant in logs
     ]
@@ -361,11 +412,15 @@ def _factor_rows(logs: dict[Variant, Floats]) -> list[dict[str, Any]]:
 
 
 def _weight(earlier: int) -> float:
-    """Return the share of the orders of switching in which ``earlier`` switches come before a
-    given one.
+    """Return the share of the orders of switching in which ``earlier`` switches come
+    before a given one.
     """
     num_switches = len(SWITCHES)
-    return factorial(earlier) * factorial(num_switches - 1 - earlier) / factorial(num_switches)
+    return (
+        factorial(earlier)
+        * factorial(num_switches - 1 - earlier)
+        / factorial(num_switches)
+    )
 
 
 def _ablation_row(

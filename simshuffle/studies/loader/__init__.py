@@ -1,1 +1,3 @@
-"""Data loaders: what is fetched for their orders of samples, and how well these orders mix."""
+"""Data loaders: what is fetched for their orders of samples, and how well these orders
+mix.
+"""

@@ -18,7 +18,11 @@ from simshuffle.studies.loader.shape import BYTES_PER_ROW, SECONDS_PER_ROW, Data
 from simshuffle.studies.loader.tables import STORED, WINDOWS
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
-from simshuffle.workload.orders.fetching import Pieces, count_fetches, divide_into_pieces
+from simshuffle.workload.orders.fetching import (
+    Pieces,
+    count_fetches,
+    divide_into_pieces,
+)
 from simshuffle.workload.orders.mixing import (
     batch_of_rows,
     companion_share,
@@ -56,7 +60,9 @@ class LoaderCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome: label, shape, and the order or its file's digest."""
+        """Return what decides the outcome: label, shape, and the order or its file's
+        digest.
+        """
         order = self.order
         order_key: Any
         if isinstance(order, FileOrder):
@@ -76,9 +82,13 @@ class LoaderCell(PlainCell):
         return SMALL_MEMORY + BYTES_PER_ROW * self.shape.rows
 
     def run(self, tell: Tell) -> Outcome:
-        """Count the order, and return its rows; if it cannot be drawn on the shape, the problem."""
-        order, shape = self.order, self.shape
-        data, readers = shape.data, shape.readers
+        """Count the order, and return its rows; if it cannot be drawn on the shape, the
+        problem.
+        """
+        order = self.order
+        shape = self.shape
+        data = shape.data
+        readers = shape.readers
         label_columns = {"loader": self.label, "problem": "", "unit": order.unit}
         epoch_numbers = range(shape.epochs)
         try:
@@ -86,7 +96,10 @@ class LoaderCell(PlainCell):
                 orders = order_file.read_order(order.path).epochs
                 position_of_sample = np.arange(shape.samples)
             else:
-                orders = [order.epoch(data, readers, shape.seed, epoch) for epoch in epoch_numbers]
+                orders = [
+                    order.epoch(data, readers, shape.seed, epoch)
+                    for epoch in epoch_numbers
+                ]
                 position_of_sample = order.places(data, shape.seed)
         except InputError as error:
             empty = dict.fromkeys(STORED["loaders"].columns, math.nan)
@@ -98,12 +111,17 @@ class LoaderCell(PlainCell):
         rows_of_epochs = epoch_rows(orders, shape, pieces)
         shard_of_sample = data.shard_of(position_of_sample)
         window_means = [
-            mean_in_windows(shards_per_iteration(epoch_order, shard_of_sample, readers), WINDOWS)
+            mean_in_windows(
+                shards_per_iteration(epoch_order, shard_of_sample, readers), WINDOWS
+            )
             for epoch_order in orders
         ]
         shards = np.mean(window_means, axis=0)
 
-        loader = {**label_columns, **summarize_order(orders, shape, rows_of_epochs, shards)}
+        loader = {
+            **label_columns,
+            **summarize_order(orders, shape, rows_of_epochs, shards),
+        }
         windows = [
             {"loader": self.label, "window": window, "shards": float(mean)}
             for window, mean in enumerate(shards)
@@ -130,7 +148,9 @@ def epoch_rows(
     rows = []
     fetches_of_epochs = count_fetches(orders, readers, pieces, shape.cache_nbytes)
     previous_order: EpochOrder | None = None
-    for epoch, (order, fetches) in enumerate(zip(orders, fetches_of_epochs, strict=True)):
+    for epoch, (order, fetches) in enumerate(
+        zip(orders, fetches_of_epochs, strict=True)
+    ):
         coverage = count_coverage(order, shape.samples, readers)
         labels = order.sample * shape.classes // shape.samples
         row = {
@@ -167,19 +187,27 @@ def summarize_order(
         orders: the order of each epoch.
         shape: the data set, and who reads it.
         epochs: rows of `epochs`, without the loader.
-        shards: (windows,) mean shards in an iteration, NaN where a window has no iteration.
+        shards: (windows,) mean shards in an iteration, NaN where a window has no
+            iteration.
     """
-    table, readers = pd.DataFrame(epochs), shape.readers
-    first_epoch, last_epoch = epochs[0], epochs[-1]
+    table = pd.DataFrame(epochs)
+    readers = shape.readers
+    first_epoch = epochs[0]
+    last_epoch = epochs[-1]
     mean_samples = table["samples"] / readers.world_size
     window_shards = pd.Series(shards).dropna()
     return {
         **{f"first_{name}": first_epoch[name] for name in ("requests", "nbytes")},
         **{f"last_{name}": last_epoch[name] for name in ("requests", "nbytes")},
         "hit_rate": last_epoch["hits"] / last_epoch["samples"],
-        **{name: int(table[name].max()) for name in ("held_nbytes", "never", "surplus")},
+        **{
+            name: int(table[name].max()) for name in ("held_nbytes", "never", "surplus")
+        },
         "imbalance": float((table["most"] / mean_samples - 1).max()),
-        **{name: float(table[name].mean()) for name in (*COLUMNS_OF_PAIRS, "divergence")},
+        **{
+            name: float(table[name].mean())
+            for name in (*COLUMNS_OF_PAIRS, "divergence")
+        },
         "position_entropy": position_entropy(orders, shape.samples, readers, WINDOWS),
         "shards": float(window_shards.mean()),
         "end_shards": float(window_shards.iloc[-1]),
@@ -196,14 +224,20 @@ def collect_mixtures(cells: Sequence[LoaderCell], outcomes: Outcomes) -> dict[st
 
     The mapping is empty if no order is a mixture.
     """
-    sources_of_loader = {cell.label: outcomes[cell.label].values.get("sources") for cell in cells}
-    retained_sources = {label: counts for label, counts in sources_of_loader.items() if counts}
+    sources_of_loader = {
+        cell.label: outcomes[cell.label].values.get("sources") for cell in cells
+    }
+    retained_sources = {
+        label: counts for label, counts in sources_of_loader.items() if counts
+    }
     return {"mixtures": retained_sources} if retained_sources else {}
 
 
 def collect(cells: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:
     """Return the stored tables of all cells."""
     return {
-        name: schema.framed([row for cell in cells for row in outcomes[cell.label].values[name]])
+        name: schema.framed(
+            [row for cell in cells for row in outcomes[cell.label].values[name]]
+        )
         for name, schema in STORED.items()
     }

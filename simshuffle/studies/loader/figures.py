@@ -31,8 +31,9 @@ LOOKS = {
     "shard": Look("by shard", "#EE6677", "s", size=3.5),
     "random": Look("a random order", GREY, dash=DASHES[1]),
 }
-"""How a loader is drawn that fetches so much at once, so that each can be seen where several are at
-one place."""
+"""How a loader is drawn that fetches so much at once, so that each can be seen where
+several are at one place.
+"""
 MIN_LABEL_DISTANCE = 0.06
 """Points that are closer than this share of the panel have one label."""
 MIN_DATA_SHARE = 0.01
@@ -40,16 +41,24 @@ MIN_DATA_SHARE = 0.01
 
 
 def loader_chart(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
-    """Draw how often samples meet again on a rank, against the bytes fetched in the last epoch.
+    """Draw how often samples meet again on a rank, against the bytes fetched in the
+    last epoch.
 
-    Bytes are those of the last epoch over those of the data set. Both axes are logarithmic. Each
-    loader is a point with a number, and the caption says which number stands for which loader.
+    Bytes are those of the last epoch over those of the data set. Both axes are
+    logarithmic. Each loader is a point with a number, and the caption says which number
+    stands for which loader.
     """
-    drawn_loaders = loaders[(loaders["problem"] == "") & loaders["rank_companions"].notna()]
-    names = [f"{number} {name}" for number, name in enumerate(drawn_loaders["loader"], 1)]
+    drawn_loaders = loaders[
+        (loaders["problem"] == "") & loaders["rank_companions"].notna()
+    ]
+    names = [
+        f"{number} {name}" for number, name in enumerate(drawn_loaders["loader"], 1)
+    ]
     random_share = facts["rank_companions"]
     min_y = max(min([*drawn_loaders["rank_companions"], random_share, 1.0]) / 1.6, 1e-6)
-    x = (drawn_loaders["last_nbytes"] / max(facts["nbytes"], 1)).clip(lower=MIN_DATA_SHARE)
+    x = (drawn_loaders["last_nbytes"] / max(facts["nbytes"], 1)).clip(
+        lower=MIN_DATA_SHARE
+    )
     y = drawn_loaders["rank_companions"].clip(lower=min_y)
     rows = drawn_loaders.assign(x=x, y=y, tip=names)
     max_x = max(2.0, 1.6 * float(x.max() if len(x) else 0.0))
@@ -58,7 +67,10 @@ def loader_chart(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
     labels = _label_points(rows, x_limits, y_limits)
     marks = [
         rule("random", y=max(random_share, min_y)),
-        *(Mark("point", rows[rows["unit"] == unit], look="unit") for unit in list(LOOKS)[:3]),
+        *(
+            Mark("point", rows[rows["unit"] == unit], look="unit")
+            for unit in list(LOOKS)[:3]
+        ),
         Mark("label", labels),
     ]
     x_ticks = {**ticks(_powers_of_ten(MIN_DATA_SHARE, max_x)), MIN_DATA_SHARE: "0"}
@@ -80,7 +92,8 @@ def _powers_of_ten(low: float, high: float) -> list[float]:
 def _label_points(
     rows: pd.DataFrame, x_limits: tuple[float, float], y_limits: tuple[float, float]
 ) -> pd.DataFrame:
-    """Return the points with labels: the numbers, from 1, of all points that are near each other.
+    """Return the points with labels: the numbers, from 1, of all points that are near
+    each other.
 
     Such points have one label, at the rightmost of them.
 
@@ -112,22 +125,32 @@ SCENARIO_LOOK = "the scenario's own"
 def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
     """Draw samples a second against workers, with a panel for each run.
 
-    A line stands for each number of batches ahead of a worker and of its threads. A rule shows
-    what the loops need.
+    A line stands for each number of batches ahead of a worker and of its threads. A
+    rule shows what the loops need.
     """
     rows = settings.assign(
         x=settings["workers"].astype(float),
         y=settings["samples_per_s"],
         # what a line is called: batches ahead for each worker, and threads
-        look=(settings["prefetch"] / settings["workers"]).map("{:.3g} ahead for a worker".format)
-        + settings["threads"].map(lambda threads: f", {threads} threads" if threads > 1 else ""),
+        look=(settings["prefetch"] / settings["workers"]).map(
+            "{:.3g} ahead for a worker".format
+        )
+        + settings["threads"].map(
+            lambda threads: f", {threads} threads" if threads > 1 else ""
+        ),
     )
-    rows["tip"] = rows["look"] + ", " + rows["binds"].where(rows["binds"] != LOOP, "no stall")
-    line_rows = rows[rows["prefetch"] % rows["workers"] == 0]  # as many ahead for each worker
+    rows["tip"] = (
+        rows["look"] + ", " + rows["binds"].where(rows["binds"] != LOOP, "no stall")
+    )
+    line_rows = rows[
+        rows["prefetch"] % rows["workers"] == 0
+    ]  # as many ahead for each worker
     line_rows = line_rows.sort_values(["threads", "prefetch", "workers"])
     names = list(dict.fromkeys(line_rows["look"]))
     looks = {
-        name: Look(name, COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], size=3.0)
+        name: Look(
+            name, COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], size=3.0
+        )
         for index, name in enumerate(names)
     }
     looks[NEED_LOOK] = Look(NEED_LOOK, GREY, dash=(0, (4, 1.5)))

@@ -19,10 +19,12 @@ def parse_number(word: str) -> int | str:
 class LoaderOptions(CellOptions):
     """Count what data loaders fetch and lose, or the workers they need.
 
-    How well the orders of libraries mix, or one that was recorded of yours; with --tune what
-    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing; with
-    --resume-at what loaders lose, repeat and mix that are killed within an epoch and go on with
-    other ranks or workers: the exit status is 1 where one that is named does."""
+    How well the orders of libraries mix, or one that was recorded of yours; with --tune
+    what workers and prefetch bring in a scenario, and the smallest setting that stalls
+    nothing; with --resume-at what loaders lose, repeat and mix that are killed within
+    an epoch and go on with other ranks or workers: the exit status is 1 where one that
+    is named does.
+    """
 
     scenario: Annotated[
         Any,
@@ -35,15 +37,22 @@ class LoaderOptions(CellOptions):
         ),
     ] = None
     tune: Annotated[
-        bool, Option("", "Say how many workers and how much prefetch the scenario needs.")
+        bool,
+        Option("", "Say how many workers and how much prefetch the scenario needs."),
     ] = False
     prefetch_factor: Annotated[
         tuple[int, ...],
-        Option("P", "Batches ahead for each worker, with --tune. Default: 1, 2, 4.", many=True),
+        Option(
+            "P",
+            "Batches ahead for each worker, with --tune. Default: 1, 2, 4.",
+            many=True,
+        ),
     ] = ()
     threads: Annotated[
         tuple[int, ...],
-        Option("T", "Threads of a worker, with --tune. Default: the scenario's.", many=True),
+        Option(
+            "T", "Threads of a worker, with --tune. Default: the scenario's.", many=True
+        ),
     ] = ()
     resume_at: Annotated[
         int | str | None,
@@ -55,11 +64,15 @@ class LoaderOptions(CellOptions):
         ),
     ] = None
     epoch: Annotated[
-        int | None, Option("E", "The epoch that is broken off, from 0. Default: 0.", low=0)
+        int | None,
+        Option("E", "The epoch that is broken off, from 0. Default: 0.", low=0),
     ] = None
     from_: Annotated[
         str | None,
-        Option("NODESxGPUS", "Who reads before, with --resume-at. Default: --nodes x --gpus."),
+        Option(
+            "NODESxGPUS",
+            "Who reads before, with --resume-at. Default: --nodes x --gpus.",
+        ),
     ] = None
     to: Annotated[
         tuple[str, ...],
@@ -108,7 +121,8 @@ class LoaderOptions(CellOptions):
         ),
     ] = None
     samples: Annotated[
-        int | None, Option("N", "Default: 16384, or of the data set or the file.", low=1)
+        int | None,
+        Option("N", "Default: 16384, or of the data set or the file.", low=1),
     ] = None
     shards: Annotated[int | None, Option("S", "Files. Default: 64.", low=1)] = None
     samples_per_shard: Annotated[
@@ -116,7 +130,9 @@ class LoaderOptions(CellOptions):
     ] = None
     shard_size: Annotated[
         str | None,
-        Option("SIZE", "Bytes of a file, such as '64 MB'. Default: of samples of 100 kB."),
+        Option(
+            "SIZE", "Bytes of a file, such as '64 MB'. Default: of samples of 100 kB."
+        ),
     ] = None
     nodes: Annotated[int | None, Option("N", "Default: 4; of a file: 1.", low=1)] = None
     gpus: Annotated[
@@ -149,9 +165,13 @@ class LoaderOptions(CellOptions):
             " cache. Default: 1.25 times what it reads in an epoch.",
         ),
     ] = None
-    epochs: Annotated[int | None, Option("N", "Default: 3; as in a file.", low=1)] = None
+    epochs: Annotated[int | None, Option("N", "Default: 3; as in a file.", low=1)] = (
+        None
+    )
     seed: Annotated[int, Option("N", "Of the orders.", low=0)] = 0
-    classes: Annotated[int, Option("N", "Labels, by which the samples are sorted.", low=1)] = 10
+    classes: Annotated[
+        int, Option("N", "Labels, by which the samples are sorted.", low=1)
+    ] = 10
     unit: Annotated[
         str,
         Option(

@@ -18,7 +18,13 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.order import COLUMNS, EpochOrder
 
-UPPER_BOUND = {"epoch": 100_000, "rank": 2**20, "worker": 4096, "position": 2**28, "sample": 2**28}
+UPPER_BOUND = {
+    "epoch": 100_000,
+    "rank": 2**20,
+    "worker": 4096,
+    "position": 2**28,
+    "sample": 2**28,
+}
 """No number of these columns is as large."""
 
 
@@ -45,11 +51,12 @@ def digest(path: Path) -> str:
 
 
 def read_order(path: Path) -> RecordedOrder:
-    """Read the order in a CSV or Parquet file; other columns than `COLUMNS` are ignored.
+    """Read the order in a CSV or Parquet file; other columns than `COLUMNS` are
+    ignored.
 
     Raises:
-        InputError: the file cannot be read or lacks a column, or a row is invalid; the message has
-            the number of the row, from 1.
+        InputError: the file cannot be read or lacks a column, or a row is invalid; the
+            message has the number of the row, from 1.
     """
     table = _read_table(path)
     if missing_columns := [name for name in COLUMNS if name not in table]:
@@ -59,9 +66,14 @@ def read_order(path: Path) -> RecordedOrder:
         remedy += " docs/loaders.md shows how to record an order."
         refuse("", rule, present_columns, remedy, str(path))
     if table.empty:
-        rule, remedy = "must have a row for each sample that was handed out", "Record an epoch."
+        rule = "must have a row for each sample that was handed out"
+        remedy = "Record an epoch."
         refuse("", rule, "no rows", remedy, str(path))
-    problems = [problem for name in COLUMNS for problem in _find_invalid_value(table[name], name)]
+    problems = [
+        problem
+        for name in COLUMNS
+        for problem in _find_invalid_value(table[name], name)
+    ]
     if problems:
         raise InputError(problems, str(path))
     columns = {name: table[name].to_numpy(np.int64) for name in COLUMNS}
@@ -75,7 +87,9 @@ def read_order(path: Path) -> RecordedOrder:
         for epoch_rows in np.split(rows_by_epoch, ends)
     ]
     count_of = {name: int(columns[name].max()) + 1 for name in COLUMNS}
-    return RecordedOrder(epochs, count_of["rank"], count_of["worker"], count_of["sample"])
+    return RecordedOrder(
+        epochs, count_of["rank"], count_of["worker"], count_of["sample"]
+    )
 
 
 def _read_table(path: Path) -> pd.DataFrame:
@@ -86,7 +100,8 @@ def _read_table(path: Path) -> pd.DataFrame:
     """
     readers: dict[str, Any] = {".csv": pc.read_csv, ".parquet": pq.read_table}
     if path.suffix not in readers:
-        rule, remedy = "must be a CSV or Parquet file", "Name one that ends in .csv or .parquet."
+        rule = "must be a CSV or Parquet file"
+        remedy = "Name one that ends in .csv or .parquet."
         refuse("--check", rule, repr(str(path)), remedy, "command line")
     try:
         table: pd.DataFrame = readers[path.suffix](path).to_pandas()
@@ -99,25 +114,39 @@ def _make_read_error(path: Path, error: Exception) -> InputError:
     """Return the error of a file that cannot be read."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
     remedy = f"Name a file with the columns {', '.join(COLUMNS)}."
-    return InputError(Problem("--check", f"cannot be read: {reason}", repr(str(path)), remedy))
+    return InputError(
+        Problem("--check", f"cannot be read: {reason}", repr(str(path)), remedy)
+    )
 
 
 def _find_invalid_value(values: pd.Series[Any], name: str) -> Iterator[Problem]:
-    """Yield the problem of the first value of a column that is no whole number in its range."""
-    is_numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    numbers = values if is_numeric else pd.to_numeric(values.astype(str), errors="coerce")
+    """Yield the problem of the first value of a column that is no whole number in its
+    range.
+    """
+    is_numeric = pd.api.types.is_numeric_dtype(
+        values
+    ) and not pd.api.types.is_bool_dtype(values)
+    numbers = (
+        values if is_numeric else pd.to_numeric(values.astype(str), errors="coerce")
+    )
     floats = numbers.to_numpy(np.float64, na_value=np.nan)
     with np.errstate(invalid="ignore"):
-        is_invalid = ~((floats >= 0) & (floats < UPPER_BOUND[name]) & (floats == np.rint(floats)))
+        is_invalid = ~(
+            (floats >= 0) & (floats < UPPER_BOUND[name]) & (floats == np.rint(floats))
+        )
     if is_invalid.any():
         row = int(is_invalid.argmax())
         value = "nothing" if pd.isna(values.iloc[row]) else str(values.iloc[row])
         rule = f"must be a whole number from 0 to {UPPER_BOUND[name] - 1}"
-        yield Problem(f"row {row + 1}: {name}", rule, value[:60], f"Correct the {name}.")
+        yield Problem(
+            f"row {row + 1}: {name}", rule, value[:60], f"Correct the {name}."
+        )
 
 
 def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
-    """Yield problems in the numbers of epochs, ranks and positions; only the first one counts."""
+    """Yield problems in the numbers of epochs, ranks and positions; only the first one
+    counts.
+    """
     epoch = columns["epoch"]
     rank = columns["rank"]
     rows = np.arange(len(epoch))
@@ -132,8 +161,12 @@ def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
     if not rows_of_epoch.all():
         gap = int((rows_of_epoch == 0).argmax())
         next_epoch = int(epoch[epoch > gap].min())
-        rule = f"epochs must be numbered from 0 on without a gap: there is no epoch {gap}"
-        yield Problem(f"{first_row(next_epoch)}: epoch", rule, str(next_epoch), "Number them so.")
+        rule = (
+            f"epochs must be numbered from 0 on without a gap: there is no epoch {gap}"
+        )
+        yield Problem(
+            f"{first_row(next_epoch)}: epoch", rule, str(next_epoch), "Number them so."
+        )
     rule_start = "every rank must hand out samples in every epoch:"
     remedy = "Number ranks from 0 on, record all of them, or leave that epoch out."
     # most ranks have no rows then, and memory is short
@@ -141,14 +174,20 @@ def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
         rule = f"{rule_start} there are {num_ranks} ranks"
         yield Problem("rank", rule, f"{len(rows)} rows", remedy)
     # (epochs x ranks,) rows at epoch * ranks + rank
-    rows_of_epoch_and_rank = np.bincount(epoch * num_ranks + rank, minlength=num_epochs * num_ranks)
+    rows_of_epoch_and_rank = np.bincount(
+        epoch * num_ranks + rank, minlength=num_epochs * num_ranks
+    )
     if not rows_of_epoch_and_rank.all():
-        bad_epoch, missing = divmod(int((rows_of_epoch_and_rank == 0).argmax()), num_ranks)
+        bad_epoch, missing = divmod(
+            int((rows_of_epoch_and_rank == 0).argmax()), num_ranks
+        )
         rule = f"{rule_start} epoch {bad_epoch} has none of rank {missing}"
         yield Problem(f"{first_row(bad_epoch)}: rank", rule, "", remedy)
 
     # rows sorted by epoch, rank, worker, position; owners are (3, rows) epoch, rank and worker
-    order = np.lexsort(tuple(columns[name] for name in ("position", "worker", "rank", "epoch")))
+    order = np.lexsort(
+        tuple(columns[name] for name in ("position", "worker", "rank", "epoch"))
+    )
     owners = np.stack([columns[name][order] for name in ("epoch", "rank", "worker")])
     position = columns["position"][order]
     is_first = np.ones(len(rows), np.bool_)
@@ -157,8 +196,14 @@ def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
     if (is_wrong := position != expected_position).any():
         index = int(is_wrong.argmax())
         bad_epoch, bad_rank, worker = owners[:, index]
-        fault = "is there twice" if position[index] < expected_position[index] else "follows a gap"
-        subject = f"positions of worker {worker} of rank {bad_rank} in epoch {bad_epoch}"
+        fault = (
+            "is there twice"
+            if position[index] < expected_position[index]
+            else "follows a gap"
+        )
+        subject = (
+            f"positions of worker {worker} of rank {bad_rank} in epoch {bad_epoch}"
+        )
         rule = f"{subject} must be 0, 1, 2 and so on: this one {fault}"
         path = f"row {order[index] + 1}: position"
         yield Problem(path, rule, str(position[index]), "Number them from 0.")

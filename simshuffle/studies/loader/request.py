@@ -34,16 +34,23 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
-    """Return the checked request: the named orders, or all orders, or that of a file, on a shape.
+    """Return the checked request: the named orders, or all orders, or that of a file,
+    on a shape.
 
     Raises:
-        InputError: an order is not known, the shape is impossible, or the file is invalid.
+        InputError: an order is not known, the shape is impossible, or the file is
+            invalid.
     """
     parse_store(options.store)  # what is wrong with it is said first
-    tuning_options = {"--prefetch-factor": options.prefetch_factor, "--threads": options.threads}
+    tuning_options = {
+        "--prefetch-factor": options.prefetch_factor,
+        "--threads": options.threads,
+    }
     for flag, values in tuning_options.items():
         if values:
-            refuse(flag, "must be with --tune", str(values[0]), "Add --tune.", COMMAND_LINE)
+            refuse(
+                flag, "must be with --tune", str(values[0]), "Add --tune.", COMMAND_LINE
+            )
     options = fill_from_scenario(options)
     if options.check is not None:
         if options.order:
@@ -51,13 +58,19 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
             refuse("--order", rule, options.order[0], "Leave one out.", COMMAND_LINE)
         return request_of_file(options.check, options.check.stem, options)
     order_kinds = kinds_of(AnyOrder)
-    named_orders = {name: record_of("--order", name, order_kinds) for name in options.order}
+    named_orders = {
+        name: record_of("--order", name, order_kinds) for name in options.order
+    }
     shape = shape_of(
-        fill_options(options, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3)
+        fill_options(
+            options, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3
+        )
     )
     orders = named_orders or default_orders(shape)
     cells = [LoaderCell(name, shape, order) for name, order in orders.items()]
-    return Request("orders", cells, {}, _stored_options(options, list(options.order), None))
+    return Request(
+        "orders", cells, {}, _stored_options(options, list(options.order), None)
+    )
 
 
 def check_without_resuming(options: LoaderOptions) -> None:
@@ -67,15 +80,22 @@ def check_without_resuming(options: LoaderOptions) -> None:
         InputError: options do; with all of them.
     """
     resume_options = {"--epoch": options.epoch, "--from": options.from_}
-    resume_options |= {"--to": ", ".join(options.to), "--loader": ", ".join(options.loader)}
+    resume_options |= {
+        "--to": ", ".join(options.to),
+        "--loader": ", ".join(options.loader),
+    }
     problems = [
         Problem(flag, "must be with --resume-at", str(value), "Add --resume-at middle.")
         for flag, value in resume_options.items()
         if value not in {None, ""}
     ]
-    for flag, value in {"--workers": options.workers, "--batch-size": options.batch_size}.items():
+    for flag, value in {
+        "--workers": options.workers,
+        "--batch-size": options.batch_size,
+    }.items():
         if isinstance(value, str):
-            rule, remedy = "must be a whole number", "Two as in 8:6 need --resume-at."
+            rule = "must be a whole number"
+            remedy = "Two as in 8:6 need --resume-at."
             problems.append(Problem(flag, rule, repr(value), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
@@ -99,7 +119,9 @@ def _stored_options(
     return {"asked": {"orders": orders, "order_file": order_file, "shape": shape}}
 
 
-def request_of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[LoaderCell]]:
+def request_of_file(
+    path: Path, name: str, options: LoaderOptions
+) -> Request[list[LoaderCell]]:
     """Return the request of the order that a file recorded.
 
     Args:
@@ -108,9 +130,12 @@ def request_of_file(path: Path, name: str, options: LoaderOptions) -> Request[li
         options: the options of the verb.
 
     Raises:
-        InputError: the unit is unknown, the file is invalid, or options contradict the file.
+        InputError: the unit is unknown, the file is invalid, or options contradict the
+            file.
     """
-    unit = next((known_unit for known_unit in UNITS if known_unit == options.unit), None)
+    unit = next(
+        (known_unit for known_unit in UNITS if known_unit == options.unit), None
+    )
     if unit is None:
         rule = f"must be {' or '.join(UNITS)}"
         remedy = suggest_nearest(options.unit, list(UNITS))
@@ -144,16 +169,21 @@ def repeat(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
     return request_of_file(path, stored_request["orders"][0], options)
 
 
-def _check_fit(path: Path, recorded: order_file.RecordedOrder, options: LoaderOptions) -> None:
+def _check_fit(
+    path: Path, recorded: order_file.RecordedOrder, options: LoaderOptions
+) -> None:
     """Check that a file has the ranks, workers and epochs that the options say.
 
     Raises:
         InputError: it has others; with all that differ.
     """
-    nodes, problems = options.nodes or 1, []
+    nodes = options.nodes or 1
+    problems = []
     if recorded.ranks % nodes:
         rule = f"must divide the {recorded.ranks} ranks of {path.name}"
-        problems.append(Problem("--nodes", rule, str(nodes), "Say how many nodes there were."))
+        problems.append(
+            Problem("--nodes", rule, str(nodes), "Say how many nodes there were.")
+        )
     option_and_recorded = {
         "--gpus": (options.gpus, recorded.ranks // nodes),
         "--workers": (options.workers, recorded.workers),
@@ -176,9 +206,10 @@ def _check_fit(path: Path, recorded: order_file.RecordedOrder, options: LoaderOp
 def default_orders(shape: DataSetShape) -> dict[str, Order]:
     """Return the orders that are counted if none is named, by a short name.
 
-    They are those of each library, of papers and of this project. Buffers, blocks and windows are
-    those of the library by default, but hold at most a quarter of what a worker, a rank, a node or
-    all together read in an epoch. So a small set shows what they do on a large one.
+    They are those of each library, of papers and of this project. Buffers, blocks and
+    windows are those of the library by default, but hold at most a quarter of what a
+    worker, a rank, a node or all together read in an epoch. So a small set shows what
+    they do on a large one.
     """
     size = shape.samples
     readers = shape.readers
@@ -191,14 +222,26 @@ def default_orders(shape: DataSetShape) -> dict[str, Order]:
 
     block_size = max(shard_samples // 4, 1)
     blocks_of_rank = max(size // (block_size * num_ranks), 1)
-    corgi_values = {"block_size": block_size, "buffer_blocks": max(blocks_of_rank // 4, 1)}
+    corgi_values = {
+        "block_size": block_size,
+        "buffer_blocks": max(blocks_of_rank // 4, 1),
+    }
     node_values = {"shuffle_block_size": quarter(readers.nodes, 2**18)}
     worker_values = {"buffer_size": quarter(num_ranks * readers.workers, 1000)}
     rank_values = {"buffer_size": quarter(num_ranks, 1000)}
-    levanter_values = {"io_block_size": min(block_size, 256), "era_length": quarter(1, 1024)}
+    levanter_values = {
+        "io_block_size": min(block_size, 256),
+        "era_length": quarter(1, 1024),
+    }
     quarter_in_blocks = size // (4 * levanter_values["io_block_size"])
     levanter_values["window_blocks"] = max(min(quarter_in_blocks, 512), 1)
-    mosaicml = {"naive": {}, "py1s": {}, "py2s": {}, "py1b": node_values, "py1br": node_values}
+    mosaicml = {
+        "naive": {},
+        "py1s": {},
+        "py2s": {},
+        "py1b": node_values,
+        "py1br": node_values,
+    }
     mosaicml["py1e"] = node_values
     values_of_order: dict[str, dict[str, Any]] = {
         "global": {"kind": "own", "shuffle": "global"},
@@ -206,7 +249,11 @@ def default_orders(shape: DataSetShape) -> dict[str, Order]:
         "synchronised": {"kind": "synchronised"},
         "distributed_sampler": {"kind": "distributed_sampler"},
         **{
-            f"mosaicml {name}": {"kind": "mosaicml_streaming", "shuffle_algo": name, **values}
+            f"mosaicml {name}": {
+                "kind": "mosaicml_streaming",
+                "shuffle_algo": name,
+                **values,
+            }
             for name, values in mosaicml.items()
         },
         "litdata full, kept": {"kind": "litdata_full"},

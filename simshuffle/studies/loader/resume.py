@@ -1,4 +1,5 @@
-"""Study what loaders lose, repeat and mix when a training stops and goes on with other ranks.
+"""Study what loaders lose, repeat and mix when a training stops and goes on with other
+ranks.
 
 It stands behind ``study loader --resume-at``.
 """
@@ -96,15 +97,19 @@ class ResumeMeta(TypedDict):
 
 
 def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
-    """Return the checked request: the named loaders, or all loaders, resumed on a shape.
+    """Return the checked request: the named loaders, or all loaders, resumed on a
+    shape.
 
     Raises:
-        InputError: a loader is not known, the shape is impossible, or an option is of other
-            studies.
+        InputError: a loader is not known, the shape is impossible, or an option is of
+            other studies.
     """
     _check_options(options)
     store = parse_store(options.store)
-    named_laws = {name: record_of("--loader", name, kinds_of(AnyResume)) for name in options.loader}
+    named_laws = {
+        name: record_of("--loader", name, kinds_of(AnyResume))
+        for name in options.loader
+    }
     scenario = None
     if options.scenario is not None:
         scenario = choose_reading_run(scenario_of(options.scenario, options.set))
@@ -113,7 +118,9 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
     if scenario is None:
         storage_costs = [costs_of_store(store) for _ in readers_after]
     else:
-        storage_costs = [costs_of_scenario(scenario, readers.nodes) for readers in readers_after]
+        storage_costs = [
+            costs_of_scenario(scenario, readers.nodes) for readers in readers_after
+        ]
     epoch = options.epoch or 0
     stored_request = {
         "loaders": [*named_laws],
@@ -124,7 +131,8 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
         "step": _parse_step(options.resume_at, shape),
     }
     if epoch >= shape.epochs:
-        rule, remedy = f"must be less than the {shape.epochs} of --epochs", "Epochs are from 0 on."
+        rule = f"must be less than the {shape.epochs} of --epochs"
+        remedy = "Epochs are from 0 on."
         refuse("--epoch", rule, str(epoch), remedy, COMMAND_LINE)
     return _make_request(stored_request)
 
@@ -134,7 +142,8 @@ def _make_request(stored_request: Mapping[str, Any]) -> Request[Sequence[ResumeC
     shape = DataSetShape.model_validate(stored_request["shape"])
     law_kinds = kinds_of(AnyResume)
     law_of_text = {
-        name: record_of("--loader", name, law_kinds) for name in stored_request["loaders"]
+        name: record_of("--loader", name, law_kinds)
+        for name in stored_request["loaders"]
     }
     count_of_short_name = Counter(law.short_name for law in law_of_text.values())
     named_laws = {
@@ -175,15 +184,20 @@ def _check_options(options: LoaderOptions) -> None:
     Raises:
         InputError: options are; with all of them.
     """
-    defaults, problems = type(options)(), []
+    defaults = type(options)()
+    problems = []
     for field in fields_of(type(options)):
         value = getattr(options, field.name)
         if field.name in UNUSED_OPTIONS and value != getattr(defaults, field.name):
-            rule, remedy = "is not looked at with --resume-at", "Leave one out."
+            rule = "is not looked at with --resume-at"
+            remedy = "Leave one out."
             problems.append(Problem(field.flag, rule, str(value), remedy))
     if options.from_ is not None and (options.nodes or options.gpus):
-        value, remedy = f"--from {options.from_}", "Leave --nodes and --gpus out."
-        problems.append(Problem("--from", "says nodes and ranks already", value, remedy))
+        value = f"--from {options.from_}"
+        remedy = "Leave --nodes and --gpus out."
+        problems.append(
+            Problem("--from", "says nodes and ranks already", value, remedy)
+        )
     problems += [
         Problem(
             "--loader",
@@ -206,12 +220,18 @@ def _choose_readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]
     """
     workers = _parse_pair("--workers", options.workers)
     batches = _parse_pair("--batch-size", options.batch_size)
-    values: dict[str, Any] = {"workers": workers[0], "batch_size": batches[0], "order": ()}
+    values: dict[str, Any] = {
+        "workers": workers[0],
+        "batch_size": batches[0],
+        "order": (),
+    }
     if options.from_ is not None:
         values["nodes"], values["gpus"] = _parse_ranks("--from", options.from_)
     filled = fill_from_scenario(replace(options, **values))
     shape = shape_of(fill_options(filled, **READERS))
-    ranks = [_parse_ranks("--to", text) for text in options.to] or [(shape.nodes, shape.gpus)]
+    ranks = [_parse_ranks("--to", text) for text in options.to] or [
+        (shape.nodes, shape.gpus)
+    ]
     if filled.cache is None:  # room for what a node reads, however few there are
         min_nodes = min(shape.nodes, *(nodes for nodes, _ in ranks))
         fewest_nodes = fill_options(replace(filled, nodes=min_nodes), **READERS)
@@ -219,12 +239,19 @@ def _choose_readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]
         shape = shape.model_copy(update={"cache_nbytes": cache_nbytes})
     workers_and_batch = workers[1] or shape.workers, batches[1] or shape.batch_size
     readers_after = [
-        Readers(*nodes_and_ranks, *workers_and_batch) for nodes_and_ranks in dict.fromkeys(ranks)
+        Readers(*nodes_and_ranks, *workers_and_batch)
+        for nodes_and_ranks in dict.fromkeys(ranks)
     ]
     for readers in readers_after:
         if readers.world_size > shape.samples:
             rule = f"each of the {readers.world_size} ranks needs a sample"
-            refuse("--to", rule, f"{shape.samples} samples", "Use more --samples.", COMMAND_LINE)
+            refuse(
+                "--to",
+                rule,
+                f"{shape.samples} samples",
+                "Use more --samples.",
+                COMMAND_LINE,
+            )
     return shape, readers_after
 
 
@@ -242,14 +269,17 @@ def _parse_ranks(flag: str, text: str) -> tuple[int, int]:
 
 
 def _parse_pair(flag: str, option: int | str | None) -> tuple[int | None, int | None]:
-    """Parse the numbers before and after from 8 or '8:6'; None and None where nothing is given.
+    """Parse the numbers before and after from 8 or '8:6'; None and None where nothing
+    is given.
 
     Raises:
         InputError: it is no such number or text.
     """
     if option is None:
         return None, None
-    numbers = [int(part) if part.strip().isdecimal() else 0 for part in str(option).split(":")]
+    numbers = [
+        int(part) if part.strip().isdecimal() else 0 for part in str(option).split(":")
+    ]
     if len(numbers) > 2 or min(numbers) < 1:
         rule = "must be a whole number from 1 on, or two as in 8:6, before and after"
         refuse(flag, rule, repr(option), f"For example {flag} 8:6.", COMMAND_LINE)
@@ -257,7 +287,8 @@ def _parse_pair(flag: str, option: int | str | None) -> tuple[int | None, int | 
 
 
 def _parse_step(option: int | str | None, shape: DataSetShape) -> int | None:
-    """Return the number of iterations done before the crash; None for half of the epoch.
+    """Return the number of iterations done before the crash; None for half of the
+    epoch.
 
     Raises:
         InputError: the epoch has not so many iterations.
@@ -284,7 +315,9 @@ def _collect(cells: Sequence[ResumeCell], outcomes: Outcomes) -> Tables:
     return {"resumes": RESUMES.framed(rows)}
 
 
-def _state_facts(cells: Sequence[ResumeCell], outcomes: Outcomes, tables: Tables) -> Meta:
+def _state_facts(
+    cells: Sequence[ResumeCell], outcomes: Outcomes, tables: Tables
+) -> Meta:
     """Return the facts that figures and texts say beside the table."""
     cell = cells[0]
     crash_facts = {"epoch": cell.epoch, "step": cell.step, "seed": cell.shape.seed}
@@ -293,12 +326,20 @@ def _state_facts(cells: Sequence[ResumeCell], outcomes: Outcomes, tables: Tables
         for name, value in facts_of(cell.shape).items()
         if name in ResumeFacts.__annotations__
     }
-    return {"says": {**shape, **crash_facts, "storage": cell.storage.name, "rows": len(cells)}}
+    return {
+        "says": {
+            **shape,
+            **crash_facts,
+            "storage": cell.storage.name,
+            "rows": len(cells),
+        }
+    }
 
 
 def _find_faults(result: Result) -> Iterator[Problem]:
     """Yield a problem if the table lacks rows."""
-    table, rows = result.tables["resumes"], result.meta["says"]["rows"]
+    table = result.tables["resumes"]
+    rows = result.meta["says"]["rows"]
     if len(table) != rows:
         rule = f"must have the {rows} rows that meta.json speaks of"
         yield Problem("resumes.csv", rule, f"{len(table)} rows", REMEDY)
@@ -310,9 +351,13 @@ STUDY: Study[Sequence[ResumeCell]] = Study(
     stages=(cells_by_label,),
     collect=_collect,
     stored={"resumes": RESUMES},
-    figures=lambda result: {"resume": resume_chart(result.tables["resumes"], result.meta["says"])},
+    figures=lambda result: {
+        "resume": resume_chart(result.tables["resumes"], result.meta["says"])
+    },
     one_figure=True,
-    verdict=lambda result: resume_verdict(result.tables["resumes"], result.meta["says"]),
+    verdict=lambda result: resume_verdict(
+        result.tables["resumes"], result.meta["says"]
+    ),
     **documents_with_details(
         lambda result: resume_parts(result.tables["resumes"], result.meta["says"]),
         lambda result: resume_details(result.tables["resumes"], result.meta["says"]),

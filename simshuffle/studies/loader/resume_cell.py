@@ -24,7 +24,13 @@ from simshuffle.study.cell import SMALL_MEMORY, Outcome, PlainCell, Tell
 from simshuffle.workload.orders.fetching import Caches, Pieces, divide_into_pieces
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import account_for_epoch
-from simshuffle.workload.resuming.law import Batches, Crash, Refusal, ResumedEpoch, ResumptionLaw
+from simshuffle.workload.resuming.law import (
+    Batches,
+    Crash,
+    Refusal,
+    ResumedEpoch,
+    ResumptionLaw,
+)
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,18 @@ class ResumeCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome: loader, law, shape, readers, storage and crash."""
-        shape, law = (record.model_dump(mode="json") for record in (self.shape, self.law))
-        crash_values = [asdict(self.new_readers), asdict(self.storage), self.epoch, self.step]
+        """Return what decides the outcome: loader, law, shape, readers, storage and
+        crash.
+        """
+        shape, law = (
+            record.model_dump(mode="json") for record in (self.shape, self.law)
+        )
+        crash_values = [
+            asdict(self.new_readers),
+            asdict(self.storage),
+            self.epoch,
+            self.step,
+        ]
         return [self.loader, shape, law, *crash_values]
 
     @property
@@ -58,7 +73,9 @@ class ResumeCell(PlainCell):
         return SMALL_MEMORY + 2 * BYTES_PER_ROW * self.shape.rows
 
     def run(self, tell: Tell) -> Outcome:
-        """Resume the loader, and return its row; if it does not fit the shape, with the reason."""
+        """Resume the loader, and return its row; if it does not fit the shape, with the
+        reason.
+        """
         change = describe_change(self.shape.readers, self.new_readers)
         name_columns = self.loader, self.law.library, change
         try:
@@ -77,26 +94,43 @@ class ResumeCell(PlainCell):
         Raises:
             InputError: the loader does not fit these shards and ranks.
         """
-        law, shape, data, epoch = self.law, self.shape, self.shape.data, self.epoch
-        readers, seed = shape.readers, shape.seed
-        earlier_epochs = [law.epoch(data, readers, seed, number) for number in range(epoch)]
+        law = self.law
+        shape = self.shape
+        data = self.shape.data
+        epoch = self.epoch
+        readers = shape.readers
+        seed = shape.seed
+        earlier_epochs = [
+            law.epoch(data, readers, seed, number) for number in range(epoch)
+        ]
         unbroken_epoch = law.epoch(data, readers, seed, epoch)
-        crash = Crash(readers, self.new_readers, epoch, self._choose_step(unbroken_epoch))
+        crash = Crash(
+            readers, self.new_readers, epoch, self._choose_step(unbroken_epoch)
+        )
         resumed = law.resume(data, crash, seed)
         if isinstance(resumed, Refusal):
-            return make_row(*name_columns, REFUSES, shape.samples, reason=resumed.message)
+            return make_row(
+                *name_columns, REFUSES, shape.samples, reason=resumed.message
+            )
 
         rows_before = unbroken_epoch.first_steps(crash.step)
         rows_after = resumed.remaining
         later_numbers = range(epoch + 1, max(shape.epochs, epoch + 2))
-        later_epochs = [law.later_epoch(data, crash, seed, number) for number in later_numbers]
+        later_epochs = [
+            law.later_epoch(data, crash, seed, number) for number in later_numbers
+        ]
         other_epochs = [*earlier_epochs, *later_epochs[: shape.epochs - epoch - 1]]
         expected_next_epoch = law.epoch(data, readers, seed, epoch + 1)
-        reread = self._count_reread([*earlier_epochs[-1:], unbroken_epoch], crash.step, resumed)
+        reread = self._count_reread(
+            [*earlier_epochs[-1:], unbroken_epoch], crash.step, resumed
+        )
         redistribution = law.redistribution_cost(data, crash, seed)
         if redistribution is not None:
-            requests, nbytes = redistribution.read, round(redistribution.read_nbytes)
-            seconds = self.storage.least_seconds_evenly(requests, nbytes, self.new_readers)
+            requests = redistribution.read
+            nbytes = round(redistribution.read_nbytes)
+            seconds = self.storage.least_seconds_evenly(
+                requests, nbytes, self.new_readers
+            )
             reread = replace(reread, requests=requests, nbytes=nbytes, read_s=seconds)
         return make_row(
             *name_columns,
@@ -108,7 +142,11 @@ class ResumeCell(PlainCell):
             reread=reread,
             redistribution=redistribution,
             repeated_pairs=count_meetings(
-                rows_before, rows_after, later_epochs[0], unbroken_epoch, expected_next_epoch
+                rows_before,
+                rows_after,
+                later_epochs[0],
+                unbroken_epoch,
+                expected_next_epoch,
             ),
             reason=law.saves,
         )
@@ -131,21 +169,27 @@ class ResumeCell(PlainCell):
             refuse("--resume-at", rule, str(self.step or "middle"), remedy, self.loader)
         return step
 
-    def _count_reread(self, epochs: list[Batches], step: int, resumed: ResumedEpoch) -> Reread:
+    def _count_reread(
+        self, epochs: list[Batches], step: int, resumed: ResumedEpoch
+    ) -> Reread:
         """Count what is read because the epoch was broken off.
 
-        Hosts with cold caches read what is thrown away and what remains. From that is taken what
-        the warm caches would still have missed, had the epoch gone on; caches hold what the shape
-        says. Nothing is less than 0: a loader that loses samples reads less, and nothing again.
-        Until a rank has its first batch, it reads at least the pieces of which that batch has a
-        sample, and what is thrown away before it.
+        Hosts with cold caches read what is thrown away and what remains. From that is
+        taken what the warm caches would still have missed, had the epoch gone on;
+        caches hold what the shape says. Nothing is less than 0: a loader that loses
+        samples reads less, and nothing again. Until a rank has its first batch, it
+        reads at least the pieces of which that batch has a sample, and what is thrown
+        away before it.
 
         Args:
-            epochs: the epoch before the broken one, if there is one, and the broken epoch.
+            epochs: the epoch before the broken one, if there is one, and the broken
+                epoch.
             step: iterations that were done of the broken epoch.
             resumed: what the loader skips and hands out after the crash.
         """
-        law, shape, new_readers = self.law, self.shape, self.new_readers
+        law = self.law
+        shape = self.shape
+        new_readers = self.new_readers
         data = shape.data
         position_of_sample = law.order.places(data, shape.seed)
         pieces = divide_into_pieces(data, law.unit, law.order.block, position_of_sample)
@@ -188,7 +232,8 @@ class ResumeCell(PlainCell):
     def _seconds_to_first_batch(
         self, fetched_rows: Batches, required_rows: Batches, pieces: Pieces
     ) -> float:
-        """Return s until every rank has its first batch; each batch is loaded by one worker.
+        """Return s until every rank has its first batch; each batch is loaded by one
+        worker.
 
         Args:
             fetched_rows: rows for which a piece is fetched until then.
@@ -199,14 +244,20 @@ class ResumeCell(PlainCell):
         nbytes_of_fetch = pieces.nbytes[pieces.piece_of_sample[fetched_rows.sample]]
         requests = np.bincount(fetched_rows.rank, minlength=ranks).astype(np.float64)
         batch_numbers = np.unique(required_rows.batch)
-        batches_of_rank = np.bincount(batch_numbers // (required_rows.steps + 1), minlength=ranks)
+        batches_of_rank = np.bincount(
+            batch_numbers // (required_rows.steps + 1), minlength=ranks
+        )
         workers = np.clip(batches_of_rank, 1, self.new_readers.workers)
-        nbytes = np.bincount(fetched_rows.rank, nbytes_of_fetch, ranks).astype(np.float64)
+        nbytes = np.bincount(fetched_rows.rank, nbytes_of_fetch, ranks).astype(
+            np.float64
+        )
         return self.storage.least_seconds(requests, nbytes, self.new_readers, workers)
 
 
 def _fetches_of_rows(caches: Caches, rows: Batches, readers: Readers) -> Flags:
-    """Return (n,) whether each row fetches its piece; a rank's workers take its batches in turn."""
+    """Return (n,) whether each row fetches its piece; a rank's workers take its batches
+    in turn.
+    """
     return caches.fetch_epoch(rows.rank, rows.step % readers.workers, rows.sample)[0]
 
 

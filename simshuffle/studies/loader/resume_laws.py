@@ -14,14 +14,20 @@ from simshuffle.workload.resuming.law import ResumptionLaw
 def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
     """Return every kind of resumption law by a short name, some with several settings.
 
-    A kind has its usual settings, and others too where a setting matters. Buffers and blocks are
-    those of `simshuffle.studies.loader.request.default_orders`.
+    A kind has its usual settings, and others too where a setting matters. Buffers and
+    blocks are those of `simshuffle.studies.loader.request.default_orders`.
     """
-    orders, law_kinds = request.default_orders(shape), kinds_of(AnyResume)
-    samples_of_worker = max(shape.samples // (shape.readers.world_size * shape.workers), 1)
+    orders = request.default_orders(shape)
+    law_kinds = kinds_of(AnyResume)
+    samples_of_worker = max(
+        shape.samples // (shape.readers.world_size * shape.workers), 1
+    )
     values_of_law: dict[str, dict[str, Any]] = {
         **{
-            f"own {name}": {"kind": "own", "strategy": {"kind": f"{kind}_shuffle", **values}}
+            f"own {name}": {
+                "kind": "own",
+                "strategy": {"kind": f"{kind}_shuffle", **values},
+            }
             for name, kind, values in (
                 ("local", "local", {}),
                 ("partial", "partial_local", {"exchange_fraction": 0.3}),
@@ -30,13 +36,22 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
         },
         "torch, no state": {"kind": "restart", "of": orders["distributed_sampler"]},
         "torchdata": {"kind": "stateful_dataloader"},
-        "torchdata, own sampler": {"kind": "stateful_dataloader", "stateful_sampler": True},
+        "torchdata, own sampler": {
+            "kind": "stateful_dataloader",
+            "stateful_sampler": True,
+        },
         "torchft": {"kind": "torchft", "replica_groups": shape.nodes},
         "accelerate": {"kind": "skip_first_batches"},
         "transformers": {"kind": "transformers_trainer"},
-        "transformers, not skipping": {"kind": "transformers_trainer", "ignore_data_skip": True},
+        "transformers, not skipping": {
+            "kind": "transformers_trainer",
+            "ignore_data_skip": True,
+        },
         **{
-            f"mosaicml {name}": {"kind": "mosaicml_streaming", "of": orders[f"mosaicml {name}"]}
+            f"mosaicml {name}": {
+                "kind": "mosaicml_streaming",
+                "of": orders[f"mosaicml {name}"],
+            }
             for name in ("py1e", "py1s", "naive")
         },
         "litdata full": {"kind": "litdata", "of": orders["litdata full, kept"]},
@@ -49,7 +64,9 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
         "hugging_face": {"kind": "hugging_face", "of": orders["hugging_face"]},
         "hugging_face, a shard at once": {
             "kind": "hugging_face",
-            "of": orders["hugging_face"].model_copy(update={"max_buffer_input_shards": 1}),
+            "of": orders["hugging_face"].model_copy(
+                update={"max_buffer_input_shards": 1}
+            ),
         },
         "torchtitan": {
             "kind": "hugging_face",
@@ -60,7 +77,10 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
             "kind": "hugging_face_interleave",
             "of": {"kind": "hugging_face_interleave"},
         },
-        "torchdata nodes": {"kind": "torchdata_nodes", "of": {"kind": "torchdata_nodes"}},
+        "torchdata nodes": {
+            "kind": "torchdata_nodes",
+            "of": {"kind": "torchdata_nodes"},
+        },
         "lightning": {"kind": "lightning"},
         "lightning, torchdata": {"kind": "lightning", "stateful": True},
         "levanter": {"kind": "levanter", "of": orders["levanter block"]},
@@ -68,7 +88,9 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
         "megatron cyclic": {"kind": "megatron", "dataloader_type": "cyclic"},
     }
     known_laws = {
-        name: values for name, values in values_of_law.items() if values["kind"] in law_kinds
+        name: values
+        for name, values in values_of_law.items()
+        if values["kind"] in law_kinds
     }
     other_kinds = law_kinds.keys() - {values["kind"] for values in known_laws.values()}
     known_laws |= {kind: {"kind": kind} for kind in law_kinds if kind in other_kinds}

@@ -1,4 +1,6 @@
-"""The table of loaders that were stopped and resumed, a row for each, with its sentences."""
+"""The table of loaders that were stopped and resumed, a row for each, with its
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ RESUMES = Schema(
     {
         "loader": text("name of the loader"),
         "library": text("whose code it is, and its version"),
-        "change": text("ranks before and after, as nodes x ranks, and workers where they change"),
+        "change": text(
+            "ranks before and after, as nodes x ranks, and workers where they change"
+        ),
         "outcome": text(
             "what it does with its state: 'goes on', 'begins again' (all that was trained on is"
             " trained on again), 'refuses', 'hangs', or 'does not fit' these shards and ranks",
@@ -49,14 +53,18 @@ RESUMES = Schema(
             " 'other' samples; empty if nothing does",
             *("same", "permuted", "other", ""),
         ),
-        "skipped": maybe_count("samples that are read and thrown away before the first batch"),
+        "skipped": maybe_count(
+            "samples that are read and thrown away before the first batch"
+        ),
         "files": maybe_count(
             "shards that are read more than if the epoch had not been broken off",
             head="files\nagain",
         ),
         "requests": maybe_count("the same of requests", head="requests\nagain"),
         "nbytes": maybe_count("the same of bytes", head="bytes\nagain", look="bytes"),
-        "read_s": maybe_amount("s that these requests take at least", head="s to\nread"),
+        "read_s": maybe_amount(
+            "s that these requests take at least", head="s to\nread"
+        ),
         "first_batch_s": maybe_amount(
             "s that all takes at least which is read before every rank has a batch",
             head="s to 1st\nbatch",
@@ -99,7 +107,9 @@ def describe_change(old_readers: Readers, new_readers: Readers) -> str:
 
     Workers and sizes of batches stand there where they change.
     """
-    parts = [f"{old_readers.nodes}x{old_readers.ranks} to {new_readers.nodes}x{new_readers.ranks}"]
+    parts = [
+        f"{old_readers.nodes}x{old_readers.ranks} to {new_readers.nodes}x{new_readers.ranks}"
+    ]
     if old_readers.workers != new_readers.workers:
         parts.append(f"{old_readers.workers} to {new_readers.workers} workers")
     if old_readers.batch_size != new_readers.batch_size:
@@ -108,9 +118,13 @@ def describe_change(old_readers: Readers, new_readers: Readers) -> str:
 
 
 def classify_outcome(rows_before: Batches, rows_after: Batches) -> str:
-    """Return `GOES_ON`, or `BEGINS_AGAIN` if all samples from before the crash come again."""
+    """Return `GOES_ON`, or `BEGINS_AGAIN` if all samples from before the crash come
+    again.
+    """
     samples_before = np.unique(rows_before.sample)
-    repeats_all = len(samples_before) > 0 and bool(np.isin(samples_before, rows_after.sample).all())
+    repeats_all = len(samples_before) > 0 and bool(
+        np.isin(samples_before, rows_after.sample).all()
+    )
     return BEGINS_AGAIN if repeats_all else GOES_ON
 
 
@@ -121,7 +135,8 @@ def count_meetings(
     unbroken_epoch: Batches,
     expected_next_epoch: Batches,
 ) -> RepeatedPairs:
-    """Return how many pairs of a batch meet again in the next epoch, with and without the crash.
+    """Return how many pairs of a batch meet again in the next epoch, with and without
+    the crash.
 
     Args:
         rows_before: rows of the broken epoch before the crash.
@@ -161,7 +176,8 @@ def make_row(
         reread: what is read again.
         repeated_pairs: how often pairs of samples meet again.
         redistribution: what ranks read and send to take over from others.
-        reason: what the state holds; of a loader that refuses or does not fit, the error.
+        reason: what the state holds; of a loader that refuses or does not fit, the
+            error.
     """
     row: dict[str, Any] = dict.fromkeys(RESUMES.columns, math.nan)
     row |= {"loader": loader, "library": library, "change": change, "outcome": outcome}
@@ -217,5 +233,11 @@ def describe_row(row: Mapping[str, Any], num_samples: int, reason: str = "") -> 
 
 
 def is_exact(row: Mapping[Any, Any]) -> bool:
-    """Return whether a loader goes on, loses nothing, and repeats nothing because of the crash."""
-    return row["outcome"] == GOES_ON and not row["lost"] and row["twice"] <= row["twice_whole"]
+    """Return whether a loader goes on, loses nothing, and repeats nothing because of
+    the crash.
+    """
+    return (
+        row["outcome"] == GOES_ON
+        and not row["lost"]
+        and row["twice"] <= row["twice_whole"]
+    )

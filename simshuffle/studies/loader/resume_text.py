@@ -22,25 +22,46 @@ from simshuffle.report.chart import (
 )
 from simshuffle.report.chart import ticks as ticks_at
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.loader.resume_tables import BEGINS_AGAIN, GOES_ON, RESUMES, is_exact
+from simshuffle.studies.loader.resume_tables import (
+    BEGINS_AGAIN,
+    GOES_ON,
+    RESUMES,
+    is_exact,
+)
 
 COLUMNS_OF_COUNTS = (
-    *("loader", "outcome", "lost", "repeated", "twice", "twice_whole", "never", "skipped"),
+    *(
+        "loader",
+        "outcome",
+        "lost",
+        "repeated",
+        "twice",
+        "twice_whole",
+        "never",
+        "skipped",
+    ),
     "continues",
 )
 COLUMNS_OF_COSTS = (
     *("loader", "files", "requests", "nbytes", "read_s", "first_batch_s"),
     *("batch_companions", "batch_companions_whole"),
 )
-LOOKS = {"lost": Look("lost", "#EE6677"), "again": Look("more than once because of it", "#CCBB44")}
+LOOKS = {
+    "lost": Look("lost", "#EE6677"),
+    "again": Look("more than once because of it", "#CCBB44"),
+}
 BAR_INCHES, MARGIN_INCHES = 0.15, 0.42
 """Inches of a bar, and of a panel's axis and title."""
 MAX_NAME_LETTERS = 26
 """Letters of a name on a line of a table."""
 
 
-def resume_parts(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield a line on the data set, and for each change a table of what becomes of the epoch."""
+def resume_parts(
+    resumes: pd.DataFrame, facts: Mapping[str, Any]
+) -> Iterator[str | Table]:
+    """Yield a line on the data set, and for each change a table of what becomes of the
+    epoch.
+    """
     nbytes = readable(facts["nbytes"], Dimension.NBYTES, 3)
     step_text = "half of it" if facts["step"] is None else f"{facts['step']} iterations"
     yield (
@@ -50,12 +71,19 @@ def resume_parts(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[st
     )
     for change, change_rows in _group_by_change(resumes):
         yield RESUMES.listing(
-            change_rows, f"{change}: what becomes of the epoch", COLUMNS_OF_COUNTS, names=2
+            change_rows,
+            f"{change}: what becomes of the epoch",
+            COLUMNS_OF_COUNTS,
+            names=2,
         )
 
 
-def resume_details(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield for each change a table of what is read again, and sentences on each loader."""
+def resume_details(
+    resumes: pd.DataFrame, facts: Mapping[str, Any]
+) -> Iterator[str | Table]:
+    """Yield for each change a table of what is read again, and sentences on each
+    loader.
+    """
     for change, change_rows in _group_by_change(resumes):
         counted_rows = change_rows[change_rows["lost"].notna()]
         title = f"{change}: what is read again ({facts['storage']}), and mixing"
@@ -72,13 +100,17 @@ def _group_by_change(resumes: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]
 
 def resume_verdict(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield how many loaders lose and repeat nothing, and what the answer rests on."""
-    exact_loaders = [row["loader"] for row in resumes.to_dict("records") if is_exact(row)]
+    exact_loaders = [
+        row["loader"] for row in resumes.to_dict("records") if is_exact(row)
+    ]
     names = ", ".join(dict.fromkeys(exact_loaders))
     yield (
         f"{len(exact_loaders)} of {len(resumes)} go on with nothing lost and nothing a second time"
         f"{f': {names}' if names else ''}."
     )
-    libraries = ", ".join(sorted(set(", ".join(resumes["library"]).split(", ")) - {"any"}))
+    libraries = ", ".join(
+        sorted(set(", ".join(resumes["library"]).split(", ")) - {"any"})
+    )
     yield (
         f"Rests on one seed, {facts['seed']}, on this set, these ranks and this iteration"
         f"{f', and on the code of {libraries}' if libraries else ''}; samples are counted, none is"
@@ -96,9 +128,13 @@ def resume_chart(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
         _draw_panel(resumes[resumes["change"] == change], change, facts["samples"])
         for change in changes
     ]
-    height = sum(MARGIN_INCHES + BAR_INCHES * len(panel.marks[1].data) for panel in panels)
+    height = sum(
+        MARGIN_INCHES + BAR_INCHES * len(panel.marks[1].data) for panel in panels
+    )
     description = "Samples of a broken epoch that are lost or come more than once."
-    return Chart(panels, height + 0.3, LOOKS, description, share="x", x="share of the samples")
+    return Chart(
+        panels, height + 0.3, LOOKS, description, share="x", x="share of the samples"
+    )
 
 
 def _draw_panel(resumes: pd.DataFrame, change: str, num_samples: int) -> Panel:
@@ -106,7 +142,8 @@ def _draw_panel(resumes: pd.DataFrame, change: str, num_samples: int) -> Panel:
     num_repeated = (resumes["twice"] - resumes["twice_whole"]).clip(lower=0)
     rows = resumes.assign(y=range(len(resumes)), again=num_repeated)
     rows_of_look = [
-        rows.assign(look=name, size=rows[name].fillna(0) / num_samples) for name in LOOKS
+        rows.assign(look=name, size=rows[name].fillna(0) / num_samples)
+        for name in LOOKS
     ]
     bar_pieces = stack_rows(pd.concat(rows_of_look), "y", "size", ("x", "x2"))
     bar_ends = bar_pieces.groupby("y")["x2"].max()
@@ -129,5 +166,9 @@ def _draw_panel(resumes: pd.DataFrame, change: str, num_samples: int) -> Panel:
 def _text_beside_bar(row: Mapping[Any, Any]) -> str:
     """Return the text beside a loader's bar."""
     if row["outcome"] in {GOES_ON, BEGINS_AGAIN}:
-        return "nothing" if is_exact(row) else "begins again" * (row["outcome"] == BEGINS_AGAIN)
+        return (
+            "nothing"
+            if is_exact(row)
+            else "begins again" * (row["outcome"] == BEGINS_AGAIN)
+        )
     return str(row["outcome"])

@@ -1,4 +1,6 @@
-"""The shape on which loaders are counted: a data set in shards, and who reads it, from options."""
+"""The shape on which loaders are counted: a data set in shards, and who reads it, from
+options.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
 READERS = {"nodes": 4, "gpus": 4, "workers": 2, "batch_size": BATCH_SIZE, "epochs": 3}
 """Readers, and epochs, by default."""
 CACHE_FACTOR = 1.25
-"""A node keeps so many times what it reads in an epoch, by default: where it were just that, a
-single shard that two nodes share would drive out all others in turn."""
+"""A node keeps so many times what it reads in an epoch, by default: where it were just
+that, a single shard that two nodes share would drive out all others in turn.
+"""
 MAX_ROWS = 2**28
 """Samples times epochs."""
 NumBytes = Annotated[int, Field(ge=0, le=2**53)]
@@ -45,7 +48,9 @@ class DataSetShape(Spec):
     gpus: Few  # ranks of a node
     workers: Few  # of a rank
     batch_size: BoundedSize  # of a rank
-    cache_nbytes: NumBytes | None  # what each node keeps; None for no limit, 0 for no cache
+    cache_nbytes: (
+        NumBytes | None
+    )  # what each node keeps; None for no limit, 0 for no cache
     epochs: Annotated[int, Field(ge=1, le=100_000)]  # that are looked at
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0  # of the orders
     # labels; the samples stand sorted by label, and equally many have each
@@ -62,10 +67,12 @@ class DataSetShape(Spec):
         samples_per_shard = min(self.samples_per_shard, self.samples)
         num_full_shards, remaining_samples = divmod(self.samples, samples_per_shard)
         samples_of_shard = np.array(
-            [samples_per_shard] * num_full_shards + [remaining_samples] * (remaining_samples > 0)
+            [samples_per_shard] * num_full_shards
+            + [remaining_samples] * (remaining_samples > 0)
         )
         return ShardedSet(
-            samples_of_shard, np.rint(samples_of_shard * (self.shard_nbytes / samples_per_shard))
+            samples_of_shard,
+            np.rint(samples_of_shard * (self.shard_nbytes / samples_per_shard)),
         )
 
     @property
@@ -75,11 +82,21 @@ class DataSetShape(Spec):
 
 
 def facts_of(shape: DataSetShape) -> dict[str, Any]:
-    """Return what figures and texts say: the shape, and the shares that a random order gives."""
+    """Return what figures and texts say: the shape, and the shares that a random order
+    gives.
+    """
     num_samples = shape.samples
     ranks = shape.readers.world_size
     pairs = max(num_samples - 1, 1)
-    fields = {"samples", "nodes", "workers", "batch_size", "epochs", "cache_nbytes", "classes"}
+    fields = {
+        "samples",
+        "nodes",
+        "workers",
+        "batch_size",
+        "epochs",
+        "cache_nbytes",
+        "classes",
+    }
     return {
         **shape.model_dump(include=fields),
         "shards": len(shape.data.samples),
@@ -99,7 +116,9 @@ BYTES_PER_ROW = 200.0
 
 def fill_options(options: LoaderOptions, **readers: Any) -> LoaderOptions:
     """Return the options with these values where they leave them out."""
-    defaults = {name: value for name, value in readers.items() if getattr(options, name) is None}
+    defaults = {
+        name: value for name, value in readers.items() if getattr(options, name) is None
+    }
     return replace(options, **defaults)
 
 
@@ -108,13 +127,16 @@ def shape_of(options: LoaderOptions, min_samples: int = 0) -> DataSetShape:
 
     Args:
         options: the options.
-        min_samples: samples that the shape has at least, as a recorded order names them.
+        min_samples: samples that the shape has at least, as a recorded order names
+            them.
 
     Raises:
-        InputError: the options contradict each other, or the shape is too large or too small.
+        InputError: the options contradict each other, or the shape is too large or too
+            small.
     """
     if options.shards is not None and options.samples_per_shard is not None:
-        rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
+        rule = "cannot be combined with --samples-per-shard"
+        remedy = "Leave one out."
         refuse("--shards", rule, str(options.shards), remedy, COMMAND_LINE)
     samples, sample_nbytes = read_dataset(options.dataset)
     if options.samples is not None or samples is None:
@@ -128,11 +150,17 @@ def shape_of(options: LoaderOptions, min_samples: int = 0) -> DataSetShape:
     shard_nbytes = sample_nbytes * min(samples_per_shard, samples)
     if options.shard_size is not None:
         shard_nbytes = nbytes_of("--shard-size", options.shard_size)
-    node_nbytes = shard_nbytes * samples / min(samples_per_shard, samples) / (options.nodes or 1)
+    node_nbytes = (
+        shard_nbytes * samples / min(samples_per_shard, samples) / (options.nodes or 1)
+    )
     cache_nbytes: int | None = round(CACHE_FACTOR * node_nbytes)
     if options.cache is not None:
-        cache_text = f"{options.cache} B" if options.cache.strip() == "0" else options.cache
-        cache_nbytes = None if cache_text == "none" else round(nbytes_of("--cache", cache_text))
+        cache_text = (
+            f"{options.cache} B" if options.cache.strip() == "0" else options.cache
+        )
+        cache_nbytes = (
+            None if cache_text == "none" else round(nbytes_of("--cache", cache_text))
+        )
     reader_names = ("nodes", "gpus", "workers", "batch_size", "epochs", "seed")
     values = {
         **{name: getattr(options, name) for name in reader_names},
@@ -165,11 +193,15 @@ def spell_order(order: Order) -> str:
     """Return an order as the command line writes it."""
     values = order.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
     kind = values.pop("kind")
-    return f"{kind}:{','.join(f'{name}={value}' for name, value in values.items())}".rstrip(":")
+    return f"{kind}:{','.join(f'{name}={value}' for name, value in values.items())}".rstrip(
+        ":"
+    )
 
 
 def read_dataset(name: str | None) -> tuple[int | None, float]:
-    """Return the samples of a data set of the catalog, None without one, and bytes of each."""
+    """Return the samples of a data set of the catalog, None without one, and bytes of
+    each.
+    """
     if name is None:
         return None, SAMPLE_NBYTES
     try:
@@ -183,19 +215,22 @@ def read_dataset(name: str | None) -> tuple[int | None, float]:
 
 
 def fill_from_scenario(options: LoaderOptions) -> LoaderOptions:
-    """Return the options with a scenario's values where they leave them out, without the scenario.
+    """Return the options with a scenario's values where they leave them out, without
+    the scenario.
 
     Raises:
         InputError: it is not valid, or values are set and none is named.
     """
     if options.scenario is None:
         if options.set:
-            rule, remedy = "needs a scenario", "Name one: simshuffle study loader SCENARIO."
+            rule = "needs a scenario"
+            remedy = "Name one: simshuffle study loader SCENARIO."
             refuse("--set", rule, ", ".join(options.set), remedy, COMMAND_LINE)
         return options
     scenario = choose_reading_run(scenario_of(options.scenario, options.set))
     workload = scenario.workload
-    strategy, dataset = workload.exchange, workload.dataset
+    strategy = workload.exchange
+    dataset = workload.dataset
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     if ranks * scenario.hosts != scenario.world_size:
         rule = f"must be a multiple of {ranks}, to fill all hosts"
@@ -209,29 +244,40 @@ def fill_from_scenario(options: LoaderOptions) -> LoaderOptions:
     }
     if options.dataset is None and options.samples is None:
         scenario_values["samples"] = dataset.num_samples
-    samples_per_shard = dataset.samples_per_file if dataset.samples_per_file > 1 else None
+    samples_per_shard = (
+        dataset.samples_per_file if dataset.samples_per_file > 1 else None
+    )
     if isinstance(strategy, LoaderShuffle):
         samples_per_shard = strategy.samples_per_shard or samples_per_shard
         limit = strategy.cache_limit
         scenario_values["cache"] = "none" if limit is None else f"{limit:.0f} B"
-        options = replace(options, order=options.order or (spell_order(strategy.order),))
+        options = replace(
+            options, order=options.order or (spell_order(strategy.order),)
+        )
     if options.shards is None and samples_per_shard is not None:
         scenario_values["samples_per_shard"] = samples_per_shard
     if options.shard_size is None and options.dataset is None:
         shards = options.shards or SHARDS
         samples_per_shard = (
-            options.samples_per_shard or samples_per_shard or -(-dataset.num_samples // shards)
+            options.samples_per_shard
+            or samples_per_shard
+            or -(-dataset.num_samples // shards)
         )
-        scenario_values["shard_size"] = f"{round(samples_per_shard * dataset.stored.mean)} B"
+        scenario_values["shard_size"] = (
+            f"{round(samples_per_shard * dataset.stored.mean)} B"
+        )
     return fill_options(replace(options, scenario=None, set={}), **scenario_values)
 
 
 def choose_reading_run(scenario: Scenario) -> Scenario:
-    """Return the run of a scenario that says who reads, and the order of its loader if it has one.
+    """Return the run of a scenario that says who reads, and the order of its loader if
+    it has one.
 
     Raises:
         ScenarioError: its sweep makes several.
     """
     runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
-    ordered = any(isinstance(single.workload.exchange, LoaderShuffle) for single in runs)
+    ordered = any(
+        isinstance(single.workload.exchange, LoaderShuffle) for single in runs
+    )
     return single_run(scenario, VERB) if ordered else runs[0]

@@ -1,4 +1,6 @@
-"""The storage that loaders read from: the least time of requests and bytes, by its limits."""
+"""The storage that loaders read from: the least time of requests and bytes, by its
+limits.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ S3 = "s3"
 
 @dataclass(frozen=True)
 class StorageCosts:
-    """Seconds that a request and a byte take wherever they may wait; 0 where they do not."""
+    """Seconds that a request and a byte take wherever they may wait; 0 where they do
+    not.
+    """
 
     name: str  # of the kind of storage, for people
     threads: int  # requests that a worker has in flight
@@ -31,14 +35,19 @@ class StorageCosts:
     host_byte_s: float  # of a host
 
     def least_seconds(
-        self, requests: Floats, nbytes: Floats, readers: Readers, workers: Ints64 | None = None
+        self,
+        requests: Floats,
+        nbytes: Floats,
+        readers: Readers,
+        workers: Ints64 | None = None,
     ) -> float:
         """Return the least s until every rank has read what it needs.
 
-        The result is the largest of three times. Of a rank: its c = min(workers x threads,
-        requests) connections are never idle, so (requests x request_s + bytes x byte_s) / c. Of a
-        host, and of the storage that all share: requests x request_s, and bytes x byte_s. This is
-        the law of `simshuffle.job.plan.reading_bounds` for the PFS and the object store, and of
+        The result is the largest of three times. Of a rank: its c = min(workers x
+        threads, requests) connections are never idle, so (requests x request_s + bytes
+        x byte_s) / c. Of a host, and of the storage that all share: requests x
+        request_s, and bytes x byte_s. This is the law of
+        `simshuffle.job.plan.reading_bounds` for the PFS and the object store, and of
         `ObjectStore.least_seconds`, without decoding.
 
         Args:
@@ -47,9 +56,13 @@ class StorageCosts:
             readers: hosts, ranks and workers.
             workers: (M,) workers at work on each rank; None for all.
         """
-        busy_workers = np.full(readers.world_size, readers.workers) if workers is None else workers
+        busy_workers = (
+            np.full(readers.world_size, readers.workers) if workers is None else workers
+        )
         connections = np.minimum(busy_workers * self.threads, np.maximum(requests, 1))
-        seconds_of_rank = (requests * self.request_s + nbytes * self.byte_s) / connections
+        seconds_of_rank = (
+            requests * self.request_s + nbytes * self.byte_s
+        ) / connections
         # (nodes,) sums over the ranks of each node
         requests_of_host = requests.reshape(readers.nodes, -1).sum(axis=1)
         nbytes_of_host = nbytes.reshape(readers.nodes, -1).sum(axis=1)
@@ -62,14 +75,21 @@ class StorageCosts:
         )
         return float(max(limits))
 
-    def least_seconds_evenly(self, requests: float, nbytes: float, readers: Readers) -> float:
-        """Return the least s in which all ranks read equal parts of so many requests and bytes."""
+    def least_seconds_evenly(
+        self, requests: float, nbytes: float, readers: Readers
+    ) -> float:
+        """Return the least s in which all ranks read equal parts of so many requests
+        and bytes.
+        """
         share_of_rank = np.full(readers.world_size, 1 / readers.world_size)
-        return self.least_seconds(requests * share_of_rank, nbytes * share_of_rank, readers)
+        return self.least_seconds(
+            requests * share_of_rank, nbytes * share_of_rank, readers
+        )
 
 
 def parse_store(text: str) -> ObjectStore:
-    """Return the store that ``text`` names: 's3', or with values 's3:latency=50 ms,prefixes=10'.
+    """Return the store that ``text`` names: 's3', or with values 's3:latency=50
+    ms,prefixes=10'.
 
     Raises:
         InputError: the name is not known, or a value is not valid.
@@ -78,7 +98,9 @@ def parse_store(text: str) -> ObjectStore:
 
 
 def costs_of_store(store: ObjectStore, threads: int = 1) -> StorageCosts:
-    """Return the costs of an object store, to which every worker has ``threads`` connections."""
+    """Return the costs of an object store, to which every worker has ``threads``
+    connections.
+    """
     shared_bandwidth, host_bandwidth = store.bandwidths
     return StorageCosts(
         name="object store",
@@ -93,13 +115,15 @@ def costs_of_store(store: ObjectStore, threads: int = 1) -> StorageCosts:
 
 
 def costs_of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
-    """Return the costs of reading a scenario's samples by ``hosts`` hosts, without a cache tier.
+    """Return the costs of reading a scenario's samples by ``hosts`` hosts, without a
+    cache tier.
 
-    Samples are read from the parallel file system, whose clients share their cables, from the
-    object store, or from the SSD of each host. Samples that are staged in memory are read from
-    where they are staged from.
+    Samples are read from the parallel file system, whose clients share their cables,
+    from the object store, or from the SSD of each host. Samples that are staged in
+    memory are read from where they are staged from.
     """
-    workload, cluster = scenario.workload, scenario.cluster
+    workload = scenario.workload
+    cluster = scenario.cluster
     threads = workload.loader.threads
     source = workload.source if workload.source != "memory" else workload.staging.source
     if source == "object_store":

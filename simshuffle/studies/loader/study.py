@@ -31,7 +31,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class SourceFacts(TypedDict):
-    """Counts of one source in an epoch of a mixture: shares of the epoch's rows, and samples."""
+    """Counts of one source in an epoch of a mixture: shares of the epoch's rows, and
+    samples.
+    """
 
     asked: Share
     had: Share
@@ -55,7 +57,9 @@ class LoaderFacts(TypedDict):
     batch_companions: Annotated[float, Field(ge=0)]
     rank_companions: Share
     moves: Share
-    mixtures: NotRequired[dict[str, list[SourceFacts]]]  # what their first epoch has of each source
+    mixtures: NotRequired[
+        dict[str, list[SourceFacts]]
+    ]  # what their first epoch has of each source
 
 
 class StoredRequest(TypedDict):
@@ -74,27 +78,37 @@ class LoaderMeta(TypedDict):
 
 
 def _make_store_table(result: Result) -> pd.DataFrame:
-    """Return the table `STORE`: every worker has a connection with one request at a time."""
-    loaders, facts = result.tables["loaders"], result.meta["says"]
+    """Return the table `STORE`: every worker has a connection with one request at a
+    time.
+    """
+    loaders = result.tables["loaders"]
+    facts = result.meta["says"]
     store = parse_store(result.meta["asked"]["shape"].get("store", S3))
     connections = facts["ranks"] * facts["workers"]
     rows = []
     for row in loaders[loaders["problem"] == ""].to_dict("records"):
         store_row: dict[str, Any] = {"loader": row["loader"]}
         for epoch in ("last", "first"):
-            requests, nbytes = row[f"{epoch}_requests"], row[f"{epoch}_nbytes"]
+            requests = row[f"{epoch}_requests"]
+            nbytes = row[f"{epoch}_nbytes"]
             seconds_of_limit = store.least_seconds(requests, nbytes, connections)
             store_row[f"{epoch}_s"] = max(seconds_of_limit.values())
             store_row[f"{epoch}_usd"] = store.charge(requests, nbytes)
         rows.append(
-            {**store_row, "limit": max(seconds_of_limit, key=lambda limit: seconds_of_limit[limit])}
+            {
+                **store_row,
+                "limit": max(
+                    seconds_of_limit, key=lambda limit: seconds_of_limit[limit]
+                ),
+            }
         )
     return STORE.framed(rows)
 
 
 def _find_faults(result: Result) -> Iterator[Problem]:
     """Yield problems of tables that lack rows or numbers which other tables require."""
-    loaders, facts = result.tables["loaders"], result.meta["says"]
+    loaders = result.tables["loaders"]
+    facts = result.meta["says"]
     if not len(loaders):
         yield Problem("loaders.csv", "must have a row for each loader", "none", REMEDY)
     counted_loaders = loaders[loaders["problem"] == ""]
@@ -103,7 +117,9 @@ def _find_faults(result: Result) -> Iterator[Problem]:
         yield Problem("loaders.csv", rule, f"{len(counted_loaders)} rows", REMEDY)
     for name, rows in (("epochs", facts["epochs"]), ("windows", WINDOWS)):
         table = result.tables[name]
-        counts = table.groupby("loader").size().reindex(counted_loaders["loader"]).fillna(0)
+        counts = (
+            table.groupby("loader").size().reindex(counted_loaders["loader"]).fillna(0)
+        )
         if len(table) != rows * len(counted_loaders) or (counts != rows).any():
             rule = f"must have {rows} rows for every loader without a problem"
             yield Problem(f"{name}.csv", rule, f"{len(table)} rows", REMEDY)
@@ -116,7 +132,9 @@ STUDY: Study[list[LoaderCell]] = Study(
     collect=collect,
     stored=STORED,
     derived={"store": Derived(STORE, _make_store_table)},
-    figures=lambda result: {"loader": loader_chart(result.tables["loaders"], result.meta["says"])},
+    figures=lambda result: {
+        "loader": loader_chart(result.tables["loaders"], result.meta["says"])
+    },
     parts=lambda result: loader_parts(
         result.tables["loaders"],
         result.derived["store"],

@@ -22,25 +22,40 @@ STORED = {
             "loader": _LOADER,
             "problem": text("why it cannot be had on this shape; empty if it can"),
             "unit": text(
-                "what is fetched at once: sample, block or shard", "sample", "block", "shard"
+                "what is fetched at once: sample, block or shard",
+                "sample",
+                "block",
+                "shard",
             ),
             "first_requests": maybe_count(
-                "requests to the remote storage in the first epoch", head="requests\nfirst"
+                "requests to the remote storage in the first epoch",
+                head="requests\nfirst",
             ),
-            "first_nbytes": maybe_count("bytes of these", head="bytes\nfirst", look="bytes"),
-            "last_requests": maybe_count("requests in the last epoch", head="requests\nlast"),
-            "last_nbytes": maybe_count("bytes of these", head="bytes\nlast", look="bytes"),
+            "first_nbytes": maybe_count(
+                "bytes of these", head="bytes\nfirst", look="bytes"
+            ),
+            "last_requests": maybe_count(
+                "requests in the last epoch", head="requests\nlast"
+            ),
+            "last_nbytes": maybe_count(
+                "bytes of these", head="bytes\nlast", look="bytes"
+            ),
             "hit_rate": maybe_share(
                 "share of the samples of the last epoch that were on their node already",
                 head="hits\nlast",
                 look=".1fpercent",
             ),
             "held_nbytes": maybe_count(
-                "the most bytes that one node held at once", head="held by\na node", look="bytes"
+                "the most bytes that one node held at once",
+                head="held by\na node",
+                look="bytes",
             ),
-            "never": maybe_count("samples that an epoch does not hand out; of the epoch with most"),
+            "never": maybe_count(
+                "samples that an epoch does not hand out; of the epoch with most"
+            ),
             "surplus": maybe_count(
-                "rows of an epoch that repeat a sample of it; of the epoch with most", head="twice"
+                "rows of an epoch that repeat a sample of it; of the epoch with most",
+                head="twice",
             ),
             "imbalance": maybe_amount(
                 "how many more samples than the mean a rank has at most, over the mean",
@@ -71,7 +86,8 @@ STORED = {
                 look=".2f",
             ),
             "shards": maybe_amount(
-                "shards in the batches of all ranks of an iteration, mean", head="shards a\nstep"
+                "shards in the batches of all ranks of an iteration, mean",
+                head="shards a\nstep",
             ),
             "end_shards": maybe_amount(
                 "the same in the last tenth of an epoch", head="at the\nend"
@@ -98,8 +114,12 @@ STORED = {
                 "share of the pairs of a rank's batch an epoch before that are in one batch again"
             ),
             "rank_companions": maybe_share("the same of the pairs of a rank"),
-            "moves": maybe_share("share of the samples on another node than an epoch before"),
-            "divergence": amount("nats between the labels of a rank and those of all, mean"),
+            "moves": maybe_share(
+                "share of the samples on another node than an epoch before"
+            ),
+            "divergence": amount(
+                "nats between the labels of a rank and those of all, mean"
+            ),
         },
         key=("loader", "epoch"),
     ),
@@ -122,7 +142,9 @@ LIMITS = ("connections", "requests", "bandwidth")
 STORE = Schema(
     {
         "loader": _LOADER,
-        "first_s": amount("s that the requests of the first epoch take at least", head="s\nfirst"),
+        "first_s": amount(
+            "s that the requests of the first epoch take at least", head="s\nfirst"
+        ),
         "last_s": amount("the same of the last epoch", head="s\nlast"),
         "limit": text("what of the store binds in the first epoch", *LIMITS),
         "first_usd": amount(
@@ -140,7 +162,16 @@ STORE = Schema(
 LOOP, UNEVEN = "loop", "uneven batches"
 READING, DECODING = "worker reads", "worker decodes"
 RESOURCES = (
-    *("file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD", "memory", "decode", "PCIe"),
+    *(
+        "file opens",
+        "PFS bandwidth",
+        "PFS client",
+        "HCAs",
+        "SSD",
+        "memory",
+        "decode",
+        "PCIe",
+    ),
     *("store requests", "store bandwidth", "store hosts"),
 )
 """Those that ranks share, as `simshuffle.job.plan.reading_bounds` names them."""
@@ -150,7 +181,9 @@ _RUN = text("name of the run")
 SETTING_COLUMNS = {
     "workers": count("workers of a rank, each loading whole batches", 1),
     "threads": count("of a worker", 1),
-    "prefetch": count("batches that a rank has asked for ahead, workers x prefetch_factor", 1),
+    "prefetch": count(
+        "batches that a rank has asked for ahead, workers x prefetch_factor", 1
+    ),
 }
 _ANSWER = {
     "samples_per_s": amount("samples that all ranks train on in a second", head="samples/s"),
@@ -180,13 +213,17 @@ SETTINGS = Schema(
         "run": _RUN,
         **SETTING_COLUMNS,
         "own": flag("whether the scenario says so itself"),
-        "needed_per_s": amount("samples that loops train on in a second if they never wait"),
+        "needed_per_s": amount(
+            "samples that loops train on in a second if they never wait"
+        ),
         **_ANSWER,
         "host_nbytes": amount("bytes of a host's memory"),
         "step_s": amount("s of a step that never waits"),
         "read_s": amount("s in which a worker alone reads a batch, mean"),
         "decode_s": amount("s in which it decodes one"),
-        "resource": text("the resource that all share which takes longest for a batch", *RESOURCES),
+        "resource": text(
+            "the resource that all share which takes longest for a batch", *RESOURCES
+        ),
         "resource_s": amount("s that it takes for a batch of every rank"),
     },
     key=("run", *SETTING_COLUMNS),
@@ -195,7 +232,8 @@ ANSWERS = Schema(
     {
         "run": _RUN,
         "needed_per_s": amount(
-            "samples that loops train on in a second if they never wait", head="needed\nper s"
+            "samples that loops train on in a second if they never wait",
+            head="needed\nper s",
         ),
         **SETTING_COLUMNS,
         **_ANSWER,
@@ -208,8 +246,8 @@ ANSWERS = Schema(
 def choose_settings(settings: pd.DataFrame) -> pd.DataFrame:
     """Return for each run the smallest setting that wastes nothing.
 
-    It has the fewest threads, then workers, then batches ahead, of those that stall nothing or
-    bring within `MAX_LOSS` as many samples a second as the best.
+    It has the fewest threads, then workers, then batches ahead, of those that stall
+    nothing or bring within `MAX_LOSS` as many samples a second as the best.
     """
     order = ["threads", "workers", "prefetch"]
     rows = []

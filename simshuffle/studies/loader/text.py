@@ -25,15 +25,17 @@ from simshuffle.studies.loader.tables import (
 
 Row = Mapping[Any, Any]
 _COLUMNS = [name for name in STORED["loaders"].columns if name != "problem"]
-COLUMNS_OF_FETCHES, COLUMNS_OF_MIXING = _COLUMNS[:8], ["loader", *_COLUMNS[8:]]
+COLUMNS_OF_FETCHES = _COLUMNS[:8]
+COLUMNS_OF_MIXING = ["loader", *_COLUMNS[8:]]
 """Columns of what is fetched, and of how it mixes."""
 MAX_COMPANIONS_FACTOR = 2.0
 """So many times the companions of a random order are worth a sentence."""
 MAX_FETCH_FACTOR = 2.0
 """Whoever fetches more than so many times the data set in an epoch is named."""
 MIN_EQUAL_SHARE = 0.5
-"""Where the end of an epoch mixes fewer shards than this share of the mean, it is said; as where
-places vary less than this share of what they can."""
+"""Where the end of an epoch mixes fewer shards than this share of the mean, it is said;
+as where places vary less than this share of what they can.
+"""
 
 
 def loader_parts(
@@ -72,8 +74,12 @@ def loader_parts(
     mixing_table = STORED["loaders"].listing(
         counted_loaders, "Mixing from epoch to epoch", COLUMNS_OF_MIXING
     )
-    random_shares = [facts[name] for name in ("batch_companions", "rank_companions", "moves")]
-    mixing_table.add_row("(random)", "0", "0", "", *[f"{share:.3g}" for share in random_shares])
+    random_shares = [
+        facts[name] for name in ("batch_companions", "rank_companions", "moves")
+    ]
+    mixing_table.add_row(
+        "(random)", "0", "0", "", *[f"{share:.3g}" for share in random_shares]
+    )
     yield mixing_table
     for name, sources in facts.get("mixtures", {}).items():
         yield f"{name}, first epoch: {'; '.join(map(_describe_source, sources))}."
@@ -89,12 +95,19 @@ def _describe_source(source: Row) -> str:
     share_text = f"{source['had']:.1%} of a source asked for {source['asked']:.1%}"
     rows = {"rows again": source["again"], "samples cut off": source["cut_off"]}
     return ", ".join(
-        [share_text, *(f"{count:,} {subject}" for subject, count in rows.items() if count)]
+        [
+            share_text,
+            *(f"{count:,} {subject}" for subject, count in rows.items() if count),
+        ]
     )
 
 
-def _name_excessive_fetches(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence that names the loaders which fetch far more bytes than the data set has."""
+def _name_excessive_fetches(
+    loaders: pd.DataFrame, facts: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a sentence that names the loaders which fetch far more bytes than the data
+    set has.
+    """
     data_sets_fetched = loaders[["first_nbytes", "last_nbytes"]].max(axis=1) / max(
         facts["nbytes"], 1
     )
@@ -103,7 +116,8 @@ def _name_excessive_fetches(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> 
     ]
     if len(excessive_loaders):
         loader_list = ", ".join(
-            f"{row['loader']} {row['times']:.3g}" for row in excessive_loaders.to_dict("records")
+            f"{row['loader']} {row['times']:.3g}"
+            for row in excessive_loaders.to_dict("records")
         )
         unit = " or ".join(excessive_loaders["unit"].unique())
         yield (
@@ -146,7 +160,9 @@ def findings(row: Row, facts: Mapping[str, Any]) -> Iterator[str]:
             pairs = f"{row[name]:.3g} of the pairs, where a random order has {facts[name]:.3g}"
             yield f"Samples stay together {location}: {pairs}."
     if row["position_entropy"] < MIN_EQUAL_SHARE:
-        variation = f"their place varies by {row['position_entropy']:.2f} of what it can"
+        variation = (
+            f"their place varies by {row['position_entropy']:.2f} of what it can"
+        )
         yield f"Samples come in the same part of every epoch: {variation}."
     if row["end_shards"] < MIN_EQUAL_SHARE * row["shards"]:
         end_text = f"an iteration has samples of {row['end_shards']:.3g} shards there"
@@ -163,14 +179,18 @@ REMEDIES = {
 """What helps where workers bind; a resource that all share binds whatever the loader."""
 
 
-def tuning_parts(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str | Table]:
+def tuning_parts(
+    settings: pd.DataFrame, answers: pd.DataFrame
+) -> Iterator[str | Table]:
     """Yield the tables and lines on settings, without the verdict."""
     yield from map(_format_keys, answers.to_dict("records"))
     threads = ("threads",) * bool((settings["threads"] > 1).any())
     setting = ("workers", *threads, "prefetch", "samples_per_s", "waiting")
     time_columns = ("stall_s", "first_s", "memory_nbytes", "binds")
     title = "Smallest settings with which loops never wait longer than they must"
-    yield ANSWERS.listing(answers, title, ("run", "needed_per_s", *setting, *time_columns[2:]))
+    yield ANSWERS.listing(
+        answers, title, ("run", "needed_per_s", *setting, *time_columns[2:])
+    )
     if len(answers) == 1:
         yield SETTINGS.listing(
             settings, "All settings", (*setting, "stall_every", *time_columns), names=0
@@ -226,7 +246,9 @@ def _describe_answer(row: Row, run_settings: pd.DataFrame) -> Iterator[str]:
         if scenario_row["samples_per_s"] >= (1 - MAX_LOSS) * samples_per_s:
             continue
         stall_every = scenario_row["stall_every"]
-        stalls = "" if pd.isna(stall_every) else f", a stall every {stall_every:.3g} steps"
+        stalls = (
+            "" if pd.isna(stall_every) else f", a stall every {stall_every:.3g} steps"
+        )
         yield (
             f"{run}: as the scenario has it, {_describe_setting(scenario_row)}:"
             f" {scenario_row['samples_per_s']:.4g} samples/s;"
@@ -240,17 +262,21 @@ def _describe_answer(row: Row, run_settings: pd.DataFrame) -> Iterator[str]:
 
 def _format_keys(row: Row) -> str:
     """Return the options that request a setting, here and in PyTorch."""
-    keys = " ".join(f"--set workload.loader.{name}={row[name]}" for name in SETTING_COLUMNS)
+    keys = " ".join(
+        f"--set workload.loader.{name}={row[name]}" for name in SETTING_COLUMNS
+    )
     prefetch_factor, remainder = divmod(row["prefetch"], row["workers"])
     torch_text = (
-        f"in PyTorch num_workers={row['workers']}, prefetch_factor={prefetch_factor}; here "
+        f"in PyTorch num_workers={row['workers']},"
+        f" prefetch_factor={prefetch_factor}; here "
     )
     return f"{row['run']}: {torch_text if row['threads'] == 1 and not remainder else ''}{keys}"
 
 
 def _describe_setting(row: Row) -> str:
     """Return a setting in words, such as '2 workers, 4 batches ahead'."""
-    workers, ahead = row["workers"], row["prefetch"]
+    workers = row["workers"]
+    ahead = row["prefetch"]
     threads = f" of {row['threads']} threads" if row["threads"] > 1 else ""
     plural_endings = "s" * (workers > 1), "es" * (ahead > 1)
     return f"{workers} worker{plural_endings[0]}{threads}, {ahead} batch{plural_endings[1]} ahead"

@@ -1,4 +1,6 @@
-"""Study how many workers a scenario needs, and how far ahead they must load (``--tune``)."""
+"""Study how many workers a scenario needs, and how far ahead they must load
+(``--tune``).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.job.plan.prefetching import LoaderDemand, loader_demand, wait_seconds
 from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.reading import identity_of
-from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    from_dict,
+    load_scenario,
+    serialise_scenarios,
+)
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import lognormal_factor
@@ -42,7 +49,9 @@ DRAWN_BATCHES = 640
 MAX_DRAWN_RANKS = 512
 """Ranks whose batches are drawn: the first ones stand for all."""
 WARM_UP_PARTS = 4
-"""The first of so many parts of the batches is not looked at: loaders begin with nothing ahead."""
+"""The first of so many parts of the batches is not looked at: loaders begin with
+nothing ahead.
+"""
 MAX_WORKERS = 256
 """Workers of a rank that are compared, at most, unless more are requested."""
 MIN_STALL_SHARE = 0.05
@@ -54,13 +63,16 @@ TUNING_OPTIONS = ("scenario", "set", "tune", "workers", "prefetch_factor", "thre
 
 
 SettingAxes = Mapping[str, Sequence[int]]
-"""Settings to compare: 'workers' of a rank, 'factors' (batches ahead for each worker), 'threads' of
-a worker. Where a list is empty, the numbers follow from the scenario."""
+"""Settings to compare: 'workers' of a rank, 'factors' (batches ahead for each worker),
+'threads' of a worker. Where a list is empty, the numbers follow from the scenario.
+"""
 
 
 @dataclass(frozen=True)
 class TuningCell(PlainCell):
-    """A run with all settings of its loader; its outcome has a row of `settings` for each."""
+    """A run with all settings of its loader; its outcome has a row of `settings` for
+    each.
+    """
 
     label: str  # name of the run
     document: Mapping[str, Any]  # its scenario, without sweep, as plain values
@@ -69,7 +81,9 @@ class TuningCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome: the scenario, and the settings that are compared."""
+        """Return what decides the outcome: the scenario, and the settings that are
+        compared.
+        """
         return [
             identity_of(self.document),
             *(self.axes[name] for name in ("workers", "factors", "threads")),
@@ -96,9 +110,9 @@ def replace_loader(scenario: Scenario, loader: Loader) -> Scenario:
 def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
     """Return the loaders that are compared, fewest workers first.
 
-    The scenario's own loader is among them, unless others are requested. By default workers are
-    doubled up to the number beyond which nothing grows by the law load / max(step, the slowest
-    shared resource); this number and one more are tried, too.
+    The scenario's own loader is among them, unless others are requested. By default
+    workers are doubled up to the number beyond which nothing grows by the law load /
+    max(step, the slowest shared resource); this number and one more are tried, too.
     """
     scenario_loader = scenario.workload.loader
     all_threads = axes["threads"] or (scenario_loader.threads,)
@@ -109,16 +123,25 @@ def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
         useful_workers = demand.isolated_seconds / max(demand.step, demand.binding[1])
         knee = math.ceil(useful_workers - WORKER_TOLERANCE)
         knee = min(max(knee, 1), MAX_WORKERS)
-        workers |= {knee, knee + 1, *(1 << power for power in range((knee - 1).bit_length()))}
+        workers |= {
+            knee,
+            knee + 1,
+            *(1 << power for power in range((knee - 1).bit_length())),
+        }
     workers_threads_prefetch = {
         (num_workers, threads, num_workers * factor)
         for num_workers in workers
         for threads in all_threads
         for factor in axes["factors"] or DEFAULT_PREFETCH_FACTORS
     }
-    own_workers, own_threads = scenario_loader.workers, scenario_loader.threads
-    if own_threads in all_threads and own_workers in (axes["workers"] or (own_workers,)):
-        workers_threads_prefetch.add((own_workers, own_threads, scenario_loader.prefetch))
+    own_workers = scenario_loader.workers
+    own_threads = scenario_loader.threads
+    if own_threads in all_threads and own_workers in (
+        axes["workers"] or (own_workers,)
+    ):
+        workers_threads_prefetch.add(
+            (own_workers, own_threads, scenario_loader.prefetch)
+        )
     return [
         Loader(workers=num_workers, threads=threads, prefetch=prefetch)
         for num_workers, threads, prefetch in sorted(workers_threads_prefetch)
@@ -127,7 +150,8 @@ def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
 
 def make_row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
     """Return the row of a setting in `settings`, without the run."""
-    workload, cluster = scenario.workload, scenario.cluster
+    workload = scenario.workload
+    cluster = scenario.cluster
     compared_scenario = replace_loader(scenario, loader)
     demand = loader_demand(compared_scenario)
     samples_per_step = workload.local_batch_size * scenario.world_size
@@ -141,13 +165,16 @@ def make_row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
     num_stalls = int((steady_wait_s > MIN_STALL_SHARE * demand.step).sum())
 
     nbytes_per_sample = (loader.prefetch + 1) * workload.model.input_size
-    nbytes_per_sample += min(loader.workers, loader.prefetch) * workload.dataset.stored.mean
+    nbytes_per_sample += (
+        min(loader.workers, loader.prefetch) * workload.dataset.stored.mean
+    )
     ranks = cluster.ranks_per_host(scenario.world_size)
     resource, resource_s = demand.binding
     setting = {name: getattr(loader, name) for name in SETTING_COLUMNS}
     return {
         **setting,
-        "own": setting == {name: getattr(workload.loader, name) for name in SETTING_COLUMNS},
+        "own": setting
+        == {name: getattr(workload.loader, name) for name in SETTING_COLUMNS},
         "needed_per_s": samples_per_step / demand.step,
         "samples_per_s": samples_per_step / (demand.step + mean_wait_s),
         "waiting": mean_wait_s / (demand.step + mean_wait_s),
@@ -187,22 +214,32 @@ def _find_bottleneck(demand: LoaderDemand, mean_wait_s: float) -> str:
 def draw_load_seconds(scenario: Scenario, demand: LoaderDemand) -> Floats:
     """Return (B, M) s that workers take for batches, drawn as the scenario varies them.
 
-    Reads, sizes of samples and the cores of each host vary. All settings have the same draws.
+    Reads, sizes of samples and the cores of each host vary. All settings have the same
+    draws.
 
     Args:
         scenario: the scenario.
         demand: what batches take of workers and of shared resources.
     """
-    workload, rng = scenario.workload, scenario.rng("tuning")
+    workload = scenario.workload
+    rng = scenario.rng("tuning")
     has_counted_reads = demand.read.shape[0] > 1
-    ranks = demand.read.shape[1] if has_counted_reads else min(scenario.world_size, MAX_DRAWN_RANKS)
+    ranks = (
+        demand.read.shape[1]
+        if has_counted_reads
+        else min(scenario.world_size, MAX_DRAWN_RANKS)
+    )
     shape = (demand.read.shape[0] if has_counted_reads else DRAWN_BATCHES, ranks)
     read_factors = lognormal_factor(rng, workload.jitter.read, shape)
     sample_size = workload.dataset.stored
-    spread = sample_size.spread / sample_size.mean / math.sqrt(workload.local_batch_size)
+    spread = (
+        sample_size.spread / sample_size.mean / math.sqrt(workload.local_batch_size)
+    )
     size_factors = lognormal_factor(rng, spread, shape)
     host_of = scenario.cluster.host_of(scenario.world_size)[:ranks]
-    host_factors = lognormal_factor(rng, workload.jitter.host_decode, (int(host_of.max()) + 1,))
+    host_factors = lognormal_factor(
+        rng, workload.jitter.host_decode, (int(host_of.max()) + 1,)
+    )
     if not has_counted_reads:
         read_factors = read_factors * size_factors
     return demand.load(read_factors, size_factors * host_factors[host_of])
@@ -212,33 +249,53 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
     """Return the checked request: all settings of every run of the scenario's sweep.
 
     Raises:
-        InputError: no scenario is named, an option is of the orders alone, or a run is invalid.
+        InputError: no scenario is named, an option is of the orders alone, or a run is
+            invalid.
     """
-    problems, defaults = [], type(options)()
+    problems = []
+    defaults = type(options)()
     if options.scenario is None:
         remedy = "For example simshuffle study loader quickstart --tune."
         problems.append(Problem("--tune", "needs a scenario", "none", remedy))
     for field in fields_of(type(options)):
         value = getattr(options, field.name)
-        if field.name not in (*SHARED, *TUNING_OPTIONS) and value != getattr(defaults, field.name):
-            rule, remedy = "is not looked at with --tune", "Leave it out, or use --set."
+        if field.name not in (*SHARED, *TUNING_OPTIONS) and value != getattr(
+            defaults, field.name
+        ):
+            rule = "is not looked at with --tune"
+            remedy = "Leave it out, or use --set."
             problems.append(Problem(field.flag, rule, str(value), remedy))
-        if field.name in {"prefetch_factor", "threads"} and any(number < 1 for number in value):
-            rule, displayed = "must be 1 or more", ", ".join(map(str, value))
-            problems.append(Problem(field.flag, rule, displayed, "Give whole numbers from 1 on."))
+        if field.name in {"prefetch_factor", "threads"} and any(
+            number < 1 for number in value
+        ):
+            rule = "must be 1 or more"
+            displayed = ", ".join(map(str, value))
+            problems.append(
+                Problem(field.flag, rule, displayed, "Give whole numbers from 1 on.")
+            )
     if problems:
         raise InputError(problems, COMMAND_LINE)
     scenario = scenario_of(options.scenario, options.set)
     workers = [] if options.workers is None else [int(options.workers)]
-    factors, threads = list(options.prefetch_factor), list(options.threads)
-    return _make_request(scenario, {"workers": workers, "factors": factors, "threads": threads})
+    factors = list(options.prefetch_factor)
+    threads = list(options.threads)
+    return _make_request(
+        scenario, {"workers": workers, "factors": factors, "threads": threads}
+    )
 
 
-def _make_request(scenario: Scenario, axes: SettingAxes) -> Request[Sequence[TuningCell]]:
+def _make_request(
+    scenario: Scenario, axes: SettingAxes
+) -> Request[Sequence[TuningCell]]:
     """Return the request of a scenario and the settings that are compared."""
-    cells = [TuningCell(name, single.to_dict(), axes) for name, single in scenario.runs().items()]
+    cells = [
+        TuningCell(name, single.to_dict(), axes)
+        for name, single in scenario.runs().items()
+    ]
     document, files = serialise_scenarios([scenario])
-    return Request(scenario.name, cells, {"scenario.yaml": document}, {"asked": axes}, files)
+    return Request(
+        scenario.name, cells, {"scenario.yaml": document}, {"asked": axes}, files
+    )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Sequence[TuningCell]]:
@@ -263,7 +320,9 @@ STUDY: Study[Sequence[TuningCell]] = Study(
     collect=_collect,
     stored={"settings": SETTINGS},
     derived={
-        "answers": Derived(ANSWERS, lambda result: choose_settings(result.tables["settings"]))
+        "answers": Derived(
+            ANSWERS, lambda result: choose_settings(result.tables["settings"])
+        )
     },
     documents=("scenario.yaml",),
     figures=lambda result: {"tuning": tuning_chart(**result.all_tables)},

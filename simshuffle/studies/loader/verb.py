@@ -1,4 +1,6 @@
-"""The verb ``simshuffle study loader``, which chooses among three studies by its options."""
+"""The verb ``simshuffle study loader``, which chooses among three studies by its
+options.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def loader_request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def _name_failures(result: Result, options: LoaderOptions) -> str:
-    """Return a sentence on the requested loaders that lose, repeat or refuse samples, or ''."""
+    """Return a sentence on the requested loaders that lose, repeat or refuse samples,
+    or ''.
+    """
     from simshuffle.studies.loader.resume_tables import is_exact  # noqa: PLC0415 - as above
 
     if not options.loader:

@@ -1,5 +1,6 @@
-"""Ablate an exchange (``simshuffle study ablate``): from one exchange to another, switch by switch.
-Every combination of their mechanisms is simulated, over seeds; which costs how much?
+"""Ablate an exchange (``simshuffle study ablate``): from one exchange to another,
+switch by switch. Every combination of their mechanisms is simulated, over seeds; which
+costs how much?
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenarios, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    load_scenarios,
+    serialise_scenarios,
+)
 from simshuffle.job.scenario.swept import EXCHANGE, runs_followed
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import waterfall_chart
@@ -49,7 +54,15 @@ from simshuffle.studies.mechanisms.verb import AblationOptions
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import problems_of_misfits
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import (
+    Derived,
+    Meta,
+    Outcomes,
+    Request,
+    Result,
+    Study,
+    Tables,
+)
 from simshuffle.workload.exchange.sending import SendingStrategy
 
 VERB = "simshuffle study ablate"
@@ -59,22 +72,26 @@ BETWEEN = {("sample", "epoch"): "iteration", ("epoch", "sample"): "iteration"}
 
 @dataclass(frozen=True)
 class Ablation:
-    """The simulations of an ablation: every combination of switches, and single values alone."""
+    """The simulations of an ablation: every combination of switches, and single values
+    alone.
+    """
 
     # start, end: scenarios without sweep that differ in their exchange alone
     start: Scenario
     end: Scenario
     # what is switched; the end of the orders is ``end`` with what was asked for besides
     switches: list[Switch]
-    states: Mapping[tuple[bool, ...], Any]  # the exchange of every combination that there can be
+    states: Mapping[
+        tuple[bool, ...], Any
+    ]  # the exchange of every combination that there can be
     # for each key and value the exchanges that have it alone, by base; where one cannot be, it is
     # left out
     alone: Mapping[tuple[str, Any], dict[str, Any]]
     seeds: int  # how many; from that of the scenario on
 
     def runs(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
-        """Yield every simulation: its table, the first columns of its rows (the last one is the
-        seed), and its exchange.
+        """Yield every simulation: its table, the first columns of its rows (the last
+        one is the seed), and its exchange.
         """
         for seed in range(self.start.seed, self.start.seed + self.seeds):
             for switch_state, exchange in self.states.items():
@@ -85,32 +102,38 @@ class Ablation:
 
 
 def request(options: AblationOptions) -> Request[Ablation]:
-    """Return the checked request of an ablation. An exchange without ``exchange_fraction`` has the
-    fraction of the scenario's runs.
+    """Return the checked request of an ablation. An exchange without
+    ``exchange_fraction`` has the fraction of the scenario's runs.
 
     Raises:
-        InputError: these runs have several fractions, or another key is swept; an exchange is not
-            valid, or sends no fraction of the shards, or another fraction than the other exchange;
-            a key is not known; or there is nothing to switch.
+        InputError: these runs have several fractions, or another key is swept; an
+            exchange is not valid, or sends no fraction of the shards, or another
+            fraction than the other exchange; a key is not known; or there is nothing to
+            switch.
     """
     scenario = _choose_run(scenario_of(options.scenario, options.set), options)
     references = {"--start": options.start, "--end": options.end}
     start_scenario, end_scenario = (
-        _apply_exchange(scenario, option, reference) for option, reference in references.items()
+        _apply_exchange(scenario, option, reference)
+        for option, reference in references.items()
     )
-    start_exchange, end_exchange = (
-        _require_sending(start_scenario, "--start"),
-        _require_sending(end_scenario, "--end"),
-    )
+    start_exchange = _require_sending(start_scenario, "--start")
+    end_exchange = _require_sending(end_scenario, "--end")
     fraction = start_exchange.exchange_fraction
     if fraction != end_exchange.exchange_fraction:
         rule = f"must exchange as much as the start, {fraction:g}"
-        end_fraction, remedy = f"{end_exchange.exchange_fraction:g}", "Give both the same."
+        end_fraction = f"{end_exchange.exchange_fraction:g}"
+        remedy = "Give both the same."
         refuse("--end", rule, end_fraction, remedy, COMMAND_LINE)
     values = flat(start_exchange)
-    switches = add_switches(differences(values, flat(end_exchange)), options.also, values)
+    switches = add_switches(
+        differences(values, flat(end_exchange)), options.also, values
+    )
     states = corners(switches, values, fraction)
-    bases = {"start": values, "end": position(switches, values, (True,) * len(switches))}
+    bases = {
+        "start": values,
+        "end": position(switches, values, (True,) * len(switches)),
+    }
     alone_exchanges = _exchanges_alone(bases, switches, options.alone, fraction)
     ablation = Ablation(
         start_scenario, end_scenario, switches, states, alone_exchanges, options.seeds
@@ -119,18 +142,21 @@ def request(options: AblationOptions) -> Request[Ablation]:
     for name, assignments in (("also", options.also), ("alone", options.alone)):
         answers[name] = [f"{key}={write_value(value)}" for key, value in assignments]
     document, files = serialise_scenarios([start_scenario, end_scenario])
-    note, documents = f"{len(list(ablation.runs()))} simulations.", {"scenario.yaml": document}
+    note = f"{len(list(ablation.runs()))} simulations."
+    documents = {"scenario.yaml": document}
     return Request(scenario.name, ablation, documents, {"asked": answers}, files, note)
 
 
 def _choose_run(scenario: Scenario, options: AblationOptions) -> Scenario:
-    """Return the run of the scenario whose exchange says how much is sent; the first run where
-    start and end name the fraction themselves, or no run exchanges.
+    """Return the run of the scenario whose exchange says how much is sent; the first
+    run where start and end name the fraction themselves, or no run exchanges.
     """
     runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
     run_of_fraction = {run.workload.exchange.fraction or 0.0: run for run in runs}
     run_of_fraction.pop(0.0, None)
-    names_fraction = all("exchange_fraction=" in end for end in (options.start, options.end))
+    names_fraction = all(
+        "exchange_fraction=" in end for end in (options.start, options.end)
+    )
     if len(run_of_fraction) > 1 and not names_fraction:
         rule = "must say how much is exchanged: the runs of the scenario differ in that"
         fractions = ", ".join(f"{fraction:g}" for fraction in sorted(run_of_fraction))
@@ -141,11 +167,17 @@ def _choose_run(scenario: Scenario, options: AblationOptions) -> Scenario:
 
 
 def _apply_exchange(scenario: Scenario, option: str, reference: str) -> Scenario:
-    """Return the scenario with the exchange that an option names, and the fraction of its runs."""
+    """Return the scenario with the exchange that an option names, and the fraction of
+    its runs.
+    """
     _, _, arguments = reference.partition(":")
     fraction = scenario.workload.exchange.fraction
-    if fraction and not any(item.startswith("exchange_fraction=") for item in arguments.split(",")):
-        reference = f"{reference}{',' if arguments else ':'}exchange_fraction={fraction!r}"
+    if fraction and not any(
+        item.startswith("exchange_fraction=") for item in arguments.split(",")
+    ):
+        reference = (
+            f"{reference}{',' if arguments else ':'}exchange_fraction={fraction!r}"
+        )
     try:
         return prepare_scenario(scenario).with_values({"workload.exchange": reference})
     except InputError as error:
@@ -176,8 +208,8 @@ def _exchanges_alone(
     requested: Sequence[tuple[str, Any]],
     fraction: float,
 ) -> dict[tuple[str, Any], dict[str, Any]]:
-    """Return the exchanges with one value other than at the start, and other than at the end, by
-    key and value, then by base.
+    """Return the exchanges with one value other than at the start, and other than at
+    the end, by key and value, then by base.
     """
     check_keys("--alone", [key for key, _ in requested], bases["start"])
     intermediate = [
@@ -193,7 +225,9 @@ def _exchanges_alone(
             if values[key] != value
         }
         possible = {
-            base: exchange for base, (exchange, _) in validated.items() if exchange is not None
+            base: exchange
+            for base, (exchange, _) in validated.items()
+            if exchange is not None
         }
         if not possible:
             assignment = f"{key}={value}"
@@ -204,18 +238,22 @@ def _exchanges_alone(
                 Problem("", "start and end have it already", assignment)
             ]
             option = f"--alone {assignment}"
-            raise InputError([replace(problem, path=option) for problem in problems], COMMAND_LINE)
+            raise InputError(
+                [replace(problem, path=option) for problem in problems], COMMAND_LINE
+            )
         exchanges[key, value] = possible
     return exchanges
 
 
 def _cells(ablation_request: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return a simulation for every row of `Ablation.runs`, by its name. A simulation is valid if
-    the start is: Q is equal, and what is stored depends on Q alone.
+    """Return a simulation for every row of `Ablation.runs`, by its name. A simulation
+    is valid if the start is: Q is equal, and what is stored depends on Q alone.
     """
     cells: dict[str, Cell] = {}
     for _, columns, exchange in ablation_request.runs():
-        workload = ablation_request.start.workload.model_copy(update={"exchange": exchange})
+        workload = ablation_request.start.workload.model_copy(
+            update={"exchange": exchange}
+        )
         scenario = ablation_request.start.model_copy(
             update={"seed": columns[-1], "workload": workload}
         )
@@ -237,8 +275,16 @@ def _collect(ablation_request: Ablation, outcomes: Outcomes) -> Tables:
         end_values[switch.key] != switch.end for switch in ablation_request.switches
     )
     rows["ends"] = [
-        (place, end.label(), end.world_size, end.workload.exchange.fraction, switched_more)
-        for place, end in zip(BASES, (ablation_request.start, ablation_request.end), strict=True)
+        (
+            place,
+            end.label(),
+            end.world_size,
+            end.workload.exchange.fraction,
+            switched_more,
+        )
+        for place, end in zip(
+            BASES, (ablation_request.start, ablation_request.end), strict=True
+        )
     ]
     rows["switches"] = [
         (switch.key, write_value(switch.start), write_value(switch.end))
@@ -255,8 +301,13 @@ def _tables(result: Result, count: int) -> list[pd.DataFrame]:
 def _faults(result: Result) -> Iterator[Problem]:
     runs, alone_rows, ends = (result.tables[name] for name in ("runs", "alone", "ends"))
     switches = set(result.tables["switches"]["switch"])
-    words, seeds = set(runs["state"]), set(runs["seed"])
-    states = {state(word) for word in words if len(word) == len(switches) and set(word) <= {*"01"}}
+    words = set(runs["state"])
+    seeds = set(runs["seed"])
+    states = {
+        state(word)
+        for word in words
+        if len(word) == len(switches) and set(word) <= {*"01"}
+    }
     labels = alone_rows.groupby(["key", "value", "base", "seed"]).size()
     return problems_of_misfits(
         {
@@ -265,7 +316,8 @@ def _faults(result: Result) -> Iterator[Problem]:
             "runs.csv": len(states) == len(words)
             and bool(step_weights(states))
             and len(runs) == len(words) * len(seeds) * len(LABELS),
-            "alone.csv": set(alone_rows["seed"]) <= seeds and bool((labels == len(LABELS)).all()),
+            "alone.csv": set(alone_rows["seed"]) <= seeds
+            and bool((labels == len(LABELS)).all()),
         }
     )
 
@@ -288,7 +340,9 @@ STUDY: Study[Ablation] = Study(
     stored=ABLATION,
     documents=("scenario.yaml",),
     derived={
-        "contributions": Derived(CONTRIBUTIONS, lambda of: contributions(*_tables(of, 2))),
+        "contributions": Derived(
+            CONTRIBUTIONS, lambda of: contributions(*_tables(of, 2))
+        ),
         "changes": Derived(CHANGES, lambda of: changes(*_tables(of, 3))),
     },
     figures=lambda result: {"waterfall": waterfall_chart(result.all_tables)},

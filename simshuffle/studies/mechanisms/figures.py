@@ -30,12 +30,12 @@ STEP = Look(colour="#555555", width=0.5)
 
 
 def waterfall_chart(tables: Tables) -> Chart:
-    """Return the waterfall from the epoch of the start to the epoch of the end, from all tables of
-    an
-    ablation: a row for each switch, coloured by the label that most of its step is in.
+    """Return the waterfall from the epoch of the start to the epoch of the end, from
+    all tables of an ablation: a row for each switch, coloured by the label that most of
+    its step is in.
 
-    Steps are means over orders and seeds; whiskers are the seeds' range. The axis begins above 0,
-    so that small steps are seen.
+    Steps are means over orders and seeds; whiskers are the seeds' range. The axis
+    begins above 0, so that small steps are seen.
     """
     rows = _waterfall_rows(tables)
     ends = rows[rows["look"] == "ends"]
@@ -52,11 +52,15 @@ def waterfall_chart(tables: Tables) -> Chart:
         Mark("bar", bars, x="at", x2="to", thick=0.62),
         Mark("rule", joints, look=STEP),
         Mark("interval", rows, x="low", x2="high", look=WHISKER),
-        Mark("text", text_places, aside=(3, 0), look=Look(colour="#000000"), small=False),
+        Mark(
+            "text", text_places, aside=(3, 0), look=Look(colour="#000000"), small=False
+        ),
     ]
     if is_cut:
         cuts = ends.assign(x=axis_start, text="//")
-        marks.append(Mark("text", cuts, look=Look(colour="#FFFFFF"), aside=(5, 0), small=False))
+        marks.append(
+            Mark("text", cuts, look=Look(colour="#FFFFFF"), aside=(5, 0), small=False)
+        )
     title = f"time per epoch (s){'; bars are cut' * is_cut}"
     x = Axis(title, low=axis_start, high=high + 0.9 * margin, max_ticks=4)
     labels = {label: Look(label, colour) for label, colour in COLOURS.items()}
@@ -70,22 +74,27 @@ def waterfall_chart(tables: Tables) -> Chart:
 
 
 def _waterfall_rows(tables: Tables) -> pd.DataFrame:
-    """Return the rows of the start, each switch and the end: y, name, ``at`` and ``to`` where the
-    bar begins and ends, ``low`` and ``high`` the range of seeds, look, and the text beside the bar.
+    """Return the rows of the start, each switch and the end: y, name, ``at`` and ``to``
+    where the bar begins and ends, ``low`` and ``high`` the range of seeds, look, and
+    the text beside the bar.
     """
     table = tables["contributions"]
     switch_rows = table[table["switch"] != ALL]
-    seconds_by_label = switch_rows.pivot(index="switch", columns="label", values="mean_s").drop(
-        columns="epoch"
-    )
+    seconds_by_label = switch_rows.pivot(
+        index="switch", columns="label", values="mean_s"
+    ).drop(columns="epoch")
     main_label = seconds_by_label.abs().idxmax(axis=1)
-    start, end = _epoch_seconds(tables, "0"), _epoch_seconds(tables, "1")
+    start = _epoch_seconds(tables, "0")
+    end = _epoch_seconds(tables, "1")
     bar_start = float(start.mean())
     rows: list[dict[str, Any]] = [_end_row(start)]
     for step in switch_rows[switch_rows["label"] == "epoch"].to_dict("records"):
         bar_end = bar_start + step["mean_s"]
         text = f"{step['mean_s']:+.3f}".replace("-", "\N{MINUS SIGN}")
-        seed_range = {"low": bar_start + step["min_s"], "high": bar_start + step["max_s"]}
+        seed_range = {
+            "low": bar_start + step["min_s"],
+            "high": bar_start + step["max_s"],
+        }
         rows.append(
             {
                 "at": bar_start,
@@ -103,16 +112,16 @@ def _waterfall_rows(tables: Tables) -> pd.DataFrame:
 def _epoch_seconds(tables: Tables, state: str) -> pd.Series:
     """Return the epochs (s) with all switches in ``state`` ("0" or "1"), by seed."""
     runs = tables["runs"]
-    is_state_epoch = (runs["label"] == "epoch") & (runs["state"] == state * len(tables["switches"]))
+    is_state_epoch = (runs["label"] == "epoch") & (
+        runs["state"] == state * len(tables["switches"])
+    )
     return runs.loc[is_state_epoch, "seconds"]
 
 
 def _end_row(epochs: pd.Series) -> dict[str, Any]:
     """Return the row of the start or the end, from its epochs (s) by seed."""
-    mean, seed_range = (
-        float(epochs.mean()),
-        {"low": float(epochs.min()), "high": float(epochs.max())},
-    )
+    mean = float(epochs.mean())
+    seed_range = {"low": float(epochs.min()), "high": float(epochs.max())}
     return {"at": 0.0, "to": mean, **seed_range, "look": "ends", "text": f"{mean:.3f}"}
 
 
@@ -122,7 +131,9 @@ def _row_names(tables: Tables) -> list[str]:
         f"{r['switch'].replace('_', ' ')}\n{_short(r['start'])} → {_short(r['end'])}"
         for r in tables["switches"].to_dict("records")
     ]
-    start, end = (name.replace(" @", "\n@") for name in ends.loc[["start", "end"], "name"])
+    start, end = (
+        name.replace(" @", "\n@") for name in ends.loc[["start", "end"], "name"]
+    )
     return [start, *changed, "all switched" if ends["switched_more"].any() else end]
 
 
@@ -147,21 +158,25 @@ STRIP = Look(colour="#EEEEEE")
 
 
 def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
-    """Return the chart of the largest hidden exchange fraction against the world size, both
-    logarithmic, with a line for each way of carrying the exchange out.
+    """Return the chart of the largest hidden exchange fraction against the world size,
+    both logarithmic, with a line for each way of carrying the exchange out.
 
-    Where nothing is hidden, marks are hollow, in a strip below. Above are the iterations of an
-    epoch. ``titles`` are the labels of the scenario's own ways.
+    Where nothing is hidden, marks are hollow, in a strip below. Above are the
+    iterations of an epoch. ``titles`` are the labels of the scenario's own ways.
     """
     limits = tables["limits"]
-    rows = limits.rename(columns={"world_size": "x", "exchange_fraction": "y", "way": "look"})
+    rows = limits.rename(
+        columns={"world_size": "x", "exchange_fraction": "y", "way": "look"}
+    )
     looks = {
-        way_name: replace(look, label=textwrap.fill(title_of(way_name, titles), LEGEND_LETTERS))
+        way_name: replace(
+            look, label=textwrap.fill(title_of(way_name, titles), LEGEND_LETTERS)
+        )
         for way_name, look in LOOKS.items()
     }
-    rows["tip"] = rows["look"].map(lambda way_name: looks[way_name].label) + rows["x"].map(
-        ", {} ranks: ".format
-    )
+    rows["tip"] = rows["look"].map(lambda way_name: looks[way_name].label) + rows[
+        "x"
+    ].map(", {} ranks: ".format)
     rows["tip"] += rows["y"].map(percent)
     is_hidden = rows["y"] > 0
     floor = (float(rows.loc[is_hidden, "y"].min()) if is_hidden.any() else 0.01) / 2
@@ -176,7 +191,9 @@ def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
         fraction_ticks = {floor: "none", **fraction_ticks}
     row_of_size = limits.drop_duplicates("world_size").sort_values("world_size")
     sizes = row_of_size["world_size"].tolist()
-    iteration_labels = dict(zip(map(float, sizes), row_of_size["iterations"].map(str), strict=True))
+    iteration_labels = dict(
+        zip(map(float, sizes), row_of_size["iterations"].map(str), strict=True)
+    )
     ends: Any = {"low": sizes[0] / 1.2, "high": sizes[-1] * 1.2}
     return Chart(
         [
@@ -184,7 +201,9 @@ def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
                 marks,
                 Axis("ranks M", True, **ends, ticks=ticks(sizes)),
                 Axis("largest hidden Q", True, floor * 0.8, 1.4, fraction_ticks),
-                top=Axis("iterations of an epoch", True, **ends, ticks=iteration_labels),
+                top=Axis(
+                    "iterations of an epoch", True, **ends, ticks=iteration_labels
+                ),
             )
         ],
         2.4,
@@ -194,8 +213,8 @@ def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
 
 
 def _fraction_ticks(floor: float) -> dict[float, str]:
-    """Return the ticks of the fractions above the strip; a tick beside the strip would be taken for
-    the fraction of its marks.
+    """Return the ticks of the fractions above the strip; a tick beside the strip would
+    be taken for the fraction of its marks.
     """
     steps = (1, 2, 5) if floor > 0.02 else (1,)
     values = [step * 10.0**power for power in range(-6, 1) for step in steps]

@@ -1,5 +1,5 @@
-"""Find how much can be exchanged while the epoch takes no longer (``simshuffle study hiding``), by
-the scenario's own schedule and by others, and why no more.
+"""Find how much can be exchanged while the epoch takes no longer (``simshuffle study
+hiding``), by the scenario's own schedule and by others, and why no more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.effort import effort
 from simshuffle.job.plan.hidden import largest_hidden_fraction, without_exchange
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenarios, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    load_scenarios,
+    serialise_scenarios,
+)
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms import text
@@ -42,15 +46,20 @@ if TYPE_CHECKING:
 
 VERB = "simshuffle study hiding"
 LIMIT = 60.0
-"""s of one core, by the costs of runs, that all simulations take together unless the search is
-exact: less than a minute on two cores."""
+"""s of one core, by the costs of runs, that all simulations take together unless the
+search is exact: less than a minute on two cores.
+"""
 OWN_SHARES = 2.0
-"""Share of the simulations for the scenario's own schedule, relative to that of another mode."""
+"""Share of the simulations for the scenario's own schedule, relative to that of another
+mode.
+"""
 TOLERANCE = 0.01
 """The time_tolerance of a scenario that has none and would take longer than the limit."""
 BASELINES = 0.2
 """Share of the limit that the epochs without exchange may take."""
-NONE_EXCHANGES = "partial streamlined, the default, as no run of the scenario exchanges samples"
+NONE_EXCHANGES = (
+    "partial streamlined, the default, as no run of the scenario exchanges samples"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,9 @@ class Hiding:
 
     scenarios: Sequence[Scenario]  # for each world size, smallest first
     ways: Sequence[str]  # names of `tables.NAMES`, the scenario's own first
-    own: Mapping[str, Any]  # the exchanges of the scenario's runs, as plain values, by their way
+    own: Mapping[
+        str, Any
+    ]  # the exchanges of the scenario's runs, as plain values, by their way
     titles: Mapping[str, str]  # what the own ways are called
     tolerance: float  # share of the epoch without exchange that counts as nothing
     exact: bool  # whether each number is searched to the last sample, however long that takes
@@ -69,14 +80,20 @@ class Hiding:
         """Return the s of one core that a search of each way may take."""
         if self.exact:
             return dict.fromkeys(self.ways, float("inf"))
-        baselines = sum(effort(without_exchange(single)).seconds for single in self.scenarios)
+        baselines = sum(
+            effort(without_exchange(single)).seconds for single in self.scenarios
+        )
         shares = {way: OWN_SHARES if way in self.own else 1.0 for way in self.ways}
-        seconds_per_share = (LIMIT - baselines) / (sum(shares.values()) * len(self.scenarios))
+        seconds_per_share = (LIMIT - baselines) / (
+            sum(shares.values()) * len(self.scenarios)
+        )
         return {way: share * seconds_per_share for way, share in shares.items()}
 
-    def scenario_of_way(self, sized_scenario: Scenario, way: str) -> tuple[Scenario, str]:
-        """Return the scenario of a world size in which samples are exchanged in ``way``, and the
-        name of the variant.
+    def scenario_of_way(
+        self, sized_scenario: Scenario, way: str
+    ) -> tuple[Scenario, str]:
+        """Return the scenario of a world size in which samples are exchanged in
+        ``way``, and the name of the variant.
         """
         if way not in self.own:
             return sized_scenario, way
@@ -84,11 +101,12 @@ class Hiding:
 
 
 def request(options: HidingOptions) -> Request[Hiding]:
-    """Return the checked request: Q* for every world size, of every schedule that a run of the
-    scenario has, and of the variants.
+    """Return the checked request: Q* for every world size, of every schedule that a run
+    of the scenario has, and of the variants.
 
     Raises:
-        ScenarioError: a world size does not fit, or the scenario sweeps over other keys.
+        ScenarioError: a world size does not fit, or the scenario sweeps over other
+            keys.
     """
     scenario = scenario_of(options.scenario, options.set)
     if options.world_size:
@@ -96,14 +114,20 @@ def request(options: HidingOptions) -> Request[Hiding]:
     runs = [*runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE)).values()]
     sizes = sorted(set(options.world_size) or {single.world_size for single in runs})
     if sizes[0] < 2:
-        problem = Problem("--world-size", "must be 2 ranks or more", str(sizes[0]), "Name one.")
+        problem = Problem(
+            "--world-size", "must be 2 ranks or more", str(sizes[0]), "Name one."
+        )
         raise ScenarioError(problem, scenario.name)
     own_exchanges = _own_exchanges(runs)
     base = prepare_scenario(runs[0])
     sized_scenarios = [
-        base.with_values({WORLD_SIZE: size, EXCHANGE: own_exchanges[OWN]}) for size in sizes
+        base.with_values({WORLD_SIZE: size, EXCHANGE: own_exchanges[OWN]})
+        for size in sizes
     ]
-    way_names = [*own_exchanges, *_other_ways(sized_scenarios[0], own_exchanges, options.variant)]
+    way_names = [
+        *own_exchanges,
+        *_other_ways(sized_scenarios[0], own_exchanges, options.variant),
+    ]
     if own_name := _default_title(runs):
         titles = {OWN: own_name}
     else:
@@ -130,8 +154,8 @@ def build_request(
     tolerance: float,
     exact: bool,
 ) -> Request[Hiding]:
-    """Return the request of scenarios for each world size and names of ways, the own ways with
-    their exchange and title.
+    """Return the request of scenarios for each world size and names of ways, the own
+    ways with their exchange and title.
     """
     document, files = serialise_scenarios(sized_scenarios)
     answers = {
@@ -142,17 +166,32 @@ def build_request(
         "exact": exact,
     }
     hiding = Hiding(
-        _limit_epochs(sized_scenarios, exact), way_names, own_exchanges, titles, tolerance, exact
+        _limit_epochs(sized_scenarios, exact),
+        way_names,
+        own_exchanges,
+        titles,
+        tolerance,
+        exact,
     )
     return Request(
-        sized_scenarios[0].name, hiding, {"scenario.yaml": document}, {"asked": answers}, files
+        sized_scenarios[0].name,
+        hiding,
+        {"scenario.yaml": document},
+        {"asked": answers},
+        files,
     )
 
 
 def _limit_epochs(sized_scenarios: Sequence[Scenario], exact: bool) -> list[Scenario]:
-    """Return the scenarios, with windows where whole epochs without exchange take too long."""
-    exact_scenarios = [single for single in sized_scenarios if single.time_tolerance == 0.0]
-    seconds = sum(effort(without_exchange(single)).seconds for single in exact_scenarios)
+    """Return the scenarios, with windows where whole epochs without exchange take too
+    long.
+    """
+    exact_scenarios = [
+        single for single in sized_scenarios if single.time_tolerance == 0.0
+    ]
+    seconds = sum(
+        effort(without_exchange(single)).seconds for single in exact_scenarios
+    )
     if exact or seconds <= BASELINES * LIMIT:
         return list(sized_scenarios)
     windows = {"time_tolerance": TOLERANCE}
@@ -163,8 +202,9 @@ def _limit_epochs(sized_scenarios: Sequence[Scenario], exact: bool) -> list[Scen
 
 
 def _own_exchanges(runs: Sequence[Scenario]) -> dict[str, Any]:
-    """Return the exchanges of the runs as plain values, by their ways. Runs that exchange another
-    fraction by an equal schedule count once; partial local shuffle if no run exchanges any.
+    """Return the exchanges of the runs as plain values, by their ways. Runs that
+    exchange another fraction by an equal schedule count once; partial local shuffle if
+    no run exchanges any.
     """
     exchange_of_signature: dict[str, Any] = {}
     for single in runs:
@@ -176,7 +216,9 @@ def _own_exchanges(runs: Sequence[Scenario]) -> dict[str, Any]:
         rule = f"must have at most {len(OWN_WAYS)} schedules"
         schedules_text = f"{len(exchange_of_signature)} in the sweep"
         remedy = f"Choose one: --set '{EXCHANGE}=partial_local_shuffle:exchange_fraction=0.1'."
-        raise ScenarioError(Problem(EXCHANGE, rule, schedules_text, remedy), runs[0].name)
+        raise ScenarioError(
+            Problem(EXCHANGE, rule, schedules_text, remedy), runs[0].name
+        )
     if not exchange_of_signature:
         return {OWN: {"kind": "partial_local_shuffle", "exchange_fraction": 0.1}}
     return dict(zip(OWN_WAYS, exchange_of_signature.values(), strict=False))
@@ -184,14 +226,22 @@ def _own_exchanges(runs: Sequence[Scenario]) -> dict[str, Any]:
 
 def _default_title(runs: Sequence[Scenario]) -> str:
     """Return the title of the own way where no run exchanges samples; '' if one does."""
-    exchanges_any = any(isinstance(single.workload.exchange, ShardHolding) for single in runs)
+    exchanges_any = any(
+        isinstance(single.workload.exchange, ShardHolding) for single in runs
+    )
     return "" if exchanges_any else NONE_EXCHANGES
 
 
 def _exchange_signature(scenario: Scenario) -> str:
-    """Return the exchange as it is simulated, in a text that is equal where only Q differs."""
-    values = with_variant(scenario, OWN, 1, {}).workload.exchange.model_dump(mode="json")
-    schedule = {key: value for key, value in values["schedule"].items() if key != "source"}
+    """Return the exchange as it is simulated, in a text that is equal where only Q
+    differs.
+    """
+    values = with_variant(scenario, OWN, 1, {}).workload.exchange.model_dump(
+        mode="json"
+    )
+    schedule = {
+        key: value for key, value in values["schedule"].items() if key != "source"
+    }
     return repr({**values, "schedule": schedule, "exchange_fraction": None})
 
 
@@ -199,14 +249,18 @@ def _strategy_title(scenario: Scenario) -> str:
     """Return the label of a strategy and its schedule, such as 'partial streamlined'."""
     exchange = scenario.workload.exchange
     schedule = exchange.exchange_schedule
-    return f"{exchange.short_name} {schedule.name}" if schedule is not None else exchange.short_name
+    return (
+        f"{exchange.short_name} {schedule.name}"
+        if schedule is not None
+        else exchange.short_name
+    )
 
 
 def _other_ways(
     scenario: Scenario, own_exchanges: Mapping[str, Any], names: Sequence[str]
 ) -> list[str]:
-    """Return the requested variants, in the order of `VARIANTS`; without names all variants that
-    are not among the scenario's own.
+    """Return the requested variants, in the order of `VARIANTS`; without names all
+    variants that are not among the scenario's own.
     """
     if names:
         return [name for name in VARIANTS if name in names]
@@ -218,13 +272,16 @@ def _other_ways(
         name
         for name, (*_, scenario_values) in VARIANTS.items()
         if scenario_values
-        or _exchange_signature(with_variant(scenario, name, 1, {})) not in own_signatures
+        or _exchange_signature(with_variant(scenario, name, 1, {}))
+        not in own_signatures
     ]
 
 
 def _baseline_cells(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
     return {
-        _baseline_name(single): WarmCell(without_exchange(single).to_dict(), _baseline_name(single))
+        _baseline_name(single): WarmCell(
+            without_exchange(single).to_dict(), _baseline_name(single)
+        )
         for single in hiding.scenarios
     }
 
@@ -253,7 +310,9 @@ def _search_cells(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _later_cost(hiding: Hiding, stage: int) -> float:
-    """Return s of one core that the searches take, by epochs without exchange from closed forms."""
+    """Return s of one core that the searches take, by epochs without exchange from
+    closed forms.
+    """
     if stage > 0:
         return 0.0
     guesses = {
@@ -273,7 +332,10 @@ def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
         search_values = outcomes[name].values
         limits.append(search_values["limit"] | way_column)
         points += [point | way_column for point in search_values["points"]]
-    return {"limits": HIDING["limits"].framed(limits), "points": HIDING["points"].framed(points)}
+    return {
+        "limits": HIDING["limits"].framed(limits),
+        "points": HIDING["points"].framed(points),
+    }
 
 
 def first_answer(hiding: Hiding) -> Iterator[str]:
@@ -290,7 +352,8 @@ def first_answer(hiding: Hiding) -> Iterator[str]:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    limits, points = result.tables["limits"], result.tables["points"]
+    limits = result.tables["limits"]
+    points = result.tables["points"]
     size = limits["way"].nunique() * limits["world_size"].nunique()
     # a tier of cables is named where the wire is the bottleneck, and nowhere else
     names_tier = ((limits["bottleneck"] == WIRE) == (limits["tier"] != "")).all()
@@ -301,8 +364,12 @@ def _faults(result: Result) -> Iterator[Problem]:
     )
     yield from problems_of_misfits(
         {
-            "limits.csv": len(limits) == size > 0 and bool(names_tier) and bool(is_ordered.all()),
-            "points.csv": bool(limits.set_index(keys).index.isin(simulated_index).all()),
+            "limits.csv": len(limits) == size > 0
+            and bool(names_tier)
+            and bool(is_ordered.all()),
+            "points.csv": bool(
+                limits.set_index(keys).index.isin(simulated_index).all()
+            ),
         }
     )
 
@@ -327,7 +394,8 @@ def _titles(result: Result) -> Mapping[str, str]:
 
 def repeat(folder: Path, meta: Meta) -> Request[Hiding]:
     """Return the request of an earlier result, from its folder."""
-    sized_scenarios, answers = load_scenarios(folder / "scenario.yaml"), meta["asked"]
+    sized_scenarios = load_scenarios(folder / "scenario.yaml")
+    answers = meta["asked"]
     # results of earlier versions have the exchange of the scenario as their own
     own_exchange = sized_scenarios[0].workload.exchange.model_dump(mode="json")
     return build_request(

@@ -45,15 +45,20 @@ if TYPE_CHECKING:
     from simshuffle.studies.mechanisms.search import SearchCell
 
 SMALL = 0.25
-"""Host work of less than this share of the costliest, which saves more, is not removed alone."""
+"""Host work of less than this share of the costliest, which saves more, is not removed
+alone.
+"""
 ALONE = 0.1
-"""Where the best removal saves less than this share of what is added, none ends it by itself."""
+"""Where the best removal saves less than this share of what is added, none ends it by
+itself.
+"""
 TOGETHER = "none by itself"
 TRIALS, EXACT_TRIALS, REMOVALS = 3, 9, 3
 """Simulations that a search takes, about: to find the number, and what ends the hiding."""
 EXPLAINED = 0.5
-"""Share of what is added that closed forms must explain; else removals that they do not know are
-simulated first."""
+"""Share of what is added that closed forms must explain; else removals that they do not
+know are simulated first.
+"""
 PARTS = 2
 """Kinds of host work that a search with a limit removes alone: those that cost most."""
 
@@ -63,7 +68,9 @@ class SimulatedPoint:
     """An epoch in which samples are exchanged."""
 
     point: ExchangePoint
-    cables: pd.DataFrame  # tier, capacity and bytes of the cables in that epoch, by link
+    cables: (
+        pd.DataFrame
+    )  # tier, capacity and bytes of the cables in that epoch, by link
     reads: bool  # whether SSDs are read
 
 
@@ -71,7 +78,8 @@ class Points:
     """The simulations of a search, each once; ``rows`` are the rows of table `points`."""
 
     def __init__(self, cell: SearchCell, tell: Tell) -> None:
-        self._cell, self._tell = cell, tell
+        self._cell = cell
+        self._tell = tell
         self._simulated: dict[tuple[int, str], SimulatedPoint] = {}
         self._expected = float(EXACT_TRIALS if cell.is_exact else TRIALS) + REMOVALS
         self._done = 0
@@ -83,7 +91,9 @@ class Points:
         self.rows: list[dict[str, Any]] = []
 
     def added_share(self, samples: int) -> float:
-        """Return the share of the epoch without exchange that ``samples`` of each rank add."""
+        """Return the share of the epoch without exchange that ``samples`` of each rank
+        add.
+        """
         return self.simulate_point(samples).over / self._cell.baseline_s
 
     def simulate_point(self, samples: int) -> ExchangePoint:
@@ -99,8 +109,8 @@ class Points:
         }
 
     def seconds_to_simulate(self, samples: int) -> float:
-        """Return the s of one core that one more simulation takes; 0 if ``samples`` was simulated
-        already.
+        """Return the s of one core that one more simulation takes; 0 if ``samples`` was
+        simulated already.
         """
         if (samples, "") in self._simulated:
             return 0.0
@@ -109,14 +119,17 @@ class Points:
     def _simulate(
         self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None
     ) -> SimulatedPoint:
-        """Simulate ``samples`` of each rank; the values ``changes`` remove the mechanism
-        ``removed``.
+        """Simulate ``samples`` of each rank; the values ``changes`` remove the
+        mechanism ``removed``.
         """
-        cell, key = self._cell, (samples, removed)
+        cell = self._cell
+        key = (samples, removed)
         if key in self._simulated:
             return self._simulated[key]
         if cell.is_exact:
-            timeline, point, epoch_s = self._simulate_epoch(samples, removed, changes or {})
+            timeline, point, epoch_s = self._simulate_epoch(
+                samples, removed, changes or {}
+            )
         else:
             timeline, point = self._simulate_part(samples, removed, changes or {})
             epoch_s = cell.baseline_s + point.over
@@ -145,18 +158,21 @@ class Points:
     def _simulate_epoch(
         self, samples: int, removed: str, changes: Mapping[str, Any]
     ) -> tuple[Timeline, ExchangePoint, float]:
-        """Simulate the epoch, and return it, by how much it is longer than without exchange, and
-        its seconds. Of all mechanisms only reads are also in the epoch without exchange.
+        """Simulate the epoch, and return it, by how much it is longer than without
+        exchange, and its seconds. Of all mechanisms only reads are also in the epoch
+        without exchange.
         """
         cell = self._cell
         scenario = with_variant(cell.scenario, cell.variant, samples, changes)
         timeline = warm_epoch(scenario, self._tell_progress)
-        baseline_s, half_width = cell.baseline_s, cell.baseline_half_width_s
+        baseline_s = cell.baseline_s
+        half_width = cell.baseline_half_width_s
         if removed == READS:
             baseline_measured = measure_epoch(
                 warm_epoch(without_exchange(cell.scenario).with_values(ALL_IN_MEMORY))
             )
-            baseline_s, half_width = baseline_measured[WHOLE], baseline_measured[HALF_WIDTH]
+            baseline_s = baseline_measured[WHOLE]
+            half_width = baseline_measured[HALF_WIDTH]
         epoch_measured = measure_epoch(timeline)
         half_width = math.hypot(epoch_measured[HALF_WIDTH], half_width)
         return (
@@ -168,10 +184,11 @@ class Points:
     def _simulate_part(
         self, samples: int, removed: str, changes: Mapping[str, Any]
     ) -> tuple[Timeline, ExchangePoint]:
-        """Simulate a part of the epoch, and return it, and by how much the whole epoch is longer
-        than without exchange.
+        """Simulate a part of the epoch, and return it, and by how much the whole epoch
+        is longer than without exchange.
         """
-        cell, key = self._cell, removed if removed == READS else ""
+        cell = self._cell
+        key = removed if removed == READS else ""
         window = cell.window(samples, changes)
         self.spent += window.cost
         if (window.iterations, key) not in self._windows_without_exchange:
@@ -180,10 +197,15 @@ class Points:
             )
             window_without = window_of(scenario_without, window.iterations)
             self.spent += window_without.cost
-            self._windows_without_exchange[window.iterations, key] = simulate_window(window_without)
+            self._windows_without_exchange[window.iterations, key] = simulate_window(
+                window_without
+            )
         simulated = simulate_window(window, self._tell_progress)
         point = added(
-            window, samples, simulated, self._windows_without_exchange[window.iterations, key]
+            window,
+            samples,
+            simulated,
+            self._windows_without_exchange[window.iterations, key],
         )
         return simulated.timeline, point
 
@@ -193,8 +215,8 @@ class Points:
         self._tell(min(simulations_done / max(self._expected, self._done + 1.5), 1.0))
 
     def find_bottleneck(self, samples: int | None) -> dict[str, Any]:
-        """Return the mechanism that costs most of what ``samples`` add, in columns of `limits`;
-        empty for None.
+        """Return the mechanism that costs most of what ``samples`` add, in columns of
+        `limits`; empty for None.
         """
         if samples is None:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
@@ -204,17 +226,28 @@ class Points:
         saved = dict(self._seconds_saved(samples, removals))
         costliest = max(saved, key=lambda name: saved[name], default="")
         # where some were not simulated, another may save more
-        if not costliest or (len(saved) < len(removals) and saved[costliest] < EXPLAINED * over):
+        if not costliest or (
+            len(saved) < len(removals) and saved[costliest] < EXPLAINED * over
+        ):
             costliest = self._costliest_by_forms(scenario, samples)
-            return {"over_s": over, "bottleneck": costliest, "saved_s": np.nan, "tier": ""}
+            return {
+                "over_s": over,
+                "bottleneck": costliest,
+                "saved_s": np.nan,
+                "tier": "",
+            }
         if costliest == HOST_WORK and (
-            parts := dict(self._seconds_saved(samples, self._host_work_removals(scenario)))
+            parts := dict(
+                self._seconds_saved(samples, self._host_work_removals(scenario))
+            )
         ):
             costliest_part = max(parts, key=lambda name: parts[name])
             costliest = f"{HOST_WORK}: {costliest_part}"
             saved[costliest] = parts[costliest_part]
         name = (
-            costliest if saved[costliest] >= ALONE * over and saved[costliest] > 0.0 else TOGETHER
+            costliest
+            if saved[costliest] >= ALONE * over and saved[costliest] > 0.0
+            else TOGETHER
         )
         return {
             "over_s": over,
@@ -223,8 +256,12 @@ class Points:
             "tier": self._slowest_tier(samples) if name == WIRE else "",
         }
 
-    def _removals(self, scenario: Scenario, samples: int) -> dict[str, Mapping[str, Any]]:
-        """Return the mechanisms that can be removed, those that save most by closed forms first."""
+    def _removals(
+        self, scenario: Scenario, samples: int
+    ) -> dict[str, Mapping[str, Any]]:
+        """Return the mechanisms that can be removed, those that save most by closed
+        forms first.
+        """
         reads = self._simulated[samples, ""].reads
         removal_values = coarse(scenario) | ({READS: ALL_IN_MEMORY} if reads else {})
         if self._cell.is_exact:
@@ -242,7 +279,9 @@ class Points:
         """Return the kinds of host work that are removed alone, the costliest first."""
         removal_values = work(scenario, SMALL)
         removal_values.pop(HOST_WORK, None)
-        return dict(list(removal_values.items())[: None if self._cell.is_exact else PARTS])
+        return dict(
+            list(removal_values.items())[: None if self._cell.is_exact else PARTS]
+        )
 
     def _costliest_by_forms(self, scenario: Scenario, samples: int) -> str:
         """Return the mechanism whose removal saves most by closed forms alone."""
@@ -255,22 +294,35 @@ class Points:
         }
         added, saved = self._cell.saved_by_forms(samples, removal_values)
         costliest = max(saved, key=lambda name: saved[name], default="")
-        return costliest if costliest and saved[costliest] >= ALONE * added > 0.0 else TOGETHER
+        return (
+            costliest
+            if costliest and saved[costliest] >= ALONE * added > 0.0
+            else TOGETHER
+        )
 
     def _seconds_saved(
         self, samples: int, removals: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, float]]:
-        """Yield the s that each removal saves, as far as the limit of the search allows."""
+        """Yield the s that each removal saves, as far as the limit of the search
+        allows.
+        """
         seconds_added = self.simulate_point(samples).over
-        seconds_per_removal = 0.0 if self._cell.is_exact else self._cell.window(samples).cost
+        seconds_per_removal = (
+            0.0 if self._cell.is_exact else self._cell.window(samples).cost
+        )
         for name, changes in removals.items():
             cost = seconds_per_removal * (2 if name == READS else 1)
             if self.spent + cost > self._cell.limit_s:
                 return
-            yield name, seconds_added - self._simulate(samples, name, changes).point.over
+            yield (
+                name,
+                seconds_added - self._simulate(samples, name, changes).point.over,
+            )
 
     def _slowest_tier(self, samples: int) -> str:
-        """Return the tier of the cable that needs longest for the bytes of the exchange."""
+        """Return the tier of the cable that needs longest for the bytes of the
+        exchange.
+        """
         exchange_cables, wire_free_cables = (
             self._simulated[samples, name].cables for name in ("", WIRE)
         )

@@ -1,5 +1,5 @@
-"""Search how many samples are hidden on one number of ranks in one way to exchange, and what ends
-the hiding.
+"""Search how many samples are hidden on one number of ranks in one way to exchange, and
+what ends the hiding.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ APART = 2
 
 @dataclass(frozen=True)
 class SearchCell(NetworkCell):
-    """A search for the number of hidden samples, of one world size and one way to exchange."""
+    """A search for the number of hidden samples, of one world size and one way to
+    exchange.
+    """
 
-    document: Mapping[str, Any]  # the resolved scenario as plain values, from `prepared`
+    document: Mapping[
+        str, Any
+    ]  # the resolved scenario as plain values, from `prepared`
     variant: str  # of the exchange
     tolerance: float  # share of the epoch without exchange that counts as nothing
     baseline_s: float  # s of that epoch
@@ -61,7 +65,9 @@ class SearchCell(NetworkCell):
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome: scenario, variant, tolerance, baseline and limit."""
+        """Return what decides the outcome: scenario, variant, tolerance, baseline and
+        limit.
+        """
         limit = None if self.is_exact else self.limit_s
         search = [self.tolerance, self.baseline_s, self.baseline_half_width_s, limit]
         return [self._run.key, self.variant, *search]
@@ -78,8 +84,9 @@ class SearchCell(NetworkCell):
 
     @cached_property
     def cost(self) -> float:
-        """Return the s of simulations on one core, at the number of samples that closed forms say;
-        an exact search begins with few samples, for which many iterations are simulated.
+        """Return the s of simulations on one core, at the number of samples that closed
+        forms say; an exact search begins with few samples, for which many iterations
+        are simulated.
         """
         max_samples = self.max_samples
         hidden = self.hidden_by_forms(max_samples)
@@ -95,7 +102,12 @@ class SearchCell(NetworkCell):
         """Return the samples of a rank that are hidden by closed forms, at least 1."""
         allowed = self.tolerance * self.baseline_s
         scenario = with_variant(self.scenario, self.variant, 1, {})
-        return max(hidden_samples(self._bounds_without_exchange, scenario, allowed, max_samples), 1)
+        return max(
+            hidden_samples(
+                self._bounds_without_exchange, scenario, allowed, max_samples
+            ),
+            1,
+        )
 
     @cached_property
     def _bounds_without_exchange(self) -> Bounds:
@@ -109,8 +121,8 @@ class SearchCell(NetworkCell):
     def saved_by_forms(
         self, samples: int, removals: Mapping[str, Mapping[str, Any]]
     ) -> tuple[float, dict[str, float]]:
-        """Return the s that ``samples`` of each rank add by closed forms, and how many of these s
-        each removal saves.
+        """Return the s that ``samples`` of each rank add by closed forms, and how many
+        of these s each removal saves.
         """
 
         def added(changes: Mapping[str, Any]) -> float:
@@ -123,7 +135,9 @@ class SearchCell(NetworkCell):
         }
 
     def window(self, samples: int, changes: Mapping[str, Any] | None = None) -> Window:
-        """The iterations that stand for an epoch in which each rank sends ``samples`` samples."""
+        """The iterations that stand for an epoch in which each rank sends ``samples``
+        samples.
+        """
         scenario = with_variant(self.scenario, self.variant, samples, changes or {})
         size = window_size(scenario, self.limit_s / (TRIALS + REMOVALS))
         return window_of(scenario, size)
@@ -144,7 +158,8 @@ class SearchCell(NetworkCell):
 
     def run(self, tell: Tell) -> Outcome:
         """Search, and return the row of `limits` and the rows of `points`."""
-        scenario, points = self.scenario, Points(self, tell)
+        scenario = self.scenario
+        points = Points(self, tell)
         border = self._exact_border(points) if self.is_exact else self._border(points)
         limit = {
             "way": self.variant,
@@ -163,7 +178,9 @@ class SearchCell(NetworkCell):
         return Outcome({"limit": limit, "points": points.rows})
 
     def _exact_border(self, points: Points) -> Border:
-        samples, steady = search_exactly(points.added_share, self.tolerance, points.max_samples)
+        samples, steady = search_exactly(
+            points.added_share, self.tolerance, points.max_samples
+        )
         exceeding_samples = samples + 1 if samples < points.max_samples else None
         simulated_points = points.unremoved_points()
         allowed = self.tolerance * self.baseline_s
@@ -182,6 +199,8 @@ class SearchCell(NetworkCell):
             self.tolerance * self.baseline_s,
             points.max_samples,
             max(self.hidden_by_forms(points.max_samples), linear_samples),
-            affordable=lambda samples: points.spent + points.seconds_to_simulate(samples) <= limit,
+            affordable=lambda samples: (
+                points.spent + points.seconds_to_simulate(samples) <= limit
+            ),
             linear=linear_samples,
         )

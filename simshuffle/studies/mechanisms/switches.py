@@ -1,5 +1,5 @@
-"""Switches: the keys in which two exchanges differ, their combinations, and what each contributes
-to the epoch.
+"""Switches: the keys in which two exchanges differ, their combinations, and what each
+contributes to the epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from simshuffle.study.options import COMMAND_LINE
 from simshuffle.workload.exchange import ImportanceExchange
 
 Values = dict[str, Any]
-"""An exchange by keys of its schedule and `OWN`; quantities as text, what is not set as None."""
+"""An exchange by keys of its schedule and `OWN`; quantities as text, what is not set as
+None.
+"""
 
 OWN = ("selection", "lagging")  # keys of an exchange that are not of its schedule
 ORDER = (
@@ -37,7 +39,9 @@ ORDER = (
     "overlap",
     "lagging",
 )
-"""The order of switches in tables and figures; others follow in the order of the schedule."""
+"""The order of switches in tables and figures; others follow in the order of the
+schedule.
+"""
 MOST = 10  # switches at most: 1024 combinations
 
 
@@ -52,10 +56,13 @@ class Switch:
 
 def flat(exchange: Any) -> Values:
     """Return the values of a strategy that sends a fraction
-    (`simshuffle.workload.exchange.sending.SendingStrategy`), by keys of its schedule and `OWN`.
+    (`simshuffle.workload.exchange.sending.SendingStrategy`), by keys of its schedule
+    and `OWN`.
     """
     dumped = exchange.model_dump(mode="json")
-    schedule = {key: value for key, value in dumped["schedule"].items() if key != "source"}
+    schedule = {
+        key: value for key, value in dumped["schedule"].items() if key != "source"
+    }
     return {
         **schedule,
         "selection": exchange.selection,
@@ -66,13 +73,17 @@ def flat(exchange: Any) -> Values:
 def make_exchange(
     values: Mapping[str, Any], exchange_fraction: float
 ) -> tuple[ImportanceExchange | None, list[Problem]]:
-    """Make the exchange of these values, or None if there can be no such exchange, with its
-    problems.
+    """Make the exchange of these values, or None if there can be no such exchange, with
+    its problems.
 
-    One class does for all: partial local shuffle is importance exchange with random samples, and
-    importance pair is importance exchange with another schedule.
+    One class does for all: partial local shuffle is importance exchange with random
+    samples, and importance pair is importance exchange with another schedule.
     """
-    schedule = {key: value for key, value in values.items() if key not in OWN and value is not None}
+    schedule = {
+        key: value
+        for key, value in values.items()
+        if key not in OWN and value is not None
+    }
     raw = {"kind": "importance_exchange", "exchange_fraction": exchange_fraction}
     raw |= {"schedule": schedule, **{key: values[key] for key in OWN}}
     exchange, problems = validate_record(raw, ImportanceExchange)
@@ -86,7 +97,9 @@ def differences(start: Values, end: Values) -> list[Switch]:
 
 
 def position(switches: Sequence[Switch], start: Values, switch_state: State) -> Values:
-    """Return the values of the exchange with the switches on that ``switch_state`` has on."""
+    """Return the values of the exchange with the switches on that ``switch_state`` has
+    on.
+    """
     return {
         **start,
         **{
@@ -103,12 +116,14 @@ def corners(
     """Make the exchange of every combination of switches that there can be.
 
     Raises:
-        InputError: there are more than `MOST` switches, or none; or no order of them leads from the
-            start to the end.
+        InputError: there are more than `MOST` switches, or none; or no order of them
+            leads from the start to the end.
     """
     if not switches:
         rule = "must differ from the start in how samples are exchanged"
-        refuse("--end", rule, "no difference", "Name another, or use --also.", COMMAND_LINE)
+        refuse(
+            "--end", rule, "no difference", "Name another, or use --also.", COMMAND_LINE
+        )
     if len(switches) > MOST:
         keys_text = ", ".join(switch.key for switch in switches)
         rule = f"must differ from the start in {MOST} keys at most"
@@ -118,14 +133,24 @@ def corners(
         for state in product((False, True), repeat=len(switches))
     }
     exchanges = {
-        state: exchange for state, (exchange, _) in validated_states.items() if exchange is not None
+        state: exchange
+        for state, (exchange, _) in validated_states.items()
+        if exchange is not None
     }
     all_on = (True,) * len(switches)
     if all_on not in exchanges:
-        raise InputError(name_option("--end", validated_states[all_on][1]), COMMAND_LINE)
+        raise InputError(
+            name_option("--end", validated_states[all_on][1]), COMMAND_LINE
+        )
     if not step_weights(exchanges):
         rule = "must be reached from the start by one switch at a time"
-        refuse("--end", rule, "each order meets an exchange that cannot be", "", COMMAND_LINE)
+        refuse(
+            "--end",
+            rule,
+            "each order meets an exchange that cannot be",
+            "",
+            COMMAND_LINE,
+        )
     return exchanges
 
 
@@ -137,7 +162,10 @@ def check_keys(option: str, keys: Sequence[str], start: Values) -> None:
     """
     unknown = [
         Problem(
-            f"{option} {key}", "is not a key of an exchange", key, suggest_nearest(key, list(start))
+            f"{option} {key}",
+            "is not a key of an exchange",
+            key,
+            suggest_nearest(key, list(start)),
         )
         for key in keys
         if key not in start
@@ -152,7 +180,8 @@ def add_switches(
     """Return ``switches`` and the switches of ``also``, in `ORDER`.
 
     Raises:
-        InputError: a key is unknown, is a switch already, or has that value from the start.
+        InputError: a key is unknown, is a switch already, or has that value from the
+            start.
     """
     check_keys("--also", [key for key, _ in also], start)
     switched_keys = [*(switch.key for switch in switches), *(key for key, _ in also)]
@@ -160,20 +189,26 @@ def add_switches(
     for key, value in also:
         rule = remedy = ""
         if switched_keys.count(key) > 1:
-            rule, remedy = "is a switch already", "Leave it out; --alone takes further values."
+            rule = "is a switch already"
+            remedy = "Leave it out; --alone takes further values."
         elif value == start[key]:
-            rule, remedy = "must differ from what start and end have", "Give another value."
+            rule = "must differ from what start and end have"
+            remedy = "Give another value."
         if rule:
             problems.append(Problem(f"--also {key}", rule, str(value), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
     added_switches = [Switch(key, start[key], value) for key, value in also]
     key_order = list(dict.fromkeys([*ORDER, *start]))
-    return sorted([*switches, *added_switches], key=lambda switch: key_order.index(switch.key))
+    return sorted(
+        [*switches, *added_switches], key=lambda switch: key_order.index(switch.key)
+    )
 
 
 def name_option(option: str, problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems of an exchange with paths that begin with the option that names it."""
+    """Return the problems of an exchange with paths that begin with the option that
+    names it.
+    """
     return [replace(problem, path=f"{option}: {problem.path}") for problem in problems]
 
 
@@ -209,30 +244,35 @@ def _turn_on(switch_state: State, switch_index: int) -> State:
 
 
 def step_weights(feasible: Collection[State]) -> dict[tuple[State, int], float]:
-    """Return the weights of all steps on the orders of switching that there can be, from all off
-    to all
-    on: for each (state, switch that is turned on in it) the share of the orders that take this
+    """Return the weights of all steps on the orders of switching that there can be,
+    from all off to all on: for each (state, switch that is turned on in it) the share
+    of the orders that take this
         step, without shares of 0; empty if no order is possible.
 
-    An order is possible if each state on its way is in ``feasible``. The mean over such orders is
-    the Shapley value of games under precedence constraints (Faigle and Kern, Int. J. Game Theory
-    21, 1992, 249-266); without constraints it is the Shapley value.
+    An order is possible if each state on its way is in ``feasible``. The mean over such
+    orders is the Shapley value of games under precedence constraints (Faigle and Kern,
+    Int. J. Game Theory 21, 1992, 249-266); without constraints it is the Shapley value.
     """
     states = sorted(set(feasible), key=sum)
     orders_before = dict.fromkeys(states, 0)  # orders from the start to a state
     orders_after = dict.fromkeys(states, 0)  # orders from a state to the end
     num_switches = len(states[0]) if states else 0
-    if (False,) * num_switches not in orders_before or (True,) * num_switches not in orders_before:
+    if (False,) * num_switches not in orders_before or (
+        True,
+    ) * num_switches not in orders_before:
         return {}
     steps = [
         (switch_state, switch_index)
         for switch_state in states
         for switch_index in range(num_switches)
-        if not switch_state[switch_index] and _turn_on(switch_state, switch_index) in orders_before
+        if not switch_state[switch_index]
+        and _turn_on(switch_state, switch_index) in orders_before
     ]
     orders_before[(False,) * num_switches] = orders_after[(True,) * num_switches] = 1
     for switch_state, switch_index in steps:
-        orders_before[_turn_on(switch_state, switch_index)] += orders_before[switch_state]
+        orders_before[_turn_on(switch_state, switch_index)] += orders_before[
+            switch_state
+        ]
     for switch_state, switch_index in reversed(steps):
         orders_after[switch_state] += orders_after[_turn_on(switch_state, switch_index)]
     total = orders_before[(True,) * num_switches]
@@ -245,34 +285,43 @@ def step_weights(feasible: Collection[State]) -> dict[tuple[State, int], float]:
 
 
 def shapley(values: Mapping[State, Floats]) -> list[Floats]:
-    """Return the Shapley value of each switch, from the values of the feasible states, all of one
-    shape.
+    """Return the Shapley value of each switch, from the values of the feasible states,
+    all of one shape.
     """
     num_switches = len(next(iter(values)))
     contribution_of_switch = [
         np.zeros_like(next(iter(values.values()))) for _ in range(num_switches)
     ]
     for (switch_state, switch_index), weight in step_weights(values).items():
-        contribution_of_switch[switch_index] = contribution_of_switch[switch_index] + weight * (
+        contribution_of_switch[switch_index] = contribution_of_switch[
+            switch_index
+        ] + weight * (
             values[_turn_on(switch_state, switch_index)] - values[switch_state]
         )
     return contribution_of_switch
 
 
 def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return what every switch adds to every label, from the tables ``switches`` and ``runs``:
-    columns `CONTRIBUTIONS`.
+    """Return what every switch adds to every label, from the tables ``switches`` and
+    ``runs``: columns `CONTRIBUTIONS`.
     """
     keys = [str(key) for key in switches["switch"]]
-    start, end = (False,) * len(keys), (True,) * len(keys)
-    of_label = {label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)}
+    start = (False,) * len(keys)
+    end = (True,) * len(keys)
+    of_label = {
+        label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)
+    }
     epoch_change = float(np.mean(of_label[WHOLE][end] - of_label[WHOLE][start]))
     rows: list[tuple[Any, ...]] = []
     for label, values in of_label.items():
-        for switch_index, (key, of_seeds) in enumerate(zip(keys, shapley(values), strict=True)):
+        for switch_index, (key, of_seeds) in enumerate(
+            zip(keys, shapley(values), strict=True)
+        ):
             first = _step(values, start, switch_index)
             last = _step(
-                values, (*end[:switch_index], False, *end[switch_index + 1 :]), switch_index
+                values,
+                (*end[:switch_index], False, *end[switch_index + 1 :]),
+                switch_index,
             )
             rows.append((key, label, first, last, *_summary(of_seeds, epoch_change)))
         mean, *summary_columns = _summary(values[end] - values[start], epoch_change)
@@ -280,15 +329,19 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return CONTRIBUTIONS.framed(rows)
 
 
-def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone_rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the change by every value that was simulated alone, against its base: columns
-    `CHANGES`.
+def changes(
+    switches: pd.DataFrame, runs: pd.DataFrame, alone_rows: pd.DataFrame
+) -> pd.DataFrame:
+    """Return the change by every value that was simulated alone, against its base:
+    columns `CHANGES`.
     """
     count = len(switches)
     base_of = {"start": "0" * count, "end": "1" * count}
     seconds_of_run = runs.set_index(["state", "label", "seed"])["seconds"]
     rows = []
-    for keys, value_rows in alone_rows.groupby(["key", "value", "base", "label"], sort=False):
+    for keys, value_rows in alone_rows.groupby(
+        ["key", "value", "base", "label"], sort=False
+    ):
         *_, base, label = map(str, keys)
         base_seconds = np.array(
             [
@@ -297,28 +350,41 @@ def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone_rows: pd.DataFrame
             ]
         )
         change = value_rows["seconds"].to_numpy() - base_seconds
-        rows.append((*keys, float(change.mean()), float(change.min()), float(change.max())))
+        rows.append(
+            (*keys, float(change.mean()), float(change.min()), float(change.max()))
+        )
     return CHANGES.framed(rows)
 
 
 def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:
     seconds_by_word = rows.pivot(index="seed", columns="state", values="seconds")
-    return {state(str(word)): seconds_by_word[word].to_numpy() for word in seconds_by_word.columns}
+    return {
+        state(str(word)): seconds_by_word[word].to_numpy()
+        for word in seconds_by_word.columns
+    }
 
 
-def _step(values: Mapping[State, Floats], switch_state: State, switch_index: int) -> float:
-    """Return the mean change by a switch that is turned on in ``switch_state``; nan if there is no
-    such step.
+def _step(
+    values: Mapping[State, Floats], switch_state: State, switch_index: int
+) -> float:
+    """Return the mean change by a switch that is turned on in ``switch_state``; nan if
+    there is no such step.
     """
-    is_feasible = switch_state in values and _turn_on(switch_state, switch_index) in values
+    is_feasible = (
+        switch_state in values and _turn_on(switch_state, switch_index) in values
+    )
     return (
-        float((values[_turn_on(switch_state, switch_index)] - values[switch_state]).mean())
+        float(
+            (values[_turn_on(switch_state, switch_index)] - values[switch_state]).mean()
+        )
         if is_feasible
         else np.nan
     )
 
 
-def _summary(of_seeds: Floats, epoch_change: float) -> tuple[float, float, float, float]:
+def _summary(
+    of_seeds: Floats, epoch_change: float
+) -> tuple[float, float, float, float]:
     """Return the mean, lowest and highest change of the seeds, and the mean's share of
     ``epoch_change``.
     """

@@ -12,13 +12,19 @@ BASES = ("start", "end")
 LABELS = (report.WHOLE, *report.LABELS)
 ALL = "all"  # in the place of a switch: all of them
 _LABEL = text(
-    "'epoch' for the whole epoch, or one of the papers' labels, which add up to it", *LABELS
+    "'epoch' for the whole epoch, or one of the papers' labels, which add up to it",
+    *LABELS,
 )
 _BASE = text("what it is set in: the exchange of the 'start' or of the 'end'", *BASES)
-_SET = {"key": text("key of the exchange"), "value": text("its value in this run"), "base": _BASE}
+_SET = {
+    "key": text("key of the exchange"),
+    "value": text("its value in this run"),
+    "base": _BASE,
+}
 _SEED = count("seed of the scenario")
 _SECONDS = amount("s of the second epoch, mean over ranks")
-_LOWEST, _HIGHEST = real("lowest of the seeds"), real("highest of the seeds")
+_LOWEST = real("lowest of the seeds")
+_HIGHEST = real("highest of the seeds")
 
 ABLATION = {
     "ends": Schema(
@@ -27,7 +33,9 @@ ABLATION = {
             "name": text("strategy, Q and world size"),
             "world_size": count("ranks, M"),
             "exchange_fraction": share("Q"),
-            "switched_more": flag("whether more is switched than start and end differ in"),
+            "switched_more": flag(
+                "whether more is switched than start and end differ in"
+            ),
         },
         key=("place",),
     ),
@@ -52,7 +60,8 @@ ABLATION = {
         key=("state", "seed", "label"),
     ),
     "alone": Schema(
-        {**_SET, "seed": _SEED, "label": _LABEL, "seconds": _SECONDS}, key=(*_SET, "seed", "label")
+        {**_SET, "seed": _SEED, "label": _LABEL, "seconds": _SECONDS},
+        key=(*_SET, "seed", "label"),
     ),
 }
 CHANGE = "+.3f"  # how seconds that a switch changes are printed
@@ -82,7 +91,9 @@ CONTRIBUTIONS = Schema(
         "min_s": real("lowest of the seeds of that mean over orders"),
         "max_s": _HIGHEST,
         "share": real(
-            "mean_s over the change of the whole epoch by all switches", empty=True, look=".1%"
+            "mean_s over the change of the whole epoch by all switches",
+            empty=True,
+            look=".1%",
         ),
     }
 )
@@ -90,8 +101,12 @@ STEPS = Schema(
     {
         **CONTRIBUTIONS.columns,
         "values": text("those that are switched between", head="from, to"),
-        "range": text("from the lowest to the highest of the seeds", head="range over seeds"),
-        **dict.fromkeys(LABELS, real("s by which the switch changes the label", look=CHANGE)),
+        "range": text(
+            "from the lowest to the highest of the seeds", head="range over seeds"
+        ),
+        **dict.fromkeys(
+            LABELS, real("s by which the switch changes the label", look=CHANGE)
+        ),
     }
 )
 """Printed columns of switches."""
@@ -99,7 +114,9 @@ CHANGES = Schema(
     {
         **_SET,
         "label": _LABEL,
-        "change_s": real("s by which this value alone changes the label, mean over seeds"),
+        "change_s": real(
+            "s by which this value alone changes the label, mean over seeds"
+        ),
         "min_s": _LOWEST,
         "max_s": _HIGHEST,
     }
@@ -109,7 +126,9 @@ ALONE = Schema(
         **_SET,
         "base": replace(_BASE, head="in the"),
         "range": text("from the lowest to the highest of the seeds"),
-        **dict.fromkeys(LABELS, real("s by which the value changes the label", look=CHANGE)),
+        **dict.fromkeys(
+            LABELS, real("s by which the value changes the label", look=CHANGE)
+        ),
     }
 )
 """Printed columns of values that are set alone."""
@@ -130,8 +149,8 @@ NAMES = {
 
 
 def title_of(way: str, titles: Mapping[str, str]) -> str:
-    """Return the title of an exchange mode in texts and figures; ``titles`` has those of the
-    scenario's exchange.
+    """Return the title of an exchange mode in texts and figures; ``titles`` has those
+    of the scenario's exchange.
     """
     if way in OWN_WAYS:
         return f"own: {titles[way]}" if way in titles else NAMES[way]
@@ -161,12 +180,16 @@ HIDING = {
                 " by the distance to the nearest number that was simulated"
             ),
             "samples_high": count("upper end"),
-            "exchange_fraction": share("Q*: that over N / M; 1 if all can be exchanged"),
+            "exchange_fraction": share(
+                "Q*: that over N / M; 1 if all can be exchanged"
+            ),
             "added": real(
                 "share of baseline_s that their exchange adds; below 0 by chance, where parts of"
                 " the epochs were simulated"
             ),
-            "steady": flag("whether all that was tried agrees: less is hidden, and more is not"),
+            "steady": flag(
+                "whether all that was tried agrees: less is hidden, and more is not"
+            ),
             "over_s": real(
                 "s by which the epoch is longer with the fewest samples that were found not to be"
                 " hidden; empty where all can be exchanged",
@@ -177,7 +200,8 @@ HIDING = {
                 " can be exchanged"
             ),
             "saved_s": real(
-                "s that this removal saves then; empty where closed forms name it", empty=True
+                "s that this removal saves then; empty where closed forms name it",
+                empty=True,
             ),
             "tier": text(
                 "where that is the wire: the tier of cables of which one carries the exchange"
@@ -210,15 +234,26 @@ SIZES = Schema(
     }
 )
 """Printed columns of world sizes: a column for each variant."""
-REMOVALS = ("barriers", "host work", "storage writes", "storage reads", "no overlap", "wire")
+REMOVALS = (
+    "barriers",
+    "host work",
+    "storage writes",
+    "storage reads",
+    "no overlap",
+    "wire",
+)
 ENDS = Schema(
     {
         "way": _VARIANT,
         "world_size": _WORLD_SIZE,
         "tried": count("samples of a rank that are no longer hidden", head="samples"),
-        "added": real("ms by which they make the epoch longer", head="longer", look=".1f"),
+        "added": real(
+            "ms by which they make the epoch longer", head="longer", look=".1f"
+        ),
         **{
-            name: real("ms that its removal saves", head=name.replace(" ", "\n"), look=".1f")
+            name: real(
+                "ms that its removal saves", head=name.replace(" ", "\n"), look=".1f"
+            )
             for name in REMOVALS
         },
         "most": text("whose removal saves most"),

@@ -29,11 +29,13 @@ LEAST_SAVED = 0.05  # ms; a removal that saves less saves nothing
 
 def ablation_parts(tables: Tables) -> Iterator[str | Table]:
     """Yield the texts and tables of an ablation in order, from all its tables."""
-    contribution_rows, change_rows = tables["contributions"], tables["changes"]
+    contribution_rows = tables["contributions"]
+    change_rows = tables["changes"]
     epochs = tables["runs"][tables["runs"]["label"] == WHOLE]
     ends = tables["ends"].set_index("place")
     means = epochs.groupby("state")["seconds"].mean()
-    count, seeds = len(tables["switches"]), epochs["seed"].nunique()
+    count = len(tables["switches"])
+    seeds = epochs["seed"].nunique()
     suffix = " and all that is switched besides" if ends["switched_more"].any() else ""
     yield (
         f"From {ends['name']['start']}, {means['0' * count]:.3f} s, to {ends['name']['end']}"
@@ -58,12 +60,16 @@ def ablation_parts(tables: Tables) -> Iterator[str | Table]:
 def _steps(switches: pd.DataFrame, contribution_rows: pd.DataFrame) -> Iterator[Table]:
     values = (switches["start"] + " → " + switches["end"]).set_axis(switches["switch"])
     by_label = contribution_rows.pivot(index="switch", columns="label", values="mean_s")
-    epochs = contribution_rows[contribution_rows["label"] == WHOLE].join(by_label, on="switch")
+    epochs = contribution_rows[contribution_rows["label"] == WHOLE].join(
+        by_label, on="switch"
+    )
     epochs["values"], epochs["range"] = epochs["switch"].map(values), _range(epochs)
     columns = ("switch", "values", "first_s", "last_s", "mean_s", "range")
     yield STEPS.listing(epochs, "Change of the epoch in s", columns, names=2)
     largest_change = by_label.abs().max()
-    labels = [label for label in (*SHOWN, "FW+BW") if largest_change.get(label, 0.0) > LEAST]
+    labels = [
+        label for label in (*SHOWN, "FW+BW") if largest_change.get(label, 0.0) > LEAST
+    ]
     title = "Share of the epoch's change, and change of the labels in s, any order"
     yield STEPS.listing(epochs, title, ("switch", "share", WHOLE, *labels))
 
@@ -88,13 +94,15 @@ def share(value: float) -> str:
 
 
 def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield for each number of ranks how much of the scenario's own exchange is hidden and what
-    ends the hiding; then the other schedules, and what the answer rests on.
+    """Yield for each number of ranks how much of the scenario's own exchange is hidden
+    and what ends the hiding; then the other schedules, and what the answer rests on.
     """
     limits = tables["limits"]
     for _, rows in limits.groupby("world_size", sort=True):
         way_rows = rows.to_dict("records")
-        yield from (_own_sentence(row, titles) for row in way_rows if row["way"] in OWN_WAYS)
+        yield from (
+            _own_sentence(row, titles) for row in way_rows if row["way"] in OWN_WAYS
+        )
         other_rows = [row for row in way_rows if row["way"] not in OWN_WAYS]
         if other_rows:
             listed = ", ".join(
@@ -112,7 +120,11 @@ def _own_sentence(row: Mapping[Any, Any], titles: Mapping[str, str]) -> str:
     end = row["bottleneck"].removeprefix("host work: ")
     ends = f"; what ends it is {end}" if end else ""
     title = title_of(row["way"], titles).removeprefix("own: ")
-    amount = f"{share(row['exchange_fraction'])}{_interval(row)}" if row["samples"] else "nothing"
+    amount = (
+        f"{share(row['exchange_fraction'])}{_interval(row)}"
+        if row["samples"]
+        else "nothing"
+    )
     return (
         f"On {row['world_size']:,} ranks other work hides the exchange of {amount} of the samples"
         f" ({title}){ends}."
@@ -129,13 +141,14 @@ def _interval(row: Mapping[Any, Any]) -> str:
 
 
 def hiding_parts(tables: Tables, titles: Mapping[str, str]) -> Iterator[str | Table]:
-    """Yield the texts and tables of a search in order; ``titles`` has the titles of the scenario's
-    exchange.
+    """Yield the texts and tables of a search in order; ``titles`` has the titles of the
+    scenario's exchange.
     """
     limits = tables["limits"]
     way_names = list(dict.fromkeys(limits["way"]))
     yield from (
-        f"{way}: {title_of(way, titles).partition(': ')[2] or NAMES[way]}" for way in way_names
+        f"{way}: {title_of(way, titles).partition(': ')[2] or NAMES[way]}"
+        for way in way_names
     )
     yield _fractions(limits, way_names)
     yield from _bottlenecks(limits, tables["points"])
@@ -154,7 +167,9 @@ def _fractions(limits: pd.DataFrame, way_names: list[str]) -> Table:
         else "none"
         for row in rows
     ]
-    wide = limits.assign(cell=texts).pivot(index="world_size", columns="way", values="cell")
+    wide = limits.assign(cell=texts).pivot(
+        index="world_size", columns="way", values="cell"
+    )
     sizes = limits.drop_duplicates("world_size").sort_values("world_size")
     size_columns = ("world_size", "iterations", "samples_of_rank", "baseline_s")
     title = "Largest hidden Q (samples of a rank and epoch)"
@@ -164,8 +179,8 @@ def _fractions(limits: pd.DataFrame, way_names: list[str]) -> Table:
 
 
 def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield for each way and size the samples that are no longer hidden, what they add, and how
-    much of that each removal saves. A removal that saves nothing has no number.
+    """Yield for each way and size the samples that are no longer hidden, what they add,
+    and how much of that each removal saves. A removal that saves nothing has no number.
     """
     removed = points[points["removed"] != ""]
     keys = ["way", "world_size"]
@@ -188,8 +203,12 @@ def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Iterator[str | T
         ending_rows[name] = saved.where(saved >= LEAST_SAVED)
     ending_rows["added"] = 1e3 * ending_rows["over_s"]
     tier = (", " + ending_rows["tier"]).where(ending_rows["tier"] != "", "")
-    ending_rows["most"] = ending_rows["bottleneck"].str.removeprefix("host work: ") + tier
-    from_closed_forms = ending_rows["saved_s"].isna() & (ending_rows["bottleneck"] != "")
+    ending_rows["most"] = (
+        ending_rows["bottleneck"].str.removeprefix("host work: ") + tier
+    )
+    from_closed_forms = ending_rows["saved_s"].isna() & (
+        ending_rows["bottleneck"] != ""
+    )
     ending_rows["most"] += from_closed_forms.map({True: " (closed forms)", False: ""})
     title = "What ends the hiding: ms by which an epoch is longer, and that each removal saves"
     table = ENDS.listing(

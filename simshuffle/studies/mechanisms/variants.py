@@ -1,4 +1,6 @@
-"""Variants of an exchange, the mechanisms of each that can be removed, and the warm epoch."""
+"""Variants of an exchange, the mechanisms of each that can be removed, and the warm
+epoch.
+"""
 
 from __future__ import annotations
 
@@ -25,33 +27,43 @@ INSTANT_WRITES = {"cluster.ssd.write_bandwidth": "1000000 PB/s"}
 ALL_IN_MEMORY = dict.fromkeys(
     ("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB"
 )
-FRESH = {"partner_lifetime": "iteration", "samples_per_message": "iteration", "payload": "decoded"}
+FRESH = {
+    "partner_lifetime": "iteration",
+    "samples_per_message": "iteration",
+    "payload": "decoded",
+}
 VARIANTS: dict[str, tuple[str, str | dict[str, Any], dict[str, Any]]] = {
     "authors": ("partial_local_shuffle", AUTHORS, {}),
     "pair": ("importance_pair", AUTHORS, {}),
     "encoded": ("importance_pair", f"{AUTHORS}:payload=encoded,barriers=none", {}),
-    "wire": ("partial_local_shuffle", {**FRESH, **dict.fromkeys(WORK, NOTHING)}, INSTANT_WRITES),
+    "wire": (
+        "partial_local_shuffle",
+        {**FRESH, **dict.fromkeys(WORK, NOTHING)},
+        INSTANT_WRITES,
+    ),
 }
-"""Variants of an exchange: the strategy, its schedule, and keys of the scenario. authors: partial
-local shuffle as its authors' code does it, a random permutation, a message and a barrier for every
-sample; pair: one partner an epoch, one message and one barrier an iteration; encoded: the same
-without barriers, and files are sent as they are; wire: no host work, no barriers, instant writes;
-decoded samples, a random permutation for every iteration. Importance is always lagging, for its
-measurement is no exchange."""
+"""Variants of an exchange: the strategy, its schedule, and keys of the scenario.
+authors: partial local shuffle as its authors' code does it, a random permutation, a
+message and a barrier for every sample; pair: one partner an epoch, one message and one
+barrier an iteration; encoded: the same without barriers, and files are sent as they
+are; wire: no host work, no barriers, instant writes; decoded samples, a random
+permutation for every iteration. Importance is always lagging, for its measurement is no
+exchange.
+"""
 OWN = "own"  # that of the scenario itself
 BARRIERS, HOST_WORK, WRITES = "barriers", "host work", "storage writes"
 WIRE, WAITING = "wire", "no overlap"
 READS = "storage reads"
-"""Reads from storage. The exchange changes them: received samples may evict others from the page
-cache.
+"""Reads from storage. The exchange changes them: received samples may evict others from
+the page cache.
 """
 
 
 def with_variant(
     scenario: Scenario, variant: str, samples: int, changes: Mapping[str, Any]
 ) -> Scenario:
-    """Return ``scenario`` with an exchange of that variant, in which each rank sends ``samples``
-    samples, and further values.
+    """Return ``scenario`` with an exchange of that variant, in which each rank sends
+    ``samples`` samples, and further values.
     """
     variant_values: dict[str, Any] = {}
     if variant == OWN:
@@ -62,11 +74,15 @@ def with_variant(
     if exchange["kind"] != "partial_local_shuffle":
         exchange["lagging"] = True
     exchange["exchange_fraction"] = fraction_of(scenario, samples)
-    return scenario.with_values({"workload.exchange": exchange, **variant_values, **changes})
+    return scenario.with_values(
+        {"workload.exchange": exchange, **variant_values, **changes}
+    )
 
 
 def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
-    """Return the mechanisms that cost anything in ``scenario``, and the values that remove each."""
+    """Return the mechanisms that cost anything in ``scenario``, and the values that
+    remove each.
+    """
     schedule = _schedule(scenario)
     removals: dict[str, dict[str, Any]] = {}
     if schedule.barriers != "none":
@@ -74,7 +90,10 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
     costly = work(scenario)
     if HOST_WORK in costly:
         removals[HOST_WORK] = costly[HOST_WORK]
-    if scenario.workload.source == "ssd" and scenario.cluster.ssd.write_bandwidth < INSTANT:
+    if (
+        scenario.workload.source == "ssd"
+        and scenario.cluster.ssd.write_bandwidth < INSTANT
+    ):
         removals[WRITES] = dict(INSTANT_WRITES)
     if not schedule.overlap:
         removals[WAITING] = {f"{_KEY}.overlap": True}
@@ -82,11 +101,11 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
 
 
 def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
-    """Return the values that remove a kind of host work, by its key; `HOST_WORK` removes every
-    kind.
+    """Return the values that remove a kind of host work, by its key; `HOST_WORK`
+    removes every kind.
 
-    Kinds without cost are left out, and those that cost less than a share ``small`` of the
-    costliest.
+    Kinds without cost are left out, and those that cost less than a share ``small`` of
+    the costliest.
     """
     charged_seconds = _costs(scenario)
     costs = {
@@ -94,7 +113,9 @@ def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
         for key, value in charged_seconds.items()
         if value > small * max(charged_seconds.values())
     }
-    removals: dict[str, dict[str, Any]] = {key: {f"{_KEY}.{key}": NOTHING} for key in costs}
+    removals: dict[str, dict[str, Any]] = {
+        key: {f"{_KEY}.{key}": NOTHING} for key in costs
+    }
     all_removed = {f"{_KEY}.{key}": NOTHING for key in costs}
     return {HOST_WORK: all_removed, **removals} if removals else {}
 
@@ -112,11 +133,16 @@ def _schedule(scenario: Scenario) -> MessageSchedule:
 def _costs(scenario: Scenario) -> dict[str, float]:
     """Return the seconds a sample of each key of `WORK`, as they are charged at most."""
     costs = asdict(host_work(_schedule(scenario), scenario.workload.dataset))
-    return {**{key: costs[key] for key in WORK}, "draw": costs["draw"] * scenario.world_size}
+    return {
+        **{key: costs[key] for key in WORK},
+        "draw": costs["draw"] * scenario.world_size,
+    }
 
 
 def _weightless(scenario: Scenario) -> dict[str, Any]:
-    """Return values that send decoded samples of one byte, with all other costs; latencies stay."""
+    """Return values that send decoded samples of one byte, with all other costs;
+    latencies stay.
+    """
     costs = _costs(scenario)
     host_work_values = {
         f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")
@@ -129,15 +155,17 @@ def _weightless(scenario: Scenario) -> dict[str, Any]:
 
 
 EPOCHS = WARM
-"""Epochs of every run: the first, cold, is only planned; the second is like all that follow."""
+"""Epochs of every run: the first, cold, is only planned; the second is like all that
+follow.
+"""
 
 
 HALF_WIDTH = "half_width"
 
 
 class WarmCell(RunCell):
-    """The second epoch of a scenario from `prepare_scenario`, alone; its outcome is from
-    `measure_epoch`.
+    """The second epoch of a scenario from `prepare_scenario`, alone; its outcome is
+    from `measure_epoch`.
     """
 
     @property
@@ -156,20 +184,24 @@ def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:
 
 
 def seconds(timeline: Timeline) -> dict[str, float]:
-    """Return the seconds of the second epoch: the whole, and each of the papers' labels, mean over
-    ranks.
+    """Return the seconds of the second epoch: the whole, and each of the papers'
+    labels, mean over ranks.
     """
     epochs = report.epochs(timeline)
     parts = report.book_as_papers(report.breakdown(timeline))
     parts = parts[parts["epoch"] == EPOCHS]
     of_label = zip(parts["label"].astype(str), parts["seconds"].tolist(), strict=True)
     epoch_s = float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0])
-    return {report.WHOLE: epoch_s, **dict.fromkeys(report.LABELS, 0.0), **dict(of_label)}
+    return {
+        report.WHOLE: epoch_s,
+        **dict.fromkeys(report.LABELS, 0.0),
+        **dict(of_label),
+    }
 
 
 def measure_epoch(timeline: Timeline) -> dict[str, float]:
-    """Return `epoch_seconds`, and half of the 95 % interval of the epoch (s) as `HALF_WIDTH`; 0
-    where all iterations were simulated.
+    """Return `epoch_seconds`, and half of the 95 % interval of the epoch (s) as
+    `HALF_WIDTH`; 0 where all iterations were simulated.
     """
     sources = timeline.sources
     half_width = sources.loc[sources["epoch"] == EPOCHS, "half_width_s"].iloc[0]

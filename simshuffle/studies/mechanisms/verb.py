@@ -25,7 +25,12 @@ class AblationOptions(CellOptions):
 
     scenario: ScenarioName
     start: Annotated[
-        str, Option("EXCHANGE", "The exchange to begin with, as in a scenario.", complete=EXCHANGES)
+        str,
+        Option(
+            "EXCHANGE",
+            "The exchange to begin with, as in a scenario.",
+            complete=EXCHANGES,
+        ),
     ] = "importance_exchange:schedule=authors"
     end: Annotated[
         str,
@@ -55,7 +60,9 @@ class AblationOptions(CellOptions):
             python="Sequence[tuple[str, Any]]",
         ),
     ] = ()
-    seeds: Annotated[int, Option("N", "Seeds, from that of the scenario on.", low=1)] = 3
+    seeds: Annotated[
+        int, Option("N", "Seeds, from that of the scenario on.", low=1)
+    ] = 3
     set: Set = field(default_factory=dict)
 
 
@@ -63,11 +70,14 @@ class AblationOptions(CellOptions):
 class HidingOptions(RefinedOptions):
     """Find the largest exchange fraction that costs an epoch nothing.
 
-    For each number of ranks, by the schedule of the scenario's own runs first, and what ends it."""
+    For each number of ranks, by the schedule of the scenario's own runs first, and what
+    ends it.
+    """
 
     scenario: ScenarioName
     world_size: Annotated[
-        tuple[int, ...], Option("M", "Ranks. Default: those of the scenario's runs.", many=True)
+        tuple[int, ...],
+        Option("M", "Ranks. Default: those of the scenario's runs.", many=True),
     ] = ()
     variant: Annotated[
         tuple[str, ...],
@@ -81,7 +91,8 @@ class HidingOptions(RefinedOptions):
         ),
     ] = ()
     tolerance: Annotated[
-        float, Option("SHARE", "Share of the epoch that may be added.", low=0.0, high=1.0)
+        float,
+        Option("SHARE", "Share of the epoch that may be added.", low=0.0, high=1.0),
     ] = 0.01
     set: Set = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
-"""Windows: what an exchange adds to an epoch, from a few iterations that are simulated with it and
-without. Both have equal sizes, orders and jitters, so that their differences are of the exchange
-alone.
+"""Windows: what an exchange adds to an epoch, from a few iterations that are simulated
+with it and without. Both have equal sizes, orders and jitters, so that their
+differences are of the exchange alone.
 """
 
 from __future__ import annotations
@@ -51,23 +51,30 @@ class Window:
 
 
 def window_size(scenario: Scenario, seconds_of_core: float) -> int:
-    """Return the iterations of an exchange that take ``seconds_of_core`` s to simulate; all
-    iterations where few would be left out.
+    """Return the iterations of an exchange that take ``seconds_of_core`` s to simulate;
+    all iterations where few would be left out.
     """
     total_iterations = scenario.workload.iterations(scenario.world_size, EPOCHS)
     seconds_of_fewest, seconds_of_double = (
-        window_of(scenario, min(count, total_iterations)).cost for count in (FEWEST, 2 * FEWEST)
+        window_of(scenario, min(count, total_iterations)).cost
+        for count in (FEWEST, 2 * FEWEST)
     )
     seconds_per_iteration = max(seconds_of_double - seconds_of_fewest, 1e-9) / FEWEST
     affordable = min(
-        FEWEST + int(max(seconds_of_core - seconds_of_fewest, 0.0) / seconds_per_iteration), MOST
+        FEWEST
+        + int(max(seconds_of_core - seconds_of_fewest, 0.0) / seconds_per_iteration),
+        MOST,
     )
-    return total_iterations if affordable >= WORTH_LEAVING_OUT * total_iterations else affordable
+    return (
+        total_iterations
+        if affordable >= WORTH_LEAVING_OUT * total_iterations
+        else affordable
+    )
 
 
 def window_of(scenario: Scenario, iterations: int) -> Window:
-    """Return the window of so many iterations; of each rank's samples as large a part is sent as in
-    the epoch, rounded to whole samples.
+    """Return the window of so many iterations; of each rank's samples as large a part
+    is sent as in the epoch, rounded to whole samples.
     """
     total_iterations = scenario.workload.iterations(scenario.world_size, EPOCHS)
     exact = scenario.model_copy(update={"time_tolerance": 0.0})
@@ -106,14 +113,16 @@ def simulate_window(window: Window, tell: Tell | None = None) -> SimulatedWindow
 def added(
     window: Window, samples: int, exchanged: SimulatedWindow, baseline: SimulatedWindow
 ) -> ExchangePoint:
-    """Return what the exchange of ``samples`` of each rank adds to the whole epoch, from the window
-    simulated with an exchange and without.
+    """Return what the exchange of ``samples`` of each rank adds to the whole epoch,
+    from the window simulated with an exchange and without.
     """
     over = exchanged.epoch_seconds - baseline.epoch_seconds
     if not window.left_out:
         return ExchangePoint(over, 0.0)
     count = min(len(exchanged.iteration_seconds), len(baseline.iteration_seconds))
-    differences = exchanged.iteration_seconds[:count] - baseline.iteration_seconds[:count]
+    differences = (
+        exchanged.iteration_seconds[:count] - baseline.iteration_seconds[:count]
+    )
     steady = differences[BEGIN + count // 8 : -1]
     means = [float(part.mean()) for part in np.array_split(steady, PARTS)]
     quantile = float(stats.t.ppf(0.5 + CONFIDENCE / 2, PARTS - 1))

@@ -1,5 +1,5 @@
-"""Cells of an oracle, one for all closed forms, and one for each step that is simulated; and the
-tables of their outcomes.
+"""Cells of an oracle, one for all closed forms, and one for each step that is
+simulated; and the tables of their outcomes.
 """
 
 from __future__ import annotations
@@ -44,19 +44,26 @@ class SweepCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome: the scenario and the strategies at each world size."""
-        values_by_size = {str(size): dict(strategies) for size, strategies in self.points.items()}
+        """Return what decides the outcome: the scenario and the strategies at each
+        world size.
+        """
+        values_by_size = {
+            str(size): dict(strategies) for size, strategies in self.points.items()
+        }
         return [_of_content(self.document), values_by_size]
 
     def run(self, tell: Tell) -> Outcome:
         """Return the rows of the tables `points` and `communication`."""
         scenario = from_dict(self.document, self.label)
-        single_gpu_row, _ = OracleMachine(scenario, 1).point(Data.short_name, alone(scenario))
+        single_gpu_row, _ = OracleMachine(scenario, 1).point(
+            Data.short_name, alone(scenario)
+        )
         sweep_points: list[Point] = []
         for size_index, (size, strategies) in enumerate(self.points.items()):
             machine = OracleMachine(scenario, size)
             sweep_points += [
-                machine.point(name, strategy_of(values)) for name, values in strategies.items()
+                machine.point(name, strategy_of(values))
+                for name, values in strategies.items()
             ]
             tell((size_index + 1) / len(self.points))
         for row, _ in sweep_points:
@@ -68,7 +75,9 @@ class SweepCell(PlainCell):
             for row, sent in sweep_points
             for label, seconds in sent.items()
         ]
-        return Outcome({"points": [row for row, _ in sweep_points], "communication": communication})
+        return Outcome(
+            {"points": [row for row, _ in sweep_points], "communication": communication}
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,9 @@ class StepCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome: the scenario, the strategy and the world size."""
+        """Return what decides the outcome: the scenario, the strategy and the world
+        size.
+        """
         return [_of_content(self.document), dict(self.strategy), self.world_size]
 
     @property
@@ -140,16 +151,23 @@ def simulations(oracle: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
 def collect(oracle: Oracle, outcomes: Outcomes) -> Tables:
     """Return the stored tables, from the outcomes of all cells."""
     sweep_values = outcomes[SWEEP].values
-    by_key = {(row["strategy"], row["world_size"]): row for row in sweep_values["points"]}
-    simulated, measured = [], []
+    by_key = {
+        (row["strategy"], row["world_size"]): row for row in sweep_values["points"]
+    }
+    simulated = []
+    measured = []
     for name, size in oracle.simulate:
-        row, outcome = by_key[name, size], outcomes.get(f"{name} @{size}")
+        row = by_key[name, size]
+        outcome = outcomes.get(f"{name} @{size}")
         if outcome is not None:
-            closed, fluid = outcome.values["step_closed_s"], outcome.values["step_fluid_s"]
+            closed = outcome.values["step_closed_s"]
+            fluid = outcome.values["step_fluid_s"]
             loop = row["loop_s"] + row["iterations"] * (fluid - closed)
             ratio = fluid / closed if closed else math.nan
             epoch = max(loop, row["io_s"] + fluid)
-            simulated.append({**row, **outcome.values, "ratio": ratio, "epoch_fluid_s": epoch})
+            simulated.append(
+                {**row, **outcome.values, "ratio": ratio, "epoch_fluid_s": epoch}
+            )
     for name, size, seconds in oracle.measured:
         row = by_key[name, size]
         if row["feasible"]:
@@ -166,8 +184,8 @@ def collect(oracle: Oracle, outcomes: Outcomes) -> Tables:
 
 
 def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
-    """Return a row with the columns that say whether the strategy fits into ``budget`` (bytes), and
-    why not.
+    """Return a row with the columns that say whether the strategy fits into ``budget``
+    (bytes), and why not.
     """
     if not row["feasible"] or budget is None:
         return {**row, "fits": None}
@@ -181,7 +199,8 @@ def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
 def facts_of(oracle: Oracle) -> dict[str, Any]:
     """Return the facts in ``meta.json`` that texts and figures state."""
     scenario = oracle.scenario
-    workload, host = scenario.workload, scenario.cluster.host
+    workload = scenario.workload
+    host = scenario.cluster.host
     subject = (
         f"{workload.model.name} on {scenario.cluster.name} ({host.accelerator}), batches of"
         f" {workload.local_batch_size} a GPU"
@@ -193,12 +212,12 @@ def facts_of(oracle: Oracle) -> dict[str, Any]:
 
 
 def model_error(tables: Tables) -> dict[str, Any]:
-    """Return how far an iteration of the best point may be off (90 %, s), by the errors of laws
-    like its own where machines were measured, and how sure it is that it is faster than the next
-    point on as many ranks.
+    """Return how far an iteration of the best point may be off (90 %, s), by the errors
+    of laws like its own where machines were measured, and how sure it is that it is
+    faster than the next point on as many ranks.
 
-    Both have one error where one mechanism is behind them, else two that are independent. Inputs
-    are taken as they are given. {} where nothing fits.
+    Both have one error where one mechanism is behind them, else two that are
+    independent. Inputs are taken as they are given. {} where nothing fits.
     """
     fitting = usable(tables["points"])
     if fitting.empty:
@@ -217,13 +236,21 @@ def model_error(tables: Tables) -> dict[str, Any]:
     }
     if not slower_rows:
         return error
-    first_epochs, second_epochs = (_epochs(row, size) for row in (first, slower_rows[0]))
+    first_epochs, second_epochs = (
+        _epochs(row, size) for row in (first, slower_rows[0])
+    )
     shared = law == _mechanism(slower_rows[0])
     first_epochs = first_epochs if shared else first_epochs[:, None]
     faster = float(
-        (first_epochs < second_epochs).mean() + (first_epochs == second_epochs).mean() / 2
+        (first_epochs < second_epochs).mean()
+        + (first_epochs == second_epochs).mean() / 2
     )
-    return {**error, "second": slower_rows[0]["strategy"], "shared": shared, "faster": faster}
+    return {
+        **error,
+        "second": slower_rows[0]["strategy"],
+        "shared": shared,
+        "faster": faster,
+    }
 
 
 def _mechanism(row: Mapping[Any, Any]) -> str:
@@ -232,16 +259,18 @@ def _mechanism(row: Mapping[Any, Any]) -> str:
 
 
 def _epochs(row: Mapping[Any, Any], size: int) -> Floats:
-    """Return the s of the epoch of a point, (len(SHARES),), its loop off by each of the errors;
-    reading is as predicted, and a step follows it.
+    """Return the s of the epoch of a point, (len(SHARES),), its loop off by each of the
+    errors; reading is as predicted, and a step follows it.
     """
     loops = row["loop_s"] * np.exp(residuals().quantiles(_mechanism(row), size, SHARES))
     return np.asarray(np.maximum(loops, row["io_s"] + loops / row["iterations"]))
 
 
 def _of_content(document: Mapping[str, Any]) -> Any:
-    """Return the part of a scenario that decides the outcome: no name, and of a file its contents
-    alone.
+    """Return the part of a scenario that decides the outcome: no name, and of a file
+    its contents alone.
     """
     left_out = {"name", "description", "world_size", "epochs"}
-    return by_content({key: value for key, value in document.items() if key not in left_out})
+    return by_content(
+        {key: value for key, value in document.items() if key not in left_out}
+    )

@@ -44,13 +44,17 @@ NOTHING = "nothing fits"
 
 
 def times_chart(tables: Tables) -> Chart:
-    """Return the chart of the time of an iteration in ms: a column for each strategy, by number of
-    GPUs; over a column how close it comes to the measured time.
+    """Return the chart of the time of an iteration in ms: a column for each strategy,
+    by number of GPUs; over a column how close it comes to the measured time.
     """
-    displayed_points = shown_points(tables["points"], tables["measured"]).reset_index(drop=True)
+    displayed_points = shown_points(tables["points"], tables["measured"]).reset_index(
+        drop=True
+    )
     longest = max(map(len, displayed_points["strategy"]), default=0)
     looks = {label: Look(label, colour) for label, (_, colour) in TIMES.items()}
-    caption = "What an iteration takes under each way to divide training, by number of GPUs."
+    caption = (
+        "What an iteration takes under each way to divide training, by number of GPUs."
+    )
     panel = (
         message_panel(NOTHING)
         if displayed_points.empty
@@ -70,15 +74,17 @@ def parts_of(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown_points(points: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of the first figure: of a few scales, the fastest of each kind, and all
-    that were measured.
+    """Return the points of the first figure: of a few scales, the fastest of each kind,
+    and all that were measured.
 
-    Scales are those that were measured, or as many as there is width for, evenly from the smallest
-    to the largest at which something fits.
+    Scales are those that were measured, or as many as there is width for, evenly from
+    the smallest to the largest at which something fits.
     """
     fitting = usable(points)
     keys = pd.MultiIndex.from_frame(measured[["world_size", "strategy"]])
-    is_measured = pd.MultiIndex.from_frame(points[["world_size", "strategy"]]).isin(keys)
+    is_measured = pd.MultiIndex.from_frame(points[["world_size", "strategy"]]).isin(
+        keys
+    )
     sizes = sorted(fitting["world_size"].unique())
     if len(measured):
         sizes = sorted(measured["world_size"].unique())
@@ -88,7 +94,9 @@ def shown_points(points: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     best = best_of_each(fitting[fitting["world_size"].isin(sizes)])
     columns_per_scale = COLUMNS // max(len(sizes), 1)
     best = best.groupby("world_size", sort=False).head(columns_per_scale)
-    measured_points = points[is_measured & points["feasible"] & points["world_size"].isin(sizes)]
+    measured_points = points[
+        is_measured & points["feasible"] & points["world_size"].isin(sizes)
+    ]
     # in the order of the table, which is the same at every scale
     return points[points.index.isin([*best.index, *measured_points.index])]
 
@@ -99,12 +107,14 @@ def best_of_each(points: pd.DataFrame) -> pd.DataFrame:
     ordered = points.assign(divided=has_replicas).sort_values(
         ["world_size", "epoch_s", "loop_s"], kind="stable"
     )
-    return ordered.drop_duplicates(["world_size", "kind", "divided"]).drop(columns="divided")
+    return ordered.drop_duplicates(["world_size", "kind", "divided"]).drop(
+        columns="divided"
+    )
 
 
 def _columns(displayed_points: pd.DataFrame, measured: pd.DataFrame) -> Panel:
-    """Return the panel with the parts of an iteration as columns, grouped by number of GPUs;
-    columns that are much higher than the fastest ones are cut.
+    """Return the panel with the parts of an iteration as columns, grouped by number of
+    GPUs; columns that are much higher than the fastest ones are cut.
     """
     groups = displayed_points["world_size"].rank(method="dense") - 1
     places = (displayed_points.index + 0.8 * groups).rename("x")
@@ -116,12 +126,16 @@ def _columns(displayed_points: pd.DataFrame, measured: pd.DataFrame) -> Panel:
     is_visible = pieces["ms"] > UNSEEN * pieces["row"].map(total)
     in_a_visible_part = pieces["look"].isin(pieces.loc[is_visible, "look"])
     names = pieces["row"].map(displayed_points["strategy"])
-    pieces["tip"] = names + ": " + pieces["look"] + pieces["ms"].map(" {:.3g} ms".format)
+    pieces["tip"] = (
+        names + ": " + pieces["look"] + pieces["ms"].map(" {:.3g} ms".format)
+    )
     pieces = pieces[in_a_visible_part & (pieces["y"] < highest)].assign(
         y2=pieces["y2"].clip(upper=highest)
     )
     keys = ["world_size", "strategy"]
-    accuracy = displayed_points.merge(measured[[*keys, "accuracy"]], "left", on=keys)["accuracy"]
+    accuracy = displayed_points.merge(measured[[*keys, "accuracy"]], "left", on=keys)[
+        "accuracy"
+    ]
     cut_text_of_column = total.map("{:.0f}".format).where(total > highest, "")
     accuracy_text = (100 * accuracy).map("{:.0f} %".format).where(accuracy.notna(), "")
     texts = [
@@ -140,7 +154,10 @@ def _columns(displayed_points: pd.DataFrame, measured: pd.DataFrame) -> Panel:
         ),
     ]
     title = "ms an iteration" + (", high ones cut" if total.max() > highest else "")
-    x_range: Any = {"low": float(places.iloc[0]) - 0.8, "high": float(places.iloc[-1]) + 0.8}
+    x_range: Any = {
+        "low": float(places.iloc[0]) - 0.8,
+        "high": float(places.iloc[-1]) + 0.8,
+    }
     strategy_ticks = dict(zip(places, displayed_points["strategy"], strict=True))
     size_ticks = dict(
         zip((group_ends["min"] + group_ends["max"]) / 2, "GPUs: " + sizes, strict=True)
@@ -154,18 +171,24 @@ def _columns(displayed_points: pd.DataFrame, measured: pd.DataFrame) -> Panel:
 
 
 def memory_chart(tables: Tables, budget: float | None) -> Chart:
-    """Return the chart of the memory of the fullest GPU at the scale of the best point: a row for
-    each strategy, divided by use, and the budget (bytes), if there is one, as a line.
+    """Return the chart of the memory of the fullest GPU at the scale of the best point:
+    a row for each strategy, divided by use, and the budget (bytes), if there is one, as
+    a line.
     """
     rows = memory_rows(tables).reset_index(drop=True)
-    height, caption = 0.62 + 0.145 * max(len(rows), 3), "Memory of the fullest GPU by strategy."
+    height = 0.62 + 0.145 * max(len(rows), 3)
+    caption = "Memory of the fullest GPU by strategy."
     if rows.empty:
         return Chart([message_panel(NOTHING)], height, caption=caption)
-    parts = rows[[f"{part}_nbytes" for part in MEMORY]].set_axis(list(MEMORY), axis=1) / GIB
+    parts = (
+        rows[[f"{part}_nbytes" for part in MEMORY]].set_axis(list(MEMORY), axis=1) / GIB
+    )
     pieces = stacked_bars(parts)
     pieces["tip"] = pieces["look"] + pieces["size"].map(": {:.3g} GiB".format)
     total_gib = parts.sum(axis=1)
-    ends = pd.DataFrame({"x": total_gib, "y": rows.index, "text": total_gib.map("{:.3g}".format)})
+    ends = pd.DataFrame(
+        {"x": total_gib, "y": rows.index, "text": total_gib.map("{:.3g}".format)}
+    )
     marks = [
         Mark("bar", pieces[pieces["size"] > 0], thick=0.75),
         Mark("text", ends, aside=(2, 0), backed=True),
@@ -176,18 +199,22 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
     max_letters = letters_in_line(28)
     names = [cut_text(name, max_letters) for name in rows["strategy"]]
     title = f"GiB of the fullest of {rows['world_size'].iloc[0]} GPUs"
-    looks = {n: Look(n, colour) for n, colour in zip(MEMORY, MEMORY_COLOURS, strict=True)}
+    looks = {
+        n: Look(n, colour) for n, colour in zip(MEMORY, MEMORY_COLOURS, strict=True)
+    }
     looks["budget"] = Look("budget", "#000000", dash=DASHES[1], width=0.8)
     x = Axis(title, low=0.0, high=1.16 * longest or 1.0)
     return Chart([Panel(marks, x, in_rows(names, small=True))], height, looks, caption)
 
 
 def memory_rows(tables: Tables) -> pd.DataFrame:
-    """Return the points of the second figure: all points at the scale of the best one, or where
-    they are many the fastest of each kind; least memory first.
+    """Return the points of the second figure: all points at the scale of the best one,
+    or where they are many the fastest of each kind; least memory first.
     """
     points = tables["points"]
     size = chosen_scale(tables["recommended"], points)
     scale_points = points[(points["world_size"] == size) & points["feasible"]]
-    displayed_points = scale_points if len(scale_points) <= ROWS else best_of_each(scale_points)
+    displayed_points = (
+        scale_points if len(scale_points) <= ROWS else best_of_each(scale_points)
+    )
     return displayed_points.sort_values("memory_nbytes", kind="stable").head(ROWS)

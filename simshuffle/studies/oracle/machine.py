@@ -1,6 +1,6 @@
-"""A machine at a world size: what all strategies have in common there, such as reading, the
-exchange of samples and waiting for the slowest; and the time and memory of each strategy, by closed
-form and simulated.
+"""A machine at a world size: what all strategies have in common there, such as reading,
+the exchange of samples and waiting for the slowest; and the time and memory of each
+strategy, by closed form and simulated.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from simshuffle.workload.parallelism import (
 )
 
 MOST_PIECES = 32
-"""Layers next to one another go together in so many pieces at most: hundreds by themselves tell no
-more."""
+"""Layers next to one another go together in so many pieces at most: hundreds by
+themselves tell no more.
+"""
 TOLERANCE = 0.01
 """Share of the loop that a hidden exchange may add, as of `simshuffle study hiding`."""
 Row = dict[str, Any]
 Seconds = Callable[[Node], float]
 Point = tuple[Row, dict[str, float]]
-"""A strategy at a world size: its row of the table `points`, without columns that follow from a
-budget or from other points; and communication in s an epoch, by purpose.
+"""A strategy at a world size: its row of the table `points`, without columns that
+follow from a budget or from other points; and communication in s an epoch, by purpose.
 """
 FRACTIONS: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 25)])
 """Exchange fractions whose cost is worked out; between them it is interpolated."""
@@ -53,16 +54,16 @@ ITERATIONS = 64
 
 
 class OracleMachine:
-    """The machine of a scenario with so many ranks on it, and what all strategies have in common
-    there.
+    """The machine of a scenario with so many ranks on it, and what all strategies have
+    in common there.
 
     Attributes:
         scenario: at that world size, with data parallelism; its sweep is not followed.
         bounds: lower bounds of its epoch.
         samples: that a rank trains on in the epoch, in the mean.
         slowest: what the slowest rank takes for an iteration, over the mean of all.
-        exchange: (len(FRACTIONS),) s an epoch of each exchange fraction, at least; None where no
-            fraction is exchanged.
+        exchange: (len(FRACTIONS),) s an epoch of each exchange fraction, at least; None
+            where no fraction is exchanged.
     """
 
     def __init__(self, scenario: Scenario, world_size: int) -> None:
@@ -87,15 +88,16 @@ class OracleMachine:
     def _communicators(self) -> Communicators:
         scenario = self.scenario
         placement, order = (
-            stream(scenario.seed, stream_name) for stream_name in ("placement", "host_order")
+            stream(scenario.seed, stream_name)
+            for stream_name in ("placement", "host_order")
         )
         resources = Resources(scenario.cluster, scenario.world_size, placement)
         allreduce = scenario.workload.allreduce_on(scenario.cluster)
         return Communicators(allreduce, resources, group_size=1, rng=order)
 
     def communicators(self, parallelism: Parallelism) -> Communicators:
-        """Return the groups of ranks that communicate; strategies with groups of one size share
-        them.
+        """Return the groups of ranks that communicate; strategies with groups of one
+        size share them.
         """
         group_size = parallelism.group_size(self.scenario.world_size)
         strategy_settings = [
@@ -103,41 +105,56 @@ class OracleMachine:
         ]
         key = (group_size, *strategy_settings)
         if key not in self._groups:
-            self._groups[key] = self._communicators.regroup(group_size, *strategy_settings)
+            self._groups[key] = self._communicators.regroup(
+                group_size, *strategy_settings
+            )
         return self._groups[key]
 
     def step(self, parallelism: Parallelism) -> Step:
-        """Return the step of a mean iteration, whose batch may be smaller as the last one of an
-        epoch is.
+        """Return the step of a mean iteration, whose batch may be smaller as the last
+        one of an epoch is.
         """
         batch = self.samples / self.bounds.iterations
         return parallelism.step(replace(self.job, batch=batch), MOST_PIECES)
 
     def simulated(self, strategy: Parallelism) -> tuple[float, float]:
-        """Return the s of a step by closed form, and with all transfers on the cables at once."""
-        communicators, step = self.communicators(strategy), self.step(strategy)
+        """Return the s of a step by closed form, and with all transfers on the cables
+        at once.
+        """
+        communicators = self.communicators(strategy)
+        step = self.step(strategy)
         closed = step.costs(communicators.seconds).seconds
         return closed, step_seconds(step, communicators, Fluid())
 
     def point(self, name: str, strategy: Parallelism) -> Point:
-        """Return the time and memory of a strategy by closed form; if it is impossible, the
-        reason.
+        """Return the time and memory of a strategy by closed form; if it is impossible,
+        the reason.
         """
         batch = self.scenario.workload.local_batch_size
-        for problem in strategy.problems(self.job.layers, self.scenario.world_size, batch):
+        for problem in strategy.problems(
+            self.job.layers, self.scenario.world_size, batch
+        ):
             got_text = f"; got {problem.value}" if problem.value else ""
             reason = f"{problem.rule}{got_text}. {problem.remedy}".rstrip()
-            return {**self._about(name, strategy), "feasible": False, "why_not": reason}, {}
+            return {
+                **self._about(name, strategy),
+                "feasible": False,
+                "why_not": reason,
+            }, {}
         return self.possible(name, strategy, self.communicators(strategy).seconds)
 
     def possible(self, name: str, strategy: Parallelism, seconds_of: Seconds) -> Point:
-        """Return the time and memory of a possible strategy; ``seconds_of`` gives the s of each
-        node of communication, alone on the machine.
+        """Return the time and memory of a possible strategy; ``seconds_of`` gives the s
+        of each node of communication, alone on the machine.
         """
-        describing_columns, epoch_bounds = self._about(name, strategy), self.bounds
-        iterations, step = describing_columns["iterations"], self.step(strategy)
-        costs, memory = step.costs(seconds_of), strategy.memory(self.job)
-        exposed, exchange = iterations * costs.exposed, epoch_bounds.exchange.seconds
+        describing_columns = self._about(name, strategy)
+        epoch_bounds = self.bounds
+        iterations = describing_columns["iterations"]
+        step = self.step(strategy)
+        costs = step.costs(seconds_of)
+        memory = strategy.memory(self.job)
+        exposed = iterations * costs.exposed
+        exchange = epoch_bounds.exchange.seconds
         exposed_exchange = exchange - epoch_bounds.exchange.hidden
         parts = {
             "compute_s": iterations * costs.compute,
@@ -148,11 +165,16 @@ class OracleMachine:
             "startup_s": epoch_bounds.first_batch + epoch_bounds.importance,
         }
         loop = sum(parts[name] for name in LOOP)
-        resource = max(epoch_bounds.resources, key=lambda name: epoch_bounds.resources[name])
+        resource = max(
+            epoch_bounds.resources, key=lambda name: epoch_bounds.resources[name]
+        )
         io = epoch_bounds.resources[resource]
         input_s = max(io + costs.seconds - loop, 0.0)  # a step follows the last batch
-        shortest_loop = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
-        hidden, loop_without_exchange = iterations * costs.hidden, loop - exposed_exchange
+        shortest_loop = loop - iterations * (
+            costs.seconds - _hidden_step(step, seconds_of)
+        )
+        hidden = iterations * costs.hidden
+        loop_without_exchange = loop - exposed_exchange
         row = {
             **describing_columns,
             "feasible": True,
@@ -171,13 +193,15 @@ class OracleMachine:
             "hidden_exchange": self.hidden_fraction(loop_without_exchange),
             "samples_per_s": self.samples * self.scenario.world_size / (loop + input_s),
         }
-        sent = {label: iterations * seconds for label, seconds in costs.by_label.items()}
+        sent = {
+            label: iterations * seconds for label, seconds in costs.by_label.items()
+        }
         return {**row, **bottleneck(row, sent)}, sent
 
     def hidden_fraction(self, loop: float) -> float | None:
-        """Return Q*, the largest exchange fraction that adds no more than `TOLERANCE` to the loop
-        without exchange (``loop`` s an epoch), and whose bytes the cables carry within it; None
-        where no fraction is exchanged.
+        """Return Q*, the largest exchange fraction that adds no more than `TOLERANCE`
+        to the loop without exchange (``loop`` s an epoch), and whose bytes the cables
+        carry within it; None where no fraction is exchanged.
         """
         if self.exchange is None:
             return None
@@ -187,15 +211,21 @@ class OracleMachine:
         if schedule is None or scenario.hosts == 1:
             return largest
         ranks = scenario.cluster.ranks_per_host(scenario.world_size)
-        nbytes = ranks * self.samples * payload_nbytes(schedule, scenario.workload.dataset)
+        nbytes = (
+            ranks * self.samples * payload_nbytes(schedule, scenario.workload.dataset)
+        )
         carried = scenario.cluster.host.hcas * cable_bandwidth(scenario) * loop
         return min(largest, carried / nbytes)
 
     def _about(self, name: str, parallelism: Parallelism) -> Row:
-        """Return the columns of table `points` that describe a strategy, without its times."""
+        """Return the columns of table `points` that describe a strategy, without its
+        times.
+        """
         scenario = self.scenario
-        size, group_size = scenario.world_size, parallelism.group_size(scenario.world_size)
-        batch, iterations = scenario.workload.local_batch_size, self.bounds.iterations
+        size = scenario.world_size
+        group_size = parallelism.group_size(scenario.world_size)
+        batch = scenario.workload.local_batch_size
+        iterations = self.bounds.iterations
         if isinstance(parallelism, GroupParallelism):
             # as many times more as the samples that a group's ranks read are more than its batch's
             samples = parallelism.samples(batch, group_size)
@@ -216,8 +246,8 @@ class OracleMachine:
 
 
 def _hidden_step(step: Step, seconds_of: Seconds) -> float:
-    """Return the s of a step that hides all communication between replicas that it may: no node
-    waits for this communication, and its collectives run one after the other.
+    """Return the s of a step that hides all communication between replicas that it may:
+    no node waits for this communication, and its collectives run one after the other.
     """
     replica_seconds = 0.0
     ends: list[float] = []
@@ -234,9 +264,9 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
 
 
 def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
-    """Return the largest part of the epoch and its s: reading, if the loop waits for it; else a
-    part of the loop. Of communication the exposed part is divided by purpose, in proportion to
-    ``sent`` (s an epoch).
+    """Return the largest part of the epoch and its s: reading, if the loop waits for
+    it; else a part of the loop. Of communication the exposed part is divided by
+    purpose, in proportion to ``sent`` (s an epoch).
     """
     if row["input_s"] > 0:
         return {"bottleneck": row["io_by"], "bottleneck_s": row["io_s"]}
@@ -259,7 +289,8 @@ def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
 
 def _exchange(scenario: Scenario, iterations: int, reduced: float) -> Floats | None:
     """Return ``exchange`` of `OracleMachine`, extrapolated from a part of the epoch."""
-    workload, exchange = scenario.workload, scenario.workload.exchange
+    workload = scenario.workload
+    exchange = scenario.workload.exchange
     if not isinstance(exchange, SendingStrategy) or scenario.world_size == 1:
         return None
     part = min(iterations, ITERATIONS)
@@ -281,14 +312,19 @@ def _exchange(scenario: Scenario, iterations: int, reduced: float) -> Floats | N
 
 def assumptions(scenario: Scenario) -> list[str]:
     """Return sentences on the assumptions behind the numbers of all points."""
-    workload, accelerator = scenario.workload, scenario.cluster.host.accelerator
-    model, source = workload.model, workload.model.source
+    workload = scenario.workload
+    accelerator = scenario.cluster.host.accelerator
+    model = workload.model
+    source = workload.model.source
     key = f"accelerators.{accelerator}.forward"
     times_source = (
-        source if isinstance(source, str) else source.get(key) or source.get("accelerators")
+        source
+        if isinstance(source, str)
+        else source.get(key) or source.get("accelerators")
     )
     times = f"step times of {model.name} on {accelerator}"
-    strategy, overlap = workload.parallelism, workload.allreduce.overlap
+    strategy = workload.parallelism
+    overlap = workload.allreduce.overlap
     precision = "mixed precision" if strategy.precision == "mixed" else "FP32"
     recompute_text = " and activations computed again" if strategy.recompute else ""
     hidden = (

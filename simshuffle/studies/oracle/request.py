@@ -1,4 +1,6 @@
-"""Check the request of an oracle: strategies, world sizes, and the points that are simulated."""
+"""Check the request of an oracle: strategies, world sizes, and the points that are
+simulated.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from pydantic import TypeAdapter
 from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
 from simshuffle.job.scenario.model import NOTED
 from simshuffle.job.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenario, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    load_scenario,
+    serialise_scenarios,
+)
 from simshuffle.job.scenario.swept import WORLD_SIZE, runs_followed
 from simshuffle.spec.library import parse_kind, suggest_nearest
 from simshuffle.spec.units import Dimension, readable
@@ -29,7 +35,9 @@ from simshuffle.workload.parallelism.candidates import list_candidates, parallel
 
 VERB = "simshuffle study oracle"
 MOST_DIVISORS = 16
-"""Divisors of the largest world size of a scenario that are looked at without being asked for."""
+"""Divisors of the largest world size of a scenario that are looked at without being
+asked for.
+"""
 REPLICAS = "data+"
 """Begins the name of a strategy of several groups, each with samples of its own."""
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyParallelism)
@@ -65,13 +73,15 @@ def alone(scenario: Scenario) -> Data:
 
 
 def chosen(scenario: Scenario, world_size: int, names: Sequence[str]) -> list[Named]:
-    """Return the requested strategies at a world size, each once, in the order of the request.
+    """Return the requested strategies at a world size, each once, in the order of the
+    request.
 
     Args:
         scenario: the training that the strategies divide.
         world_size: M, the number of ranks.
-        names: a kind with values ('spatial:ways=4'); a name of a table; or the short name or kind
-            of several, of those with replicas alone behind 'data+'. None for all.
+        names: a kind with values ('spatial:ways=4'); a name of a table; or the short
+            name or kind of several, of those with replicas alone behind 'data+'. None
+            for all.
 
     Raises:
         InputError: a kind is not known, or its values are not valid.
@@ -82,25 +92,33 @@ def chosen(scenario: Scenario, world_size: int, names: Sequence[str]) -> list[Na
     candidates_by_name: dict[str, Named] = {}
     for name in names:
         for candidate in _of_name(scenario, all_candidates, world_size, name):
-            candidates_by_name.setdefault(candidate.name, replace(candidate, request=name))
+            candidates_by_name.setdefault(
+                candidate.name, replace(candidate, request=name)
+            )
     return list(candidates_by_name.values())
 
 
 def known_names(scenario: Scenario, sizes: Sequence[int]) -> list[str]:
-    """Return the kinds and names of all strategies at these world sizes, as a command line takes
-    them.
+    """Return the kinds and names of all strategies at these world sizes, as a command
+    line takes them.
     """
     names: dict[str, None] = {}
     for size in sizes:
         for candidate in _all(scenario, size):
-            names |= {getattr(candidate.strategy, "kind", ""): None, _typed(candidate.name): None}
+            names |= {
+                getattr(candidate.strategy, "kind", ""): None,
+                _typed(candidate.name): None,
+            }
     return list(names)
 
 
 def _all(scenario: Scenario, world_size: int) -> list[Named]:
     workload = scenario.workload
-    batch, gpus = workload.local_batch_size, scenario.cluster.host.gpus
-    strategies = list_candidates(layers_of(scenario), world_size, batch, gpus, workload.parallelism)
+    batch = workload.local_batch_size
+    gpus = scenario.cluster.host.gpus
+    strategies = list_candidates(
+        layers_of(scenario), world_size, batch, gpus, workload.parallelism
+    )
     return [Named(name, strategy) for name, strategy in strategies.items()]
 
 
@@ -110,8 +128,8 @@ def _common(scenario: Scenario) -> dict[str, Any]:
 
 
 def _typed(name: str) -> str:
-    """Return the name of a table as it can be typed without quotes: 'data+spatial (4)' becomes
-    data+spatial-4.
+    """Return the name of a table as it can be typed without quotes: 'data+spatial (4)'
+    becomes data+spatial-4.
     """
     return re.sub(r"[ (]+", "-", name.strip()).rstrip(")")
 
@@ -121,7 +139,8 @@ def _of_name(
 ) -> list[Named]:
     kind_text = name.removeprefix(REPLICAS)
     if ":" in kind_text:
-        kinds, common = kinds_of(AnyParallelism), _common(scenario)
+        kinds = kinds_of(AnyParallelism)
+        common = _common(scenario)
         strategy: Parallelism = record_of("--strategies", kind_text, kinds, common)
         table_name = parallelism_name(strategy, world_size)
         further_keys = {*parse_kind(kind_text)} - {
@@ -147,7 +166,10 @@ def _of_name(
         candidate
         for candidate in all_candidates
         if kind_text.lower()
-        in {candidate.strategy.short_name.lower(), getattr(candidate.strategy, "kind", "")}
+        in {
+            candidate.strategy.short_name.lower(),
+            getattr(candidate.strategy, "kind", ""),
+        }
         and (candidate.name.startswith(REPLICAS) or kind_text == name)
     ]
     return of_kind or exact
@@ -158,29 +180,45 @@ _MEMORY = re.compile(r"-(\d+)gb\b")
 
 @dataclass(frozen=True)
 class Oracle:
-    """The checked request of an oracle: the points to predict, to simulate, and to compare."""
+    """The checked request of an oracle: the points to predict, to simulate, and to
+    compare.
+    """
 
     scenario: Scenario  # without sweep
-    points: Mapping[int, Sequence[Named]]  # strategies at each world size, smallest first
-    simulate: Sequence[tuple[str, int]]  # names and world sizes of those that are simulated too
+    points: Mapping[
+        int, Sequence[Named]
+    ]  # strategies at each world size, smallest first
+    simulate: Sequence[
+        tuple[str, int]
+    ]  # names and world sizes of those that are simulated too
     measured: Sequence[Measured]  # name, world size and s of measured epochs
     budget: float | None  # bytes of memory of a GPU; None without one
     budget_from: str  # where that is from
 
     def named(self, name: str, world_size: int) -> Named:
         """Return the strategy of that name at a world size."""
-        return next(candidate for candidate in self.points[world_size] if candidate.name == name)
+        return next(
+            candidate for candidate in self.points[world_size] if candidate.name == name
+        )
 
 
 def with_exact_gradients(scenario: Scenario) -> Scenario:
-    """Return the scenario with a gradient of 1, 2, 4 or 8 B for each parameter of its layers, from
-    which all strategies are compared; a size that is further off gives a warning.
+    """Return the scenario with a gradient of 1, 2, 4 or 8 B for each parameter of its
+    layers, from which all strategies are compared; a size that is further off gives a
+    warning.
     """
     model = scenario.workload.model
     exact = model.exact_gradient_size
     if abs(model.gradient_size - exact) > NOTED * exact:
-        sizes = [readable(nbytes, Dimension.NBYTES) for nbytes in (model.gradient_size, exact)]
-        text = "workload.model.gradient_size: {} is taken as the {} of the layers".format(*sizes)
+        sizes = [
+            readable(nbytes, Dimension.NBYTES)
+            for nbytes in (model.gradient_size, exact)
+        ]
+        text = (
+            "workload.model.gradient_size: {} is taken as the {} of the layers".format(
+                *sizes
+            )
+        )
         warnings.warn(text, SimshuffleWarning, stacklevel=2)
     workload = scenario.workload.model_copy(
         update={"model": model.model_copy(update={"gradient_size": exact})}
@@ -188,7 +226,9 @@ def with_exact_gradients(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"workload": workload})
 
 
-def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) -> Request[Oracle]:
+def request(
+    options: OracleOptions, epochs: Sequence[Measured] | None = None
+) -> Request[Oracle]:
     """Return the checked request of an oracle.
 
     Args:
@@ -197,22 +237,29 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
         epochs: measured epochs; None for those in the file that the options name.
 
     Raises:
-        InputError: the layers of the model are not known; a strategy is not; a world size does not
-            fit; the budget is none; or other keys are swept.
+        InputError: the layers of the model are not known; a strategy is not; a world
+            size does not fit; the budget is none; or other keys are swept.
     """
     measured = measured_epochs(options.measured) if epochs is None else epochs
     scenario = scenario_of(options.scenario, options.set)
     runs = [*runs_followed(scenario, VERB, (WORLD_SIZE,)).values()]
     single = with_exact_gradients(runs[0])
     layers_of(single)  # what is wrong with them is said first
-    budget, budget_from = budget_of(options.budget_memory, single.cluster.host.accelerator)
+    budget, budget_from = budget_of(
+        options.budget_memory, single.cluster.host.accelerator
+    )
     sizes = _sizes(single, options.world_sizes or default_sizes(runs))
     points = {size: chosen(single, size, options.strategies) for size in sizes}
-    requests_met = {candidate.request for of_size in points.values() for candidate in of_size}
+    requests_met = {
+        candidate.request for of_size in points.values() for candidate in of_size
+    }
     if missing := [name for name in options.strategies if name not in requests_met]:
-        rule, names_known = "no such strategy at these world sizes", known_names(single, sizes)
+        rule = "no such strategy at these world sizes"
+        names_known = known_names(single, sizes)
         problems = [
-            Problem("--strategies", rule, repr(name), suggest_nearest(name, names_known))
+            Problem(
+                "--strategies", rule, repr(name), suggest_nearest(name, names_known)
+            )
             for name in missing
         ]
         raise InputError(problems, COMMAND_LINE)
@@ -225,7 +272,8 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     for requested_name, size, seconds in measured:
         names = _added(single, points, "--measured", requested_name, size)
         if len(names) > 1:
-            rule, remedy = f"must name one strategy on {size} GPUs", f"Choose: {', '.join(names)}."
+            rule = f"must name one strategy on {size} GPUs"
+            remedy = f"Choose: {', '.join(names)}."
             refuse("--measured", rule, repr(requested_name), remedy, COMMAND_LINE)
         measured_points.append((names[0], size, seconds))
     _check_possible(single, points)
@@ -238,15 +286,21 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
         "measured": [list(epoch) for epoch in measured],
     }
     ordered = {size: points[size] for size in sorted(points)}
-    oracle = Oracle(single, ordered, sorted(simulate), measured_points, budget, budget_from)
-    return Request(scenario.name, oracle, {"scenario.yaml": text}, {"asked": answers}, files)
+    oracle = Oracle(
+        single, ordered, sorted(simulate), measured_points, budget, budget_from
+    )
+    return Request(
+        scenario.name, oracle, {"scenario.yaml": text}, {"asked": answers}, files
+    )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Oracle]:
     """Return the request of an earlier result, from its folder."""
     answers = meta["asked"]
     # results of earlier versions have powers of two where no sizes were asked for
-    sizes = answers["world_sizes"] or powers_of_two(load_scenario(folder / "scenario.yaml"))
+    sizes = answers["world_sizes"] or powers_of_two(
+        load_scenario(folder / "scenario.yaml")
+    )
     options = OracleOptions(
         scenario=folder / "scenario.yaml",
         strategies=tuple(answers["strategies"]),
@@ -254,7 +308,9 @@ def repeat(folder: Path, meta: Meta) -> Request[Oracle]:
         budget_memory=answers["budget"],
         simulate=tuple((name, size) for name, size in answers["simulate"]),
     )
-    return request(options, [(name, size, seconds) for name, size, seconds in answers["measured"]])
+    return request(
+        options, [(name, size, seconds) for name, size, seconds in answers["measured"]]
+    )
 
 
 def layers_of(scenario: Scenario) -> LayerList:
@@ -265,7 +321,9 @@ def layers_of(scenario: Scenario) -> LayerList:
     """
     model = scenario.workload.model
     if model.layer_list is None:
-        layers_text = "groups of layers without shapes" if model.layers is not None else "none"
+        layers_text = (
+            "groups of layers without shapes" if model.layers is not None else "none"
+        )
         rule = f"must say the shapes of the layers of {model.name}"
         remedy = f"Name the network: --set workload.model.layers={model.name}."
         if model.name not in SHIPPED:
@@ -276,8 +334,8 @@ def layers_of(scenario: Scenario) -> LayerList:
 
 
 def default_sizes(runs: Sequence[Scenario]) -> list[int]:
-    """Return powers of two as far as machine and data set go, the world sizes of the runs, and
-    their divisors where these are few.
+    """Return powers of two as far as machine and data set go, the world sizes of the
+    runs, and their divisors where these are few.
     """
     run_sizes = {single.world_size for single in runs}
     largest = max(run_sizes)
@@ -288,8 +346,11 @@ def default_sizes(runs: Sequence[Scenario]) -> list[int]:
 
 def powers_of_two(scenario: Scenario) -> list[int]:
     """Return the world sizes that are powers of two, as far as machine and data set go."""
-    workload, gpus = scenario.workload, scenario.cluster.num_gpus
-    filled = max(min(gpus, workload.dataset.num_samples // workload.local_batch_size), 1)
+    workload = scenario.workload
+    gpus = scenario.cluster.num_gpus
+    filled = max(
+        min(gpus, workload.dataset.num_samples // workload.local_batch_size), 1
+    )
     return [1 << power for power in range(filled.bit_length())]
 
 
@@ -301,11 +362,14 @@ def _sizes(scenario: Scenario, requested_sizes: Sequence[int]) -> list[int]:
 
 
 def _check_size(scenario: Scenario, size: int, option: str) -> None:
-    gpus, samples = scenario.cluster.num_gpus, scenario.workload.dataset.num_samples
+    gpus = scenario.cluster.num_gpus
+    samples = scenario.workload.dataset.num_samples
     if size > gpus:
-        rule, limit = f"must be at most the {gpus} GPUs of {scenario.cluster.name}", gpus
+        rule = f"must be at most the {gpus} GPUs of {scenario.cluster.name}"
+        limit = gpus
     elif size > samples:
-        rule, limit = f"must be at most the {samples} samples of the data set", samples
+        rule = f"must be at most the {samples} samples of the data set"
+        limit = samples
     else:
         return
     remedy = f"Give {limit} or fewer."
@@ -318,7 +382,8 @@ def _check_possible(scenario: Scenario, points: Mapping[int, Sequence[Named]]) -
     Raises:
         InputError: it cannot; the first reason of each strategy.
     """
-    layers, batch = layers_of(scenario), scenario.workload.local_batch_size
+    layers = layers_of(scenario)
+    batch = scenario.workload.local_batch_size
     problems: dict[str, Problem] = {}
     for size, strategies in points.items():
         for candidate in strategies:
@@ -327,20 +392,27 @@ def _check_possible(scenario: Scenario, points: Mapping[int, Sequence[Named]]) -
                 return
             rule = f"{candidate.name} on {size} GPUs: {problem.rule}"
             problems.setdefault(
-                candidate.name, Problem("--strategies", rule, problem.value, problem.remedy)
+                candidate.name,
+                Problem("--strategies", rule, problem.value, problem.remedy),
             )
     raise InputError(list(problems.values()), COMMAND_LINE)
 
 
 def _added(
-    scenario: Scenario, points: dict[int, list[Named]], option: str, name: str, size: int
+    scenario: Scenario,
+    points: dict[int, list[Named]],
+    option: str,
+    name: str,
+    size: int,
 ) -> list[str]:
     """Add requested points, unless they are there, and return their names."""
     _check_size(scenario, size, option)
     new_candidates = chosen(scenario, size, [name])
     if not new_candidates:
         remedy = suggest_nearest(name, known_names(scenario, [size]))
-        refuse(option, f"no such strategy on {size} GPUs", repr(name), remedy, COMMAND_LINE)
+        refuse(
+            option, f"no such strategy on {size} GPUs", repr(name), remedy, COMMAND_LINE
+        )
     size_candidates = points.setdefault(size, [])
     size_candidates += [
         candidate
@@ -351,17 +423,23 @@ def _added(
 
 
 def budget_of(text: str | None, accelerator: str) -> tuple[float | None, str]:
-    """Return the memory of a GPU that may be used (bytes), and its origin: ``text``, or else the
-    name of the accelerator; None if neither says it.
+    """Return the memory of a GPU that may be used (bytes), and its origin: ``text``, or
+    else the name of the accelerator; None if neither says it.
 
     Raises:
         InputError: ``text`` is not above 0.
     """
     if text is None:
         memory_match = _MEMORY.search(accelerator)
-        return (int(memory_match[1]) * GIB, f"of {accelerator}") if memory_match else (None, "")
+        return (
+            (int(memory_match[1]) * GIB, f"of {accelerator}")
+            if memory_match
+            else (None, "")
+        )
     nbytes = nbytes_of("--budget-memory", text)
     if not nbytes:
         remedy = "For example --budget-memory '16 GiB'."
-        refuse("--budget-memory", "must be bytes above 0", repr(text), remedy, COMMAND_LINE)
+        refuse(
+            "--budget-memory", "must be bytes above 0", repr(text), remedy, COMMAND_LINE
+        )
     return nbytes, "--budget-memory"

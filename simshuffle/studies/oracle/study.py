@@ -1,5 +1,6 @@
-"""The study behind ``study oracle``: which way to divide training, at what scale, within what
-memory."""
+"""The study behind ``study oracle``: which way to divide training, at what scale,
+within what memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from simshuffle.errors import Problem
 from simshuffle.report.chart import Chart
 from simshuffle.report.intervals import ModelError
 from simshuffle.studies.oracle import text
-from simshuffle.studies.oracle.cell import closed_forms, collect, facts_of, model_error, simulations
+from simshuffle.studies.oracle.cell import (
+    closed_forms,
+    collect,
+    facts_of,
+    model_error,
+    simulations,
+)
 from simshuffle.studies.oracle.figures import memory_chart, times_chart
 from simshuffle.studies.oracle.request import Oracle
 from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED, recommended
@@ -48,11 +55,14 @@ class OracleMeta(TypedDict):
 
     says: OracleFacts
     asked: OracleQuestion
-    model_error: NotRequired[ModelError]  # of `simshuffle.studies.oracle.cell.model_error`
+    model_error: NotRequired[
+        ModelError
+    ]  # of `simshuffle.studies.oracle.cell.model_error`
 
 
 def _figures(result: Result) -> dict[str, Chart]:
-    tables, budget = result.all_tables, result.meta["says"].get("budget_nbytes")
+    tables = result.all_tables
+    budget = result.meta["says"].get("budget_nbytes")
     return {"times": times_chart(tables), "memory": memory_chart(tables, budget)}
 
 
@@ -81,11 +91,15 @@ STUDY: Study[Oracle] = Study(
     stored=STORED,
     documents=("scenario.yaml",),
     derived={
-        "recommended": Derived(RECOMMENDED, lambda result: recommended(result.tables["points"]))
+        "recommended": Derived(
+            RECOMMENDED, lambda result: recommended(result.tables["points"])
+        )
     },
     figures=_figures,
     verdict=lambda result: text.verdict(
-        result.derived["recommended"], result.meta["says"], result.meta.get("model_error")
+        result.derived["recommended"],
+        result.meta["says"],
+        result.meta.get("model_error"),
     ),
     **documents_with_details(
         lambda result: text.parts(result.all_tables, result.meta["says"]),

@@ -1,5 +1,6 @@
-"""The tables of an oracle: what every way to divide training takes at every scale, and which is
-best."""
+"""The tables of an oracle: what every way to divide training takes at every scale, and
+which is best.
+"""
 
 from __future__ import annotations
 
@@ -72,16 +73,26 @@ STORED = {
             "iterations": count("iterations of the epoch", 1),
             "feasible": flag("whether training can be divided so"),
             "fits": flag(
-                "whether memory_nbytes is within the budget; empty without one", empty=True
+                "whether memory_nbytes is within the budget; empty without one",
+                empty=True,
             ),
-            "why_not": text("why it cannot be divided so, or does not fit; empty if neither"),
-            **{name: amount(f"s an epoch: {said}", empty=True) for name, said in _SECONDS.items()},
+            "why_not": text(
+                "why it cannot be divided so, or does not fit; empty if neither"
+            ),
+            **{
+                name: amount(f"s an epoch: {said}", empty=True)
+                for name, said in _SECONDS.items()
+            },
             "io_by": text("the resource that io_s is of"),
             **{
-                f"{part}_nbytes": amount(f"bytes of the fullest GPU: {part}", empty=True)
+                f"{part}_nbytes": amount(
+                    f"bytes of the fullest GPU: {part}", empty=True
+                )
                 for part in MEMORY
             },
-            "memory_nbytes": amount("bytes of the fullest GPU: the sum of the five", empty=True),
+            "memory_nbytes": amount(
+                "bytes of the fullest GPU: the sum of the five", empty=True
+            ),
             "bottleneck": text("the largest part of the epoch"),
             "bottleneck_s": amount("s an epoch of that part", empty=True),
             "hidden_exchange": share(
@@ -90,7 +101,9 @@ STORED = {
                 empty=True,
             ),
             "samples_per_s": amount("samples that are trained on a second", empty=True),
-            "speedup": amount("samples_per_s over that of data parallelism on 1 GPU", empty=True),
+            "speedup": amount(
+                "samples_per_s over that of data parallelism on 1 GPU", empty=True
+            ),
             "efficiency": amount("speedup over world_size", empty=True),
         },
         key=KEY,
@@ -100,7 +113,9 @@ STORED = {
             "world_size": _WORLD_SIZE,
             "strategy": _STRATEGY,
             "label": text("what is sent"),
-            "seconds": amount("s an epoch, hidden or not, of the rank that sends longest"),
+            "seconds": amount(
+                "s an epoch, hidden or not, of the rank that sends longest"
+            ),
         },
         key=(*KEY, "label"),
     ),
@@ -114,10 +129,14 @@ STORED = {
                 look=_ms,
             ),
             "step_fluid_s": amount(
-                "s of a step in which all transfers share the cables", head="fluid", look=_ms
+                "s of a step in which all transfers share the cables",
+                head="fluid",
+                look=_ms,
             ),
             "ratio": amount("step_fluid_s over step_closed_s", look=".3f"),
-            "epoch_fluid_s": amount("s of the epoch with such steps", head="epoch s", look=seconds),
+            "epoch_fluid_s": amount(
+                "s of the epoch with such steps", head="epoch s", look=seconds
+            ),
         },
         key=KEY,
     ),
@@ -128,8 +147,12 @@ STORED = {
             "measured_s": amount(
                 "s of the epoch, as it was measured", head="measured", look=seconds
             ),
-            "predicted_s": amount("epoch_s of that point", head="predicted", look=seconds),
-            "accuracy": real("1 - |predicted - measured| / measured", look=".1fpercent"),
+            "predicted_s": amount(
+                "epoch_s of that point", head="predicted", look=seconds
+            ),
+            "accuracy": real(
+                "1 - |predicted - measured| / measured", look=".1fpercent"
+            ),
         },
         key=KEY,
     ),
@@ -144,7 +167,9 @@ RECOMMENDED = Schema(
         "epoch_high_s": amount("s, at most", empty=True),
         "memory_nbytes": amount("bytes of its fullest GPU", empty=True),
         "second": text("the second fastest on as many ranks; empty if there is none"),
-        "margin": amount("share by which the epoch of the second is longer", empty=True),
+        "margin": amount(
+            "share by which the epoch of the second is longer", empty=True
+        ),
         "clear": flag(
             "whether the first is faster wherever the two lie in their intervals, with the same"
             " reading for both; empty without a second",
@@ -152,7 +177,9 @@ RECOMMENDED = Schema(
         ),
         "least_memory": text("where none fits: the one that takes least memory"),
         "least_nbytes": amount("bytes of that", empty=True),
-        "fits_from": count("where none fits: the fewest ranks at which one does", 1, empty=True),
+        "fits_from": count(
+            "where none fits: the fewest ranks at which one does", 1, empty=True
+        ),
     },
     key=("world_size",),
 )
@@ -163,8 +190,8 @@ ALL = 0
 
 
 def usable(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that are possible and within the budget, fastest first; of equally fast
-    points the one with the shorter loop, then with less memory.
+    """Return the points that are possible and within the budget, fastest first; of
+    equally fast points the one with the shorter loop, then with less memory.
     """
     fitting = points["feasible"] & (points["fits"].isna() | (points["fits"] == True))  # noqa: E712
     order = ["epoch_s", "loop_s", "memory_nbytes"]
@@ -172,12 +199,16 @@ def usable(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def recommended(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the table `RECOMMENDED`: a row for all world sizes together, then one for each."""
+    """Return the table `RECOMMENDED`: a row for all world sizes together, then one for
+    each.
+    """
     fitting = usable(points)
     best = fitting["world_size"].iloc[:1].tolist() or points["world_size"]
     rows = [_row(ALL, points, fitting[fitting["world_size"].isin(best)])]
     for size, of_size in points.groupby("world_size"):
-        rows.append(_row(int(str(size)), of_size, fitting[fitting["world_size"] == size]))
+        rows.append(
+            _row(int(str(size)), of_size, fitting[fitting["world_size"] == size])
+        )
     for row in rows:
         if not row["strategy"] and row["world_size"] != ALL and len(fitting):
             row["fits_from"] = int(fitting["world_size"].min())
@@ -185,15 +216,31 @@ def recommended(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, Any]:
-    row: dict[str, Any] = {"world_size": size, "strategy": "", "second": "", "least_memory": ""}
+    row: dict[str, Any] = {
+        "world_size": size,
+        "strategy": "",
+        "second": "",
+        "least_memory": "",
+    }
     if fitting.empty:
-        possible = points[points["feasible"]].sort_values("memory_nbytes", kind="stable")
+        possible = points[points["feasible"]].sort_values(
+            "memory_nbytes", kind="stable"
+        )
         if len(possible):
             smallest = possible.iloc[0]
-            row |= {"least_memory": smallest["strategy"], "least_nbytes": smallest["memory_nbytes"]}
+            row |= {
+                "least_memory": smallest["strategy"],
+                "least_nbytes": smallest["memory_nbytes"],
+            }
         return row
     first, *slower_rows = fitting.to_dict("records")
-    copied_columns = ("strategy", "epoch_s", "epoch_low_s", "epoch_high_s", "memory_nbytes")
+    copied_columns = (
+        "strategy",
+        "epoch_s",
+        "epoch_low_s",
+        "epoch_high_s",
+        "memory_nbytes",
+    )
     row |= {**{name: first[name] for name in copied_columns}, "at": first["world_size"]}
     if slower_rows:
         second = slower_rows[0]
@@ -206,17 +253,20 @@ def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, An
 
 
 def clearly(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
-    """Return whether ``first`` is faster wherever the two points lie in their intervals.
+    """Return whether ``first`` is faster wherever the two points lie in their
+    intervals.
 
-    Both read the same samples, hidden or not, so at one scale the reading that the upper end puts
-    before the loop is left out of it.
+    Both read the same samples, hidden or not, so at one scale the reading that the
+    upper end puts before the loop is left out of it.
     """
     highest = max(first["epoch_high_s"] - first["io_s"], first["epoch_s"])
     return bool(highest < second["epoch_low_s"])
 
 
 def nothing_fits(points: pd.DataFrame, budget: float | None) -> Problem | None:
-    """Return the problem where no point is within the budget (bytes); None where one is."""
+    """Return the problem where no point is within the budget (bytes); None where one
+    is.
+    """
     if len(usable(points)):
         return None
     possible = points[points["feasible"]].sort_values("memory_nbytes", kind="stable")

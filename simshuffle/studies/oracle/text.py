@@ -26,10 +26,11 @@ Row = Mapping[Any, Any]
 
 
 def parts(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the best strategies of each scale, from all tables and the facts in ``meta.json``; and
-    why strategies fall out where all do.
+    """Yield the best strategies of each scale, from all tables and the facts in
+    ``meta.json``; and why strategies fall out where all do.
     """
-    points, best = tables["points"], tables["recommended"]
+    points = tables["points"]
+    best = tables["recommended"]
     sizes = sorted(points["world_size"].unique())
     scales = f"{sizes[0]} to {gpus(sizes[-1])}" if len(sizes) > 1 else gpus(sizes[0])
     noun = "points" if len(points) > 1 else "point"
@@ -39,22 +40,26 @@ def parts(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
     else:
         yield f"Budget: {gib(facts['budget_nbytes'])} GiB a GPU ({facts['budget_from']})."
     yield _scales(points, best)
-    if not best.loc[(best["world_size"] != ALL) & (best["second"] != ""), "clear"].all():
+    if not best.loc[
+        (best["world_size"] != ALL) & (best["second"] != ""), "clear"
+    ].all():
         yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
     if not points["feasible"].any():
         yield _fallen(points[points["why_not"] != ""])
 
 
 def details(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the chosen scale in full, the strategies that fall out, what was simulated or measured
-    as well, and the assumptions.
+    """Yield the chosen scale in full, the strategies that fall out, what was simulated
+    or measured as well, and the assumptions.
     """
-    points, best = tables["points"], tables["recommended"]
+    points = tables["points"]
+    best = tables["recommended"]
     chosen = chosen_scale(best, points)
     scale_points = points[(points["world_size"] == chosen) & points["feasible"]]
     if len(scale_points):
         yield _whole(
-            scale_points.sort_values(["epoch_s", "loop_s"], kind="stable").head(FULL), chosen
+            scale_points.sort_values(["epoch_s", "loop_s"], kind="stable").head(FULL),
+            chosen,
         )
     if len(scale_points) > FULL:
         slowest = f"the slowest {seconds(scale_points['epoch_s'].max())} s an epoch"
@@ -74,14 +79,16 @@ def details(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
             "Against what was measured: s an epoch",
             (*KEY[::-1], "predicted_s", "measured_s", "accuracy"),
         )
-    yield "Rests on:\n" + "\n".join(f"- {assumption}" for assumption in facts["assumptions"])
+    yield "Rests on:\n" + "\n".join(
+        f"- {assumption}" for assumption in facts["assumptions"]
+    )
 
 
 def verdict(
     best: pd.DataFrame, facts: Mapping[str, Any], error: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """Yield the best strategy of all scales in words, how far its ``error`` may reach (from
-    ``meta.json``), what to do where nothing fits, and what the answer rests on.
+    """Yield the best strategy of all scales in words, how far its ``error`` may reach
+    (from ``meta.json``), what to do where nothing fits, and what the answer rests on.
     """
     best_of_all, *best_of_sizes = best.to_dict("records")
     if best_of_all["strategy"]:
@@ -106,9 +113,12 @@ def _fastest(row: Row) -> str:
 
 
 def _off(error: Row) -> str:
-    """Return how far the fastest strategy may be off, and how sure it is that it is the fastest."""
+    """Return how far the fastest strategy may be off, and how sure it is that it is the
+    fastest.
+    """
     value, low, high = (
-        readable(error[f"{name}_s"], Dimension.SECONDS, 3) for name in ("iteration", "low", "high")
+        readable(error[f"{name}_s"], Dimension.SECONDS, 3)
+        for name in ("iteration", "low", "high")
     )
     sentence = (
         f"An iteration of {error['strategy']} takes {value} if samples are there; {low} to {high}"
@@ -118,9 +128,12 @@ def _off(error: Row) -> str:
     if not {"second", "shared", "faster"} <= set(error):
         return sentence
     shared_text = (
-        "one error for both, as they are of one mechanism; what each misses alone is not known"
+        "one error for both, as they are of one mechanism; what each"
+        " misses alone is not known"
     )
-    error_kind = shared_text if error["shared"] else "independent errors of two mechanisms"
+    error_kind = (
+        shared_text if error["shared"] else "independent errors of two mechanisms"
+    )
     return (
         f"{sentence} It is faster than {error['second']} with a probability of"
         f" {error['faster']:.0%} ({error_kind})."
@@ -146,9 +159,13 @@ def _none(row: Row, facts: Mapping[str, Any]) -> str:
 
 
 def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:
-    """Return the world size that is shown in full: that of the best point, or the largest."""
+    """Return the world size that is shown in full: that of the best point, or the
+    largest.
+    """
     best_size = best.loc[best["world_size"] == ALL, "at"]
-    return int(best_size.iloc[0] if best_size.notna().all() else points["world_size"].max())
+    return int(
+        best_size.iloc[0] if best_size.notna().all() else points["world_size"].max()
+    )
 
 
 def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
@@ -159,7 +176,8 @@ def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
     for name in ("epoch s", "low to high", "GiB", "speed-up"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("next, and how much longer")
-    fitting, close = usable(points), best.set_index("world_size")["clear"]
+    fitting = usable(points)
+    close = best.set_index("world_size")["clear"]
     for size in sorted(points["world_size"].unique()):
         rows = fitting[fitting["world_size"] == size].head(BEST).to_dict("records")
         if not rows:
@@ -174,7 +192,12 @@ def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
             longer[0] += f" {CLOSE}"
         interval = f"{seconds(first['epoch_low_s'])}-{seconds(first['epoch_high_s'])}"
         faster = "" if pd.isna(first["speedup"]) else f"{first['speedup']:.1f}"
-        numbers = (seconds(first["epoch_s"]), interval, gib(first["memory_nbytes"]), faster)
+        numbers = (
+            seconds(first["epoch_s"]),
+            interval,
+            gib(first["memory_nbytes"]),
+            faster,
+        )
         one_line = ", ".join(longer)
         next_text = one_line if len(one_line) <= NEXT else "\n".join(longer)
         table.add_row(str(size), first["strategy"], *numbers, next_text)
@@ -217,7 +240,9 @@ def _fallen(unfit_points: pd.DataFrame) -> Table:
         sizes_text = f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
         first = rows.sort_values("world_size")["why_not"].iloc[0]
         table.add_row(
-            str(strategy), sizes_text, f"at {sizes[0]}: {first}" if len(sizes) > 1 else first
+            str(strategy),
+            sizes_text,
+            f"at {sizes[0]}: {first}" if len(sizes) > 1 else first,
         )
     return table
 

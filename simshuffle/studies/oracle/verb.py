@@ -1,5 +1,5 @@
-"""The options of ``study oracle``: which ways to divide training, on how many GPUs, within what
-memory.
+"""The options of ``study oracle``: which ways to divide training, on how many GPUs,
+within what memory.
 """
 
 from __future__ import annotations
@@ -35,19 +35,25 @@ def strategies_of(text: str) -> list[str]:
         elif piece.strip():
             out.append(piece.strip())
     if not out:
-        rule, remedy = "must name one strategy or more", "For example data,spatial."
+        rule = "must name one strategy or more"
+        remedy = "For example data,spatial."
         refuse("--strategies", rule, repr(text), remedy, COMMAND_LINE)
     return out
 
 
 def points_of(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """Strategies and world sizes that are written STRATEGY@GPUS; InputError if one is not."""
+    """Strategies and world sizes that are written STRATEGY@GPUS; InputError if one is
+    not.
+    """
     wrong = [text for text in texts if not re.fullmatch(r".+@0*[1-9]\d*", text)]
-    rule, remedy = "is written STRATEGY@GPUS", "For example --simulate data@64."
+    rule = "is written STRATEGY@GPUS"
+    remedy = "For example --simulate data@64."
     if wrong:
         problems = [Problem("--simulate", rule, repr(text), remedy) for text in wrong]
         raise InputError(problems, COMMAND_LINE)
-    return [(name, int(size)) for name, _, size in (text.rpartition("@") for text in texts)]
+    return [
+        (name, int(size)) for name, _, size in (text.rpartition("@") for text in texts)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +86,8 @@ class OracleOptions(CellOptions):
     budget_memory: Annotated[
         str | None,
         Option(
-            "SIZE", "Memory of a GPU that may be used. Default: what the accelerator's name says."
+            "SIZE",
+            "Memory of a GPU that may be used. Default: what the accelerator's name says.",
         ),
     ] = None
     simulate: Annotated[
@@ -107,7 +114,9 @@ def _refused(result: Result) -> Problem | None:
     """Return the problem if nothing fits into the memory."""
     from simshuffle.studies.oracle.tables import nothing_fits  # noqa: PLC0415 - tables
 
-    return nothing_fits(result.tables["points"], result.meta["says"].get("budget_nbytes"))
+    return nothing_fits(
+        result.tables["points"], result.meta["says"].get("budget_nbytes")
+    )
 
 
 VERBS = (

@@ -1,4 +1,6 @@
-"""Kinds of figures for papers: the results that each takes, its chart, and the table under it."""
+"""Kinds of figures for papers: the results that each takes, its chart, and the table
+under it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ RUNS = ("simulation", OVER_SEEDS, "simulation_of_jobs", "sweep")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of figure. All functions raise InputError if the results have nothing for it."""
+    """A kind of figure. All functions raise InputError if the results have nothing for
+    it.
+    """
 
     takes: tuple[str, ...]  # kinds of results; none where it needs none
     chart: Callable[
@@ -42,14 +46,23 @@ class Kind:
     notes: Callable[[Sequence[NamedResult]], list[str]] = lambda results: []
 
 
-WORDS = {"world_size": "ranks", "exchange_fraction": "Q", "low": "95 % low", "high": "95 % high"}
+WORDS = {
+    "world_size": "ranks",
+    "exchange_fraction": "Q",
+    "low": "95 % low",
+    "high": "95 % high",
+}
 
 
 def format_table(title: str, values: pd.DataFrame) -> Table:
-    """Return ``values`` as a table with headings; texts stand at the left, numbers at the right."""
+    """Return ``values`` as a table with headings; texts stand at the left, numbers at
+    the right.
+    """
     table = new_table(title)
     for name in values.columns:
-        is_number = pd.api.types.is_numeric_dtype(values[name]) and values[name].dtype != bool
+        is_number = (
+            pd.api.types.is_numeric_dtype(values[name]) and values[name].dtype != bool
+        )
         justify: Any = "right" if is_number else "left"
         table.add_column(name_column(str(name)), justify=justify, no_wrap=is_number)
     for row in values.itertuples(index=False, name=None):
@@ -83,22 +96,35 @@ def _links_notes(results: Sequence[NamedResult]) -> list[str]:
 _TIMES: dict[str, Any] = {"across": "world_size", "measure": "epoch_s"}
 _EXCHANGE = {**_TIMES, "measure": "exchange_total_s"}
 _FRACTION = {**_TIMES, "across": "exchange_fraction"}
-_SEEDS, _ORACLE = RUNS[:2], ("oracle",)
+_SEEDS = RUNS[:2]
+_ORACLE = ("oracle",)
 CATALOGUE = {
     "breakdown": Kind(RUNS, run_figures.breakdown, run_figures.breakdown_table),
-    "scaling": Kind(RUNS, partial(scaling_chart, **_TIMES, ideal=True), run_figures.scaling_table),
-    "exchange": Kind(RUNS, partial(scaling_chart, **_EXCHANGE), partial(scaling_rows, **_EXCHANGE)),
+    "scaling": Kind(
+        RUNS, partial(scaling_chart, **_TIMES, ideal=True), run_figures.scaling_table
+    ),
+    "exchange": Kind(
+        RUNS, partial(scaling_chart, **_EXCHANGE), partial(scaling_rows, **_EXCHANGE)
+    ),
     "hidden": Kind((*RUNS, "hiding"), run_figures.hidden, run_figures.hidden_table),
-    "fraction": Kind(RUNS, partial(scaling_chart, **_FRACTION), partial(scaling_rows, **_FRACTION)),
-    "congestion": Kind(("congestion",), declared_figure("heat"), study_figures.congestion_table),
-    "links": Kind(_SEEDS, study_figures.draw_links, study_figures.tabulate_links, _links_notes),
+    "fraction": Kind(
+        RUNS, partial(scaling_chart, **_FRACTION), partial(scaling_rows, **_FRACTION)
+    ),
+    "congestion": Kind(
+        ("congestion",), declared_figure("heat"), study_figures.congestion_table
+    ),
+    "links": Kind(
+        _SEEDS, study_figures.draw_links, study_figures.tabulate_links, _links_notes
+    ),
     "completion": Kind(
         (*_SEEDS, "congestion"),
         study_figures.draw_completion,
         study_figures.tabulate_completion,
         study_figures.completion_notes,
     ),
-    "waterfall": Kind(("ablation",), declared_figure("waterfall"), study_figures.waterfall_table),
+    "waterfall": Kind(
+        ("ablation",), declared_figure("waterfall"), study_figures.waterfall_table
+    ),
     "parallel-strategies": Kind(
         _ORACLE,
         declared_figure("times", study_figures.strategies_table),
@@ -111,14 +137,18 @@ CATALOGUE = {
 
 
 def find_kind(name: str) -> Kind:
-    """Find the kind of figure that is called ``name``, of this package or of an extension.
+    """Find the kind of figure that is called ``name``, of this package or of an
+    extension.
 
     Raises:
         InputError: there is none.
     """
     if name not in KINDS:
         problem = Problem(
-            "KIND", "no such kind of figure", repr(name), suggest_nearest(name, [*KINDS])
+            "KIND",
+            "no such kind of figure",
+            repr(name),
+            suggest_nearest(name, [*KINDS]),
         )
         raise InputError(problem, "command line")
     if name in CATALOGUE:
@@ -135,7 +165,9 @@ def check_results(name: str, results: Sequence[NamedResult]) -> None:
     """
     figure_kind = find_kind(name)
     verb_of_kind = {
-        figure_kind: verb.word for verb in verbs().values() for figure_kind in verb.kinds
+        figure_kind: verb.word
+        for verb in verbs().values()
+        for figure_kind in verb.kinds
     }
     verb_of_kind[OVER_SEEDS] = "run --seeds"
     takes = " or ".join(
@@ -146,11 +178,20 @@ def check_results(name: str, results: Sequence[NamedResult]) -> None:
         rule = f"{name} needs no result"
         problems.append(Problem("RESULT", rule, results[0].name, "Leave it out."))
     if figure_kind.takes and not results:
-        problems.append(Problem("RESULT", f"{name} needs a result folder of {takes}", "none"))
+        problems.append(
+            Problem("RESULT", f"{name} needs a result folder of {takes}", "none")
+        )
     for named_result in results:
-        if figure_kind.takes and named_result.result.study.kind not in figure_kind.takes:
-            description = f"{named_result.name}, of kind {named_result.result.study.kind}"
-            problems.append(Problem("RESULT", f"{name} takes results of {takes}", description))
+        if (
+            figure_kind.takes
+            and named_result.result.study.kind not in figure_kind.takes
+        ):
+            description = (
+                f"{named_result.name}, of kind {named_result.result.study.kind}"
+            )
+            problems.append(
+                Problem("RESULT", f"{name} takes results of {takes}", description)
+            )
     if (
         not problems
         and len(results) > 1

@@ -1,5 +1,5 @@
-"""A request for a figure, and how it is met: read the results, draw them in a style and write them
-in one of four formats, or show them as a table.
+"""A request for a figure, and how it is met: read the results, draw them in a style and
+write them in one of four formats, or show them as a table.
 """
 
 from __future__ import annotations
@@ -21,10 +21,21 @@ from simshuffle.report import paper
 from simshuffle.report.canvas import NO_LAYOUT
 from simshuffle.report.console import latex
 from simshuffle.report.folders import room_for
-from simshuffle.report.style import SIGNATURE_START, STYLE, STYLES, in_style, metadata, sign_figure
+from simshuffle.report.style import (
+    SIGNATURE_START,
+    STYLE,
+    STYLES,
+    in_style,
+    metadata,
+    sign_figure,
+)
 from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.presentation import KINDS
-from simshuffle.studies.presentation.catalogue import check_results, find_kind, format_table
+from simshuffle.studies.presentation.catalogue import (
+    check_results,
+    find_kind,
+    format_table,
+)
 from simshuffle.studies.presentation.named_results import NamedResult
 from simshuffle.study.registry import read_folder
 
@@ -48,13 +59,16 @@ class FigureRequest:
         """Return the results with names that tell their folders apart.
 
         Raises:
-            InputError: one cannot be read, is given twice, or is none that the figure takes.
+            InputError: one cannot be read, is given twice, or is none that the figure
+                takes.
         """
         resolved_folders = [folder.resolve() for folder in self.folders]
         if repeated := [
             folder for folder in resolved_folders if resolved_folders.count(folder) > 1
         ]:
-            raise InputError(Problem("RESULT", "is given twice", str(repeated[0])), "command line")
+            raise InputError(
+                Problem("RESULT", "is given twice", str(repeated[0])), "command line"
+            )
         names = _shortest_distinct_names(resolved_folders)
         results = [
             NamedResult(name, read_folder(folder))
@@ -82,21 +96,26 @@ def find_target(request: FigureRequest) -> Path:
     """
     path = request.out or Path(f"{request.kind}.{request.format or 'pdf'}")
     if request.format and path.suffix != f".{request.format}":
-        rule, remedy = f"must end in .{request.format}", "Leave --format or --out out."
+        rule = f"must end in .{request.format}"
+        remedy = "Leave --format or --out out."
         raise InputError(Problem("--out", rule, str(path), remedy), "command line")
     check_file(path, force=request.force)
     return path
 
 
-def draw_figure(request: FigureRequest, results: Sequence[NamedResult], path: Path) -> str:
-    """Draw the figure, write it to ``path``, and return its caption: a sentence on what is drawn.
+def draw_figure(
+    request: FigureRequest, results: Sequence[NamedResult], path: Path
+) -> str:
+    """Draw the figure, write it to ``path``, and return its caption: a sentence on what
+    is drawn.
 
     Raises:
         InputError: the results have nothing for it.
     """
     style = STYLES[request.style]
     signature = sign_figure(
-        request.kind, [named_result.result.meta["fingerprint"] for named_result in results]
+        request.kind,
+        [named_result.result.meta["fingerprint"] for named_result in results],
     )
     with in_style(style, request.columns):
         chart = find_kind(request.kind).chart(results)
@@ -104,7 +123,9 @@ def draw_figure(request: FigureRequest, results: Sequence[NamedResult], path: Pa
     return chart.caption.partition(". ")[0].rstrip(".") + "."
 
 
-def describe_figure(request: FigureRequest, results: Sequence[NamedResult]) -> list[str | Table]:
+def describe_figure(
+    request: FigureRequest, results: Sequence[NamedResult]
+) -> list[str | Table]:
     """Return the table under the figure, and the sentences beside it."""
     kind = find_kind(request.kind)
     title = KINDS[request.kind].partition(";")[0].rstrip(".")
@@ -114,7 +135,9 @@ def describe_figure(request: FigureRequest, results: Sequence[NamedResult]) -> l
 def plain_rows_of_figure(
     request: FigureRequest, results: Sequence[NamedResult]
 ) -> list[dict[Any, Any]]:
-    """Return the table under the figure as plain values, a record a row; an empty cell is None."""
+    """Return the table under the figure as plain values, a record a row; an empty cell
+    is None.
+    """
     return plain_rows(find_kind(request.kind).table(results))
 
 
@@ -138,16 +161,20 @@ def check_file(path: Path, *, force: bool) -> None:
     """Check that a figure can be written to ``path``.
 
     Raises:
-        InputError: it ends in no format, its folder is not there, something else than a figure of
-            simshuffle is there and ``force`` is False, or a .pgf is wanted where there is no TeX.
+        InputError: it ends in no format, its folder is not there, something else than a
+            figure of simshuffle is there and ``force`` is False, or a .pgf is wanted
+            where there is no TeX.
     """
     remedy = ""
     if path.suffix not in HEADS:
-        rule, remedy = f"must end in {', '.join(HEADS)}", "Say figure.pdf."
+        rule = f"must end in {', '.join(HEADS)}"
+        remedy = "Say figure.pdf."
     elif not path.parent.is_dir():
-        rule, remedy = "needs a folder that is there", f"Make {path.parent}."
+        rule = "needs a folder that is there"
+        remedy = f"Make {path.parent}."
     elif path.is_dir() or path.is_symlink():
-        rule, remedy = "is a folder or a link", "Name a file."
+        rule = "is a folder or a link"
+        remedy = "Name a file."
     elif path.exists() and not force and not is_drawn_here(path):
         rule = "is there, and no figure of simshuffle"
         remedy = "Name another file, or use --force to replace it."
@@ -160,14 +187,17 @@ def check_file(path: Path, *, force: bool) -> None:
 
 
 def is_drawn_here(path: Path) -> bool:
-    """Return whether a file is a figure in the format of its suffix that says that simshuffle drew
-    it.
+    """Return whether a file is a figure in the format of its suffix that says that
+    simshuffle drew it.
     """
     try:
         content = path.read_bytes()
     except OSError:
         return False
-    return content.startswith(HEADS[path.suffix]) and _SIGNATURE.search(content) is not None
+    return (
+        content.startswith(HEADS[path.suffix])
+        and _SIGNATURE.search(content) is not None
+    )
 
 
 def _find_tex() -> str | None:
@@ -175,11 +205,11 @@ def _find_tex() -> str | None:
 
 
 def write(figure: Figure, path: Path, signature: str, enlargement: float = 1.0) -> None:
-    """Write a figure, whole or not at all, ``enlargement`` times as large as drawn, letters and
-    lines too.
+    """Write a figure, whole or not at all, ``enlargement`` times as large as drawn,
+    letters and lines too.
 
-    The file holds ``signature``. The same figure gives the same bytes. A .pgf with pictures in it
-    has them as files beside it, as matplotlib writes them.
+    The file holds ``signature``. The same figure gives the same bytes. A .pgf with
+    pictures in it has them as files beside it, as matplotlib writes them.
     """
     style = {**STYLE, **NO_LAYOUT}
     with room_for(path, path.parent) as folder, matplotlib.rc_context(style):
@@ -192,7 +222,10 @@ def write(figure: Figure, path: Path, signature: str, enlargement: float = 1.0) 
 def _write_png(figure: Figure, path: Path, signature: str, enlargement: float) -> None:
     pil = {"dpi": (DPI, DPI)}
     figure.savefig(
-        path, dpi=DPI * enlargement, metadata=metadata(".png", signature), pil_kwargs=pil
+        path,
+        dpi=DPI * enlargement,
+        metadata=metadata(".png", signature),
+        pil_kwargs=pil,
     )
 
 
@@ -209,9 +242,12 @@ def _write_svg(figure: Figure, path: Path, signature: str, enlargement: float) -
 
 
 def _write_pdf(figure: Figure, path: Path, signature: str, enlargement: float) -> None:
-    """Write a .pdf as matplotlib does, on a page that is ``enlargement`` times as large."""
+    """Write a .pdf as matplotlib does, on a page that is ``enlargement`` times as
+    large.
+    """
     _freeze_layout(figure)
-    dpi, figure.dpi = figure.dpi, 72
+    dpi = figure.dpi
+    figure.dpi = 72
     try:
         width, height = figure.get_size_inches()
         file = _PDF.PdfFile(path, metadata=metadata(".pdf", signature))
@@ -231,7 +267,9 @@ def _write_pdf(figure: Figure, path: Path, signature: str, enlargement: float) -
 
 
 class _EscapingRenderer(_PGF):  # type: ignore[misc]
-    """A renderer that writes what a text says; matplotlib's own takes the text for LaTeX."""
+    """A renderer that writes what a text says; matplotlib's own takes the text for
+    LaTeX.
+    """
 
     def draw_text(
         self,
@@ -247,19 +285,25 @@ class _EscapingRenderer(_PGF):  # type: ignore[misc]
         super().draw_text(gc, x, y, text, *arguments, ismath=ismath, **options)
 
     def get_text_width_height_descent(self, s: str, prop: Any, ismath: Any) -> Any:
-        return super().get_text_width_height_descent(s if ismath else latex(s), prop, ismath)
+        return super().get_text_width_height_descent(
+            s if ismath else latex(s), prop, ismath
+        )
 
 
 def _write_pgf(figure: Figure, path: Path, signature: str, enlargement: float) -> None:
-    """Write a .pgf, whose letters are those of the text that includes it, at the sizes of the
-    style.
+    """Write a .pgf, whose letters are those of the text that includes it, at the sizes
+    of the style.
     """
     _freeze_layout(figure)
     width, height = figure.get_size_inches()
     tex: Any = {"pgf.texsystem": _find_tex(), "pgf.rcfonts": False}
     with matplotlib.rc_context(tex), path.open("w", encoding="utf-8") as file:
-        file.write(f"% {signature}\n% needs \\usepackage{{pgf}}\n\\begingroup\\makeatletter%\n")
-        file.write(f"\\scalebox{{{enlargement:.6f}}}{{%\n" if enlargement != 1.0 else "")
+        file.write(
+            f"% {signature}\n% needs \\usepackage{{pgf}}\n\\begingroup\\makeatletter%\n"
+        )
+        file.write(
+            f"\\scalebox{{{enlargement:.6f}}}{{%\n" if enlargement != 1.0 else ""
+        )
         file.write("\\begin{pgfpicture}%\n\\pgfpathrectangle{\\pgfpointorigin}")
         file.write(f"{{\\pgfqpoint{{{width:.6f}in}}{{{height:.6f}in}}}}%\n")
         file.write("\\pgfusepath{use as bounding box, clip}%\n")
@@ -277,9 +321,16 @@ def _write_pgf(figure: Figure, path: Path, signature: str, enlargement: float) -
 
 
 def _freeze_layout(figure: Figure) -> None:
-    """Lay the figure out once and keep that layout, so that another renderer moves nothing."""
+    """Lay the figure out once and keep that layout, so that another renderer moves
+    nothing.
+    """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
 
 
-_WRITERS = {".png": _write_png, ".svg": _write_svg, ".pdf": _write_pdf, ".pgf": _write_pgf}
+_WRITERS = {
+    ".png": _write_png,
+    ".svg": _write_svg,
+    ".pdf": _write_pdf,
+    ".pgf": _write_pgf,
+}

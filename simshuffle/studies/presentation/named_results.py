@@ -1,4 +1,6 @@
-"""Results that a figure shows, the names of their runs, and errors of unsuitable results."""
+"""Results that a figure shows, the names of their runs, and errors of unsuitable
+results.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,33 @@ class NamedResult:
     folder: Path = Path()  # where it is; nothing that is written says so
 
 
-def unsuitable_results(rule: str, results: Sequence[NamedResult], remedy: str) -> InputError:
-    """Return the error of results that lack what a figure needs; it says how to get that."""
+def unsuitable_results(
+    rule: str, results: Sequence[NamedResult], remedy: str
+) -> InputError:
+    """Return the error of results that lack what a figure needs; it says how to get
+    that.
+    """
     names = ", ".join(named_result.name for named_result in results)
     return InputError(Problem("RESULT", rule, names, remedy), "command line")
 
 
 PHASES = ("exchange", "wait_exchange", "exchange_hidden")
 
-_TIMELINE_COLUMNS = ["run", "seed", "epoch", "iteration", "rank", "phase", "start_s", "end_s"]
+_TIMELINE_COLUMNS = [
+    "run",
+    "seed",
+    "epoch",
+    "iteration",
+    "rank",
+    "phase",
+    "start_s",
+    "end_s",
+]
 
 
 def exchange_phases(result: Result) -> Iterator[pd.DataFrame]:
-    """Yield the exchange rows of a timeline in pieces, with `seed` and `seconds` of each row.
+    """Yield the exchange rows of a timeline in pieces, with `seed` and `seconds` of
+    each row.
 
     A row that stands for several iterations counts as often.
     """
@@ -59,7 +75,9 @@ def missing_exchange(results: Sequence[NamedResult]) -> InputError:
     return unsuitable_results("needs runs that exchange samples", results, remedy)
 
 
-def check_run_count(results: Sequence[NamedResult], num_runs: int, max_runs: int) -> None:
+def check_run_count(
+    results: Sequence[NamedResult], num_runs: int, max_runs: int
+) -> None:
     """Check that there are no more runs than a figure can draw.
 
     Raises:
@@ -73,7 +91,8 @@ def check_run_count(results: Sequence[NamedResult], num_runs: int, max_runs: int
 def declared_figure(
     name: str, check: Callable[[Sequence[NamedResult]], Any] = lambda results: None
 ) -> Callable[[Sequence[NamedResult]], Chart]:
-    """Return the function that draws the figure ``name`` which the study of a result declares.
+    """Return the function that draws the figure ``name`` which the study of a result
+    declares.
 
     ``check`` raises InputError where a result has nothing for it.
     """
@@ -91,16 +110,24 @@ class RenamedRuns(NamedTuple):
 
     named_result: NamedResult
     new_names: Mapping[str, str]  # of all runs, by their names in the result
-    epochs: pd.DataFrame  # as `simshuffle.report.report` makes it, with or without seeds
+    epochs: (
+        pd.DataFrame
+    )  # as `simshuffle.report.report` makes it, with or without seeds
     breakdown: pd.DataFrame  # its seconds by label and cause
 
 
 def distinguish_runs(results: Sequence[NamedResult]) -> list[RenamedRuns]:
     """Put the name of its folder before a run's name that several results use."""
-    tables_of_results = [_epochs_and_breakdown(named_result.result) for named_result in results]
-    run_counts = Counter(run for epochs, _ in tables_of_results for run in epochs["run"].unique())
+    tables_of_results = [
+        _epochs_and_breakdown(named_result.result) for named_result in results
+    ]
+    run_counts = Counter(
+        run for epochs, _ in tables_of_results for run in epochs["run"].unique()
+    )
     renamed_results = []
-    for named_result, (epochs, breakdown) in zip(results, tables_of_results, strict=True):
+    for named_result, (epochs, breakdown) in zip(
+        results, tables_of_results, strict=True
+    ):
         new_names = {
             run: f"{named_result.name}: {run}" if occurrences > 1 else run
             for run, occurrences in run_counts.items()
@@ -119,7 +146,8 @@ def _epochs_and_breakdown(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the tables of epochs and of their parts, whose runs are texts."""
     if result.study.kind == "sweep":
         return _divide_sweep(result)
-    epochs, breakdown = result.tables["epochs"], result.tables["breakdown"]
+    epochs = result.tables["epochs"]
+    breakdown = result.tables["breakdown"]
     return (
         epochs.assign(run=epochs["run"].astype(str)),
         breakdown.assign(run=breakdown["run"].astype(str)),
@@ -146,7 +174,9 @@ def _divide_sweep(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
             rows.append(table[keys].assign(label=label, cause=cause, seconds=seconds))
     parts = pd.concat(rows)
     parts = parts[(parts["cause"] == "") | (parts["seconds"] > 0)]
-    parts = report.drop_absent_labels(parts.sort_index(kind="stable").reset_index(drop=True))
+    parts = report.drop_absent_labels(
+        parts.sort_index(kind="stable").reset_index(drop=True)
+    )
     if epochs["seed"].nunique() == 1:
         return epochs.drop(columns="seed"), parts.drop(columns="seed")
     return epochs, parts

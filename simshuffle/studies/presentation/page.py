@@ -1,4 +1,6 @@
-"""The report page: results of any study as one file that a browser shows without a network."""
+"""The report page: results of any study as one file that a browser shows without a
+network.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from simshuffle.report.names import shorten_names
 from simshuffle.studies.comparison import compare, read_side
 from simshuffle.studies.presentation import page_parts, page_runs, page_vega
 from simshuffle.studies.presentation.named_results import NamedResult
-from simshuffle.studies.presentation.page_parts import Section, bullets, html_tables, paragraph
+from simshuffle.studies.presentation.page_parts import (
+    Section,
+    bullets,
+    html_tables,
+    paragraph,
+)
 from simshuffle.study.registry import read_folder
 from simshuffle.version import __version__
 
@@ -41,7 +48,9 @@ def render_page(results: Sequence[NamedResult]) -> str:
         for index, named_result in enumerate(results):
             title = f"Result {_letter(index)}: {named_result.name}"
             parts.append(Section(title, parts=list(_shortened_sections(named_result))))
-    main = "".join(_section_html(part, 2, f"part-{number}") for number, part in enumerate(parts, 1))
+    main = "".join(
+        _section_html(part, 2, f"part-{number}") for number, part in enumerate(parts, 1)
+    )
     title = escape(f"simshuffle: {names}")
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>{_head(title, results)}</head>\n<body>'
@@ -55,7 +64,9 @@ def render_page(results: Sequence[NamedResult]) -> str:
 
 
 def _identity(results: Sequence[NamedResult]) -> str:
-    return " ".join(str(named_result.result.meta["fingerprint"]) for named_result in results)
+    return " ".join(
+        str(named_result.result.meta["fingerprint"]) for named_result in results
+    )
 
 
 def _letter(index: int) -> str:
@@ -65,7 +76,9 @@ def _letter(index: int) -> str:
 def _head(title: str, results: Sequence[NamedResult]) -> str:
     """Return the head of the page, whose policy forbids loading and any other script."""
     codes = (_bundle().encode(), _file("page.js").encode())
-    digests = [base64.b64encode(hashlib.sha256(code).digest()).decode() for code in codes]
+    digests = [
+        base64.b64encode(hashlib.sha256(code).digest()).decode() for code in codes
+    ]
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:;"
@@ -84,7 +97,9 @@ def _head(title: str, results: Sequence[NamedResult]) -> str:
 
 @cache
 def _bundle() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script, which defines window.vegaEmbed."""
+    """Return Vega, Vega-Lite and vega-embed as one script, which defines
+    window.vegaEmbed.
+    """
     import vl_convert  # noqa: PLC0415 - takes long, and only a page needs it
 
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
@@ -106,7 +121,8 @@ def _lead_html(results: Sequence[NamedResult]) -> str:
         " they have the focus."
     )
     without_scripts = (
-        "<noscript><p>Charts need scripts. The tables have their numbers.</p></noscript>"
+        "<noscript><p>Charts need scripts. The tables have their"
+        " numbers.</p></noscript>"
     )
     return f'<p class="lead">{escape(text)}</p>{without_scripts}'
 
@@ -131,7 +147,9 @@ def _section_html(part: Section, level: int, anchor: str) -> str:
 
 
 def _shortened_sections(named_result: NamedResult) -> Iterator[Section]:
-    """Yield the sections of a result; names of runs leave out schedules that all runs share."""
+    """Yield the sections of a result; names of runs leave out schedules that all runs
+    share.
+    """
     short_names = {
         escape(name): escape(short_name)
         for name, short_name in named_result.result.short_names.items()
@@ -177,9 +195,12 @@ def _picture(name: str, chart: Chart) -> str:
 
 
 def _compare_results(results: Sequence[NamedResult]) -> Section:
-    """Return the first result beside each later one: first their inputs, then their results."""
+    """Return the first result beside each later one: first their inputs, then their
+    results.
+    """
     side_a, *later_sides = (
-        replace(read_side(named_result.folder), name=named_result.name) for named_result in results
+        replace(read_side(named_result.folder), name=named_result.name)
+        for named_result in results
     )
     parts = []
     for index, side_b in enumerate(later_sides, 1):
@@ -187,7 +208,9 @@ def _compare_results(results: Sequence[NamedResult]) -> Section:
         try:
             comparison = compare(side_a, side_b)
         except InputError as error:
-            parts.append(Section(title, paragraph("; ".join(str(p) for p in error.problems))))
+            parts.append(
+                Section(title, paragraph("; ".join(str(p) for p in error.problems)))
+            )
             continue
         printed_parts = list(comparison.parts())
         body = html_tables(printed_parts)
@@ -204,26 +227,33 @@ _HEAD_BYTES = 8192
 _IDENTITY = re.compile(f'<meta name="{RESULTS}" content="([^"]*)">')
 
 
-def write_page(folders: Sequence[Path], out: Path | None = None, force: bool = False) -> Path:
+def write_page(
+    folders: Sequence[Path], out: Path | None = None, force: bool = False
+) -> Path:
     """Write the page of the results in ``folders`` to ``out``, and return its path.
 
-    By default the page is NAME-report.html in the working directory, called after the folders.
-    ``force`` replaces a file that is no page of the same results.
+    By default the page is NAME-report.html in the working directory, called after the
+    folders. ``force`` replaces a file that is no page of the same results.
 
     Raises:
         InputError: a folder holds no result or a damaged one, or ``out`` is in the way.
     """
     path = out or Path(default_name(folders))
-    problem, remedy = "", "Name a file, such as report.html."
+    problem = ""
+    remedy = "Name a file, such as report.html."
     if path.is_dir():
         problem = "is a folder"
     elif not path.parent.is_dir():
-        problem, remedy = "is in a folder that is not there", "Make the folder, or name another."
+        problem = "is in a folder that is not there"
+        remedy = "Make the folder, or name another."
     elif any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
         problem = "is in a result folder, which holds the result alone"
     if problem:
         refuse("--out", problem, str(path), remedy, "report page")
-    results = [NamedResult(_name_folder(folder), read_folder(folder), folder) for folder in folders]
+    results = [
+        NamedResult(_name_folder(folder), read_folder(folder), folder)
+        for folder in folders
+    ]
     _check_file(path, results, force)
     text = render_page(results)
     _check_file(path, results, force)  # it took a while
@@ -244,7 +274,9 @@ def default_name(folders: Sequence[Path]) -> str:
 
 
 def _check_file(path: Path, results: Sequence[NamedResult], force: bool) -> None:
-    """Refuse to replace another file at ``path`` than a page of these results, unless ``force``."""
+    """Refuse to replace another file at ``path`` than a page of these results, unless
+    ``force``.
+    """
     if force or not os.path.lexists(path):
         return
     head = ""

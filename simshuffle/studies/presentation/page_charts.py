@@ -1,5 +1,5 @@
-"""Charts of a run that a page alone has: where its bytes come from, how ranks differ, and the
-network.
+"""Charts of a run that a page alone has: where its bytes come from, how ranks differ,
+and the network.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked_bars
+from simshuffle.report.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    in_rows,
+    stacked_bars,
+)
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation.page_network import Drawing, place_lines
 from simshuffle.studies.presentation.page_parts import Rows, Spec, chart
@@ -27,7 +35,11 @@ SOURCES = {
     "memory": Look("memory", "#66CCEE"),
     "peer": Look("peers", "#CCBB44"),
 }
-EXCHANGE = {"exchange": "#EE6677", "wait_exchange": "#AA3377", "exchange_hidden": "#4477AA"}
+EXCHANGE = {
+    "exchange": "#EE6677",
+    "wait_exchange": "#AA3377",
+    "exchange_hidden": "#4477AA",
+}
 """Colours of the phases of an exchange."""
 CLASSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Shares of a link's capacity at which its colour changes."""
@@ -45,7 +57,8 @@ _ROUND = 620
 
 
 def select_epochs(epochs: pd.DataFrame) -> list[tuple[str, int]]:
-    """Return the (run, epoch) that have a bar: the first and the last epoch of every run.
+    """Return the (run, epoch) that have a bar: the first and the last epoch of every
+    run.
 
     Where these are too many, the last alone, and no more than `MOST_BARS`.
     """
@@ -64,7 +77,9 @@ def name_bar(run: str, epoch: int, with_epoch: bool) -> str:
 
 
 def chart_sources(averages: Means) -> Chart | None:
-    """Chart the bytes that epochs read by their source; return None where nothing was read."""
+    """Chart the bytes that epochs read by their source; return None where nothing was
+    read.
+    """
     epochs = averages.epochs
     with_epoch = epochs["epoch"].nunique() > 1
     bars = select_epochs(epochs)
@@ -80,9 +95,13 @@ def chart_sources(averages: Means) -> Chart | None:
     segments["tip"] = [
         f"{names[y]}\n{SOURCES[name].label}: {readable(size, Dimension.NBYTES, 3)},"
         f" {100 * size / total_nbytes[y]:.3g} % of all bytes"
-        for y, name, size in segments[["y", "look", "size"]].itertuples(index=False, name=None)
+        for y, name, size in segments[["y", "look", "size"]].itertuples(
+            index=False, name=None
+        )
     ]
-    panel = Panel([Mark("bar", segments)], Axis("bytes", low=0.0, unit="B"), in_rows(names))
+    panel = Panel(
+        [Mark("bar", segments)], Axis("bytes", low=0.0, unit="B"), in_rows(names)
+    )
     height = ROW_INCHES * max(2, len(names)) + 0.3
     return Chart([panel], height, SOURCES, "By where they came from.", shares=True)
 
@@ -95,8 +114,11 @@ def _selector(
     return {"name": name, "value": value, "bind": bind}
 
 
-def chart_exchange(rows: Rows, runs: Sequence[str], epochs: Sequence[int], about: str) -> str:
-    """Return a chart of the exchange's seconds by iteration: mean, minimum and maximum over ranks.
+def chart_exchange(
+    rows: Rows, runs: Sequence[str], epochs: Sequence[int], about: str
+) -> str:
+    """Return a chart of the exchange's seconds by iteration: mean, minimum and maximum
+    over ranks.
 
     ``rows``: run (its index in ``runs``), epoch, iteration, phase, mean, least, most.
     """
@@ -113,7 +135,9 @@ def chart_exchange(rows: Rows, runs: Sequence[str], epochs: Sequence[int], about
         "legend": {"title": None, "symbolOpacity": 1},
     }
     milliseconds = "format(datum.value * 1000, ',~r') + ' ms'"
-    lower_edge = number_channel("least", axis={"title": "of a rank", "labelExpr": milliseconds})
+    lower_edge = number_channel(
+        "least", axis={"title": "of a rank", "labelExpr": milliseconds}
+    )
     spec: Spec = {
         "params": [
             _selector("run", "Run", range(len(runs)), 0, labels=list(runs)),
@@ -136,7 +160,10 @@ def chart_exchange(rows: Rows, runs: Sequence[str], epochs: Sequence[int], about
                 "mark": {"type": "area", "opacity": 0.25, "aria": False},
                 "encoding": {"y": lower_edge, "y2": {"field": "most"}},
             },
-            {"mark": {"type": "line", "aria": False}, "encoding": {"y": number_channel("mean")}},
+            {
+                "mark": {"type": "line", "aria": False},
+                "encoding": {"y": number_channel("mean")},
+            },
             {
                 "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.9},
                 "encoding": {"y": number_channel("most"), **TIP},
@@ -148,30 +175,43 @@ def chart_exchange(rows: Rows, runs: Sequence[str], epochs: Sequence[int], about
     return chart(spec, title, about, named_tables={"iterations": (columns, rows)})
 
 
-def chart_network(drawing: Drawing, rows: Rows, picks: Sequence[str], about: str) -> str:
+def chart_network(
+    drawing: Drawing, rows: Rows, picks: Sequence[str], about: str
+) -> str:
     """Return a chart of nodes by level, whose links are coloured by their utilisation.
 
-    ``rows`` are those of `link_loads`; ``picks`` name the run and epoch of each number in
-    ``rows``.
+    ``rows`` are those of `link_loads`; ``picks`` name the run and epoch of each number
+    in ``rows``.
     """
     levels = [{"name": text, "x": 0, "y": height} for text, height in drawing.levels]
     heights = [y for _, y in drawing.nodes.values()]
     span = max(heights) - min(heights)
     domain = [-1.35, 1.35] if drawing.is_round else [0, 1]
     x = {"domain": domain, "nice": False, "zero": False}
-    y = {"domain": domain, "nice": False} if drawing.is_round else {"nice": False, "padding": 14}
+    y = (
+        {"domain": domain, "nice": False}
+        if drawing.is_round
+        else {"nice": False, "padding": 14}
+    )
     text = {"align": "right", "dx": -12, "fontSize": 11, "aria": False}
     size = max(8.0, min(90.0, 6000 / len(drawing.nodes)))
     square = {"type": "square", "size": size, "fill": "var(--text)", "opacity": 1}
     idle = {"type": "rule", "strokeWidth": 0.5, "stroke": "var(--idle)", "aria": False}
     spec: Spec = {
         "params": [
-            _selector("pick", "Run", range(len(picks)), len(picks) - 1, labels=[*picks]),
+            _selector(
+                "pick", "Run", range(len(picks)), len(picks) - 1, labels=[*picks]
+            ),
             _selector("measure", "Colour by utilisation", ["mean", "peak"], "mean"),
         ],
         "width": "container",
         "height": _ROUND if drawing.is_round else max(160, round(_ROW * (span + 0.4))),
-        "padding": {"left": 5 if drawing.is_round else 110, "right": 5, "top": 5, "bottom": 5},
+        "padding": {
+            "left": 5 if drawing.is_round else 110,
+            "right": 5,
+            "top": 5,
+            "bottom": 5,
+        },
         "encoding": {
             "x": number_channel("x", axis=None, scale=x),
             "y": number_channel("y", axis=None, scale=y),
@@ -191,7 +231,10 @@ def chart_network(drawing: Drawing, rows: Rows, picks: Sequence[str], about: str
             },
         ],
     }
-    tables = {"layout": (LAYOUT_COLUMNS, _layout(drawing)), "loads": (LOAD_COLUMNS, rows)}
+    tables = {
+        "layout": (LAYOUT_COLUMNS, _layout(drawing)),
+        "loads": (LOAD_COLUMNS, rows),
+    }
     return chart(spec, "The network by level.", about, "network", tables)
 
 
@@ -202,7 +245,13 @@ def _layout(drawing: Drawing) -> list[list[Any]]:
     """Return the rows of `LAYOUT_COLUMNS`: where each line is drawn, and what it joins."""
     ends = zip(drawing.lines, place_lines(drawing), strict=True)
     return [
-        [index, *(round(value, 5) for value in (*a, *b)), *line.ends, line.name, line.about]
+        [
+            index,
+            *(round(value, 5) for value in (*a, *b)),
+            *line.ends,
+            line.name,
+            line.about,
+        ]
         for index, (line, (a, b)) in enumerate(ends)
     ]
 
@@ -224,11 +273,14 @@ def _nodes(drawing: Drawing) -> list[dict[str, Any]]:
 
 def _describe_load(end: str, direction: str) -> str:
     """Return an expression of Vega that tells the load of one direction of a line."""
-    low, high = f"datum.{direction}_least", f"datum.{direction}_most"
+    low = f"datum.{direction}_least"
+    high = f"datum.{direction}_most"
     low_text = f"({low} < {high} ? format({low}, '.2~p') + ' to ' : '')"
     mean = f"{low_text} + format({high}, '.2~p')"
     used = f"'mean ' + {mean} + ', peak ' + format(datum.{direction}_peak, '.3~p')"
-    moved = f"replace(format(datum.{direction}, '.3s'), regexp('([a-zA-Z]?)$'), ' $1B, ')"
+    moved = (
+        f"replace(format(datum.{direction}, '.3s'), regexp('([a-zA-Z]?)$'), ' $1B, ')"
+    )
     load = f"datum.{direction} > 0 ? {moved} + {used} : 'nothing'"
     return f"'\\nto ' + datum.{end} + ': ' + ({load})"
 
@@ -236,13 +288,15 @@ def _describe_load(end: str, direction: str) -> str:
 def _load_layers(drawing: Drawing) -> list[Spec]:
     """Return the layers of the links of the chosen run.
 
-    Over the visible links lie wider ones that pointer and focus reach. These show only where
-    they are.
+    Over the visible links lie wider ones that pointer and focus reach. These show only
+    where they are.
     """
     fields = list(LAYOUT_COLUMNS[1:])
     text = f"datum.name + ' (' + datum.about + ')' + {_describe_load('b', 'up')}"
     thin = 0.8 if len(drawing.lines) > MANY else 1.2
-    class_of_link = " + ".join(f"(datum.used >= {share_bound})" for share_bound in CLASSES)
+    class_of_link = " + ".join(
+        f"(datum.used >= {share_bound})" for share_bound in CLASSES
+    )
     percents = [f"{100 * share_bound:.0f}" for share_bound in CLASSES]
     middle_classes = [f"{low} to {high} %" for low, high in pairwise(percents)]
     classes = [f"below {percents[0]} %", *middle_classes, f"{percents[-1]} % or more"]
@@ -255,14 +309,28 @@ def _load_layers(drawing: Drawing) -> list[Spec]:
         },
         {"calculate": f"{thin} + {0.3 * thin} * ({class_of_link})", "as": "width"},
         {"calculate": f"{json.dumps(classes)}[{class_of_link}]", "as": "class"},
-        {"lookup": "line", "from": {"data": {"name": "layout"}, "key": "line", "fields": fields}},
+        {
+            "lookup": "line",
+            "from": {"data": {"name": "layout"}, "key": "line", "fields": fields},
+        },
         {"calculate": f"{text} + {_describe_load('a', 'down')}", "as": "tip"},
     ]
     colours = [f"var(--u{class_index})" for class_index in range(len(classes))]
-    legend = {"title": "share of the capacity", "symbolType": "stroke", "symbolStrokeWidth": 6}
-    colour = text_channel("class", scale={"domain": classes, "range": colours}, legend=legend)
+    legend = {
+        "title": "share of the capacity",
+        "symbolType": "stroke",
+        "symbolStrokeWidth": 6,
+    }
+    colour = text_channel(
+        "class", scale={"domain": classes, "range": colours}, legend=legend
+    )
     width = number_channel("width", scale=None, legend=None)
-    pointer_target = {"type": "rule", "strokeWidth": 7, "stroke": "var(--focus)", "opacity": 0}
+    pointer_target = {
+        "type": "rule",
+        "strokeWidth": 7,
+        "stroke": "var(--focus)",
+        "opacity": 0,
+    }
     layers: list[tuple[Spec, Spec]] = [
         ({"type": "rule", "aria": False}, {"stroke": colour, "strokeWidth": width}),
         (pointer_target, TIP),

@@ -1,5 +1,5 @@
-"""The network of a run by level, with the load of its links: positions of nodes, and which links
-are drawn as one line.
+"""The network of a run by level, with the load of its links: positions of nodes, and
+which links are drawn as one line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Line:
     ends: tuple[str, str]  # its nodes
     name: str  # of it, for people
     about: str  # its tier and capacity, for people
-    lanes: tuple[int, int]  # place among those between the same nodes, and how many there are
+    lanes: tuple[
+        int, int
+    ]  # place among those between the same nodes, and how many there are
     # names of the directed links from the first end to the second, and back
     links: tuple[list[str], list[str]]
 
@@ -48,31 +50,44 @@ class Drawing:
     """A network as it is drawn."""
 
     nodes: Mapping[str, Position]  # where each is drawn, by name
-    levels: Sequence[tuple[str, float]]  # what stands in each row, for people, and how high it is
+    levels: Sequence[
+        tuple[str, float]
+    ]  # what stands in each row, for people, and how high it is
     kinds: Mapping[str, str]  # of each node
     lines: Sequence[Line]  # of it
-    notes: Sequence[str] = field(default=())  # what is drawn as one, and what is left out
+    notes: Sequence[str] = field(
+        default=()
+    )  # what is drawn as one, and what is left out
     is_round: bool = False  # whether its switches stand on a circle
 
 
 def draw_network(links: pd.DataFrame) -> Drawing | None:
-    """Return the drawing of the network of runs on one machine, as far as it carried anything.
+    """Return the drawing of the network of runs on one machine, as far as it carried
+    anything.
 
-    Returns None where no link carried anything. ``links``: link, tier, capacity, mean_utilisation.
+    Returns None where no link carried anything. ``links``: link, tier, capacity,
+    mean_utilisation.
     """
     loads_of_links = links.groupby(links["link"].astype(str), sort=False).agg(
-        tier=("tier", "first"), capacity=("capacity", "first"), busy=("mean_utilisation", "max")
+        tier=("tier", "first"),
+        capacity=("capacity", "first"),
+        busy=("mean_utilisation", "max"),
     )
     cables: dict[Cable, list[Link]] = {}
     kinds: dict[str, str] = {}
     for link, tier, capacity, busy in loads_of_links.itertuples(name=None):
-        match, tiers = _CABLE.fullmatch(str(link)), str(tier).split(">")
+        match = _CABLE.fullmatch(str(link))
+        tiers = str(tier).split(">")
         if match is None or len(tiers) != 2:
             continue
-        a, b, lane = match[1], match[2], match[3] or ""
+        a = match[1]
+        b = match[2]
+        lane = match[3] or ""
         kinds |= {a: tiers[0], b: tiers[1]}
         first, second = sorted((a, b), key=_natural_order)
-        cables.setdefault((first, second, lane), []).append((str(link), str(tier), capacity, busy))
+        cables.setdefault((first, second, lane), []).append(
+            (str(link), str(tier), capacity, busy)
+        )
     if not cables:
         return None
     notes: list[str] = []
@@ -90,7 +105,9 @@ def _natural_order(name: str) -> list[tuple[int, str]]:
 def _merge_cables(
     cables: Mapping[Cable, Sequence[Link]], kinds: dict[str, str], notes: list[str]
 ) -> list[Line]:
-    """Draw each cable as a line, or all hosts of a switch, or all parallel cables, as one."""
+    """Draw each cable as a line, or all hosts of a switch, or all parallel cables, as
+    one.
+    """
     hosts = {name for name, kind in kinds.items() if kind == "host"}
     merge_hosts = len(hosts) > MOST_HOSTS
     if merge_hosts:
@@ -104,7 +121,8 @@ def _merge_cables(
         notes.append("Parallel links between two switches are one line.")
     groups: dict[Cable, list[tuple[Link, bool]]] = {}
     for (a, b, lane), links in cables.items():
-        key, first_end = (a, b, lane), a
+        key = (a, b, lane)
+        first_end = a
         if merge_hosts and {a, b} & hosts:
             switch, first_end = (b, a) if a in hosts else (a, b)
             key = (f"hosts of {switch}", switch, "")
@@ -114,17 +132,22 @@ def _merge_cables(
         directed_links = [(link, link[0].startswith(f"{first_end}>")) for link in links]
         groups.setdefault(key, []).extend(directed_links)
     busiest = {
-        key: max(link[3] for link, _ in directed_links) for key, directed_links in groups.items()
+        key: max(link[3] for link, _ in directed_links)
+        for key, directed_links in groups.items()
     }
     drawn_keys = sorted(groups, key=lambda key: -busiest[key])[:MOST_LINES]
     if len(drawn_keys) < len(groups):
-        notes.append(f"The {len(drawn_keys):,} busiest of {len(groups):,} lines are drawn.")
+        notes.append(
+            f"The {len(drawn_keys):,} busiest of {len(groups):,} lines are drawn."
+        )
     chosen = set(drawn_keys)
     order = [key for key in groups if key in chosen]
     lanes: dict[tuple[str, str], list[str]] = {}
     for *ends, lane in order:
         lanes.setdefault((ends[0], ends[1]), []).append(lane)
-    lane_order = {ends: sorted(names, key=_natural_order) for ends, names in lanes.items()}
+    lane_order = {
+        ends: sorted(names, key=_natural_order) for ends, names in lanes.items()
+    }
     return [_merge_links(key, groups[key], lane_order[key[:2]]) for key in order]
 
 
@@ -145,11 +168,15 @@ def _merge_links(
     count = max(len(up), len(down))
     about = f"{tier}, {'each ' if count > 1 else ''}{capacity / 1e9:.4g} GB/s"
     name = f"{a} - {b} {lane}".rstrip() + (f", {count} links" if count > 1 else "")
-    return Line((a, b), name, about, (lane_order.index(lane), len(lane_order)), (up, down))
+    return Line(
+        (a, b), name, about, (lane_order.index(lane), len(lane_order)), (up, down)
+    )
 
 
 def _levels_of_kinds(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
-    """Return how many links each kind of node is from the hosts; storage stands above all."""
+    """Return how many links each kind of node is from the hosts; storage stands above
+    all.
+    """
     graph = nx.Graph([(kinds[a], kinds[b]) for a, b in (line.ends for line in lines)])
     first = "host" if "host" in graph else min(graph)
     level: dict[str, int] = dict(nx.single_source_shortest_path_length(graph, first))
@@ -161,8 +188,12 @@ def _levels_of_kinds(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[st
     return level
 
 
-def _place_nodes(lines: list[Line], kinds: Mapping[str, str], notes: list[str]) -> Drawing:
-    """Place nodes in rows by level, or the switches on a circle where all stand in one row."""
+def _place_nodes(
+    lines: list[Line], kinds: Mapping[str, str], notes: list[str]
+) -> Drawing:
+    """Place nodes in rows by level, or the switches on a circle where all stand in one
+    row.
+    """
     kind_of_node = {end: kinds[end] for line in lines for end in line.ends}
     level = _levels_of_kinds(lines, kinds)
     level_of_node = {name: level[kind] for name, kind in kind_of_node.items()}
@@ -178,7 +209,9 @@ def _place_nodes(lines: list[Line], kinds: Mapping[str, str], notes: list[str]) 
     }
     no_switches = {"host", "storage"}
     switch_levels = [
-        level for level, names in rows.items() if {kind_of_node[n] for n in names} - no_switches
+        level
+        for level, names in rows.items()
+        if {kind_of_node[n] for n in names} - no_switches
     ]
     if len(switch_levels) == 1:
         (switch_level,) = switch_levels
@@ -186,7 +219,8 @@ def _place_nodes(lines: list[Line], kinds: Mapping[str, str], notes: list[str]) 
             nodes = _place_on_circle(rows, switch_level, lines)
             return Drawing(nodes, [], kind_of_node, lines, notes, is_round=True)
     nodes = {}
-    height, levels = 0.0, []
+    height = 0.0
+    levels = []
     for row in sorted(rows):
         names = sorted(rows[row], key=_natural_order)
         x = (np.arange(len(names)) + 0.5) / len(names)
@@ -196,7 +230,9 @@ def _place_nodes(lines: list[Line], kinds: Mapping[str, str], notes: list[str]) 
             for name, across, rise in zip(names, x, bend, strict=True)
         }
         kinds_of_row = ", ".join(sorted({kind_of_node[name] for name in names}))
-        levels.append((f"{len(names)} {kinds_of_row}" if row or not notes else "hosts", height))
+        levels.append(
+            (f"{len(names)} {kinds_of_row}" if row or not notes else "hosts", height)
+        )
         height += 1.0 + (_ARCH if row in bent_levels else 0.0)
     return Drawing(nodes, levels, kind_of_node, lines, notes)
 
@@ -207,7 +243,9 @@ def _place_on_circle(
     """Place switches on a circle, and their neighbours outside of the circle."""
     names = sorted(rows[level], key=_natural_order)
     angle = {name: 2 * np.pi * index / len(names) for index, name in enumerate(names)}
-    positions = {name: (float(np.sin(turn)), float(np.cos(turn))) for name, turn in angle.items()}
+    positions = {
+        name: (float(np.sin(turn)), float(np.cos(turn))) for name, turn in angle.items()
+    }
     neighbours_of_switch: dict[str, list[str]] = {}
     for line in lines:
         for node, neighbour in (line.ends, line.ends[::-1]):
@@ -217,10 +255,15 @@ def _place_on_circle(
     for switch, neighbours in neighbours_of_switch.items():
         width = 2 * np.pi / len(names) * _WITHIN
         for index, name in enumerate(sorted(neighbours, key=_natural_order)):
-            angle_of_node = angle[switch] + width * ((index + 0.5) / len(neighbours) - 0.5)
-            x, y = float(np.sin(angle_of_node)), float(np.cos(angle_of_node))
+            angle_of_node = angle[switch] + width * (
+                (index + 0.5) / len(neighbours) - 0.5
+            )
+            x = float(np.sin(angle_of_node))
+            y = float(np.cos(angle_of_node))
             positions[name] = (1.25 * x, 1.25 * y)
-    for name in (name for row in rows.values() for name in row if name not in positions):
+    for name in (
+        name for row in rows.values() for name in row if name not in positions
+    ):
         positions[name] = (0.0, 0.0)
     return positions
 
@@ -246,8 +289,8 @@ def place_lines(drawing: Drawing) -> list[tuple[Position, Position]]:
 def link_loads(drawing: Drawing, links: pd.DataFrame, pick: int) -> list[list[float]]:
     """Return a row for each line that carried something, the busiest last.
 
-    Columns: line, pick, and for both directions bytes, least and most mean utilisation, and peak.
-    ``links`` are of one epoch of one run, for which ``pick`` stands.
+    Columns: line, pick, and for both directions bytes, least and most mean utilisation,
+    and peak. ``links`` are of one epoch of one run, for which ``pick`` stands.
     """
     index = {name: row for row, name in enumerate(links["link"].astype(str))}
     columns = ["nbytes", "mean_utilisation", "peak_utilisation"]
@@ -256,7 +299,8 @@ def link_loads(drawing: Drawing, links: pd.DataFrame, pick: int) -> list[list[fl
     rows: list[tuple[float, list[float]]] = []
     for line_index, line in enumerate(drawing.lines):
         loads_by_direction = [
-            values[[index.get(name, -1) for name in names] or [-1]] for names in line.links
+            values[[index.get(name, -1) for name in names] or [-1]]
+            for names in line.links
         ]
         cells = [
             _round(value)
@@ -264,12 +308,16 @@ def link_loads(drawing: Drawing, links: pd.DataFrame, pick: int) -> list[list[fl
             for value in (nbytes.sum(), mean.min(), mean.max(), peak.max())
         ]
         if any(cells):
-            highest_mean = max(float(direction[:, 1].max()) for direction in loads_by_direction)
+            highest_mean = max(
+                float(direction[:, 1].max()) for direction in loads_by_direction
+            )
             rows.append((highest_mean, [line_index, pick, *cells]))
     return [row for _, row in sorted(rows, key=lambda keyed_row: keyed_row[0])]
 
 
 def _round(value: float) -> float:
-    """Round a value to three digits; whole numbers become integers, which are shorter in a file."""
+    """Round a value to three digits; whole numbers become integers, which are shorter
+    in a file.
+    """
     rounded = float(f"{value:.3g}")
     return int(rounded) if rounded.is_integer() else rounded

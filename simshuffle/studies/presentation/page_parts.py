@@ -1,5 +1,5 @@
-"""Parts of the page: pieces of HTML, which escape all text from outside; inputs with the sources of
-their numbers; warnings; how the result was made.
+"""Parts of the page: pieces of HTML, which escape all text from outside; inputs with
+the sources of their numbers; warnings; how the result was made.
 """
 
 from __future__ import annotations
@@ -39,14 +39,19 @@ class Section:
 
 
 def html_tables(parts: Iterable[str | Table]) -> str:
-    """Return texts and tables of a terminal as HTML, whose tables can be sorted by columns.
+    """Return texts and tables of a terminal as HTML, whose tables can be sorted by
+    columns.
 
     A text that is indented belongs to the one before it.
     """
     joined: list[str | Table] = []
     for part in parts:
         previous_part = joined[-1] if joined else None
-        if isinstance(part, str) and isinstance(previous_part, str) and part.startswith(" "):
+        if (
+            isinstance(part, str)
+            and isinstance(previous_part, str)
+            and part.startswith(" ")
+        ):
             joined[-1] = f"{previous_part}\n{part}"
         else:
             joined.append(part)
@@ -77,8 +82,8 @@ def chart(
 ) -> str:
     """Return a chart in Vega-Lite as HTML; the page's script draws it.
 
-    ``kind`` is its class in the style sheet; ``named_tables`` hold columns and rows of the tables
-    that ``spec`` names.
+    ``kind`` is its class in the style sheet; ``named_tables`` hold columns and rows of
+    the tables that ``spec`` names.
     """
     tables = {
         name: {"columns": columns, "rows": rows}
@@ -96,7 +101,11 @@ def chart(
 def embed_json(value: Any) -> str:
     """Return plain values as JSON that cannot end the script around it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return (
+        text.replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
 
 
 SOURCE = "source"
@@ -106,8 +115,8 @@ MOST_RUNS = 60
 
 
 def scenarios_of_runs(folder: Path, result: Result) -> dict[str, Scenario]:
-    """Return the runs of a result by name; none where it has no scenario, or one that is not valid
-    now.
+    """Return the runs of a result by name; none where it has no scenario, or one that
+    is not valid now.
     """
     if "scenario.yaml" not in result.documents:
         return {}
@@ -121,30 +130,39 @@ def parameter_section(result: Result) -> Section:
     details_of_documents = []
     for file, content in result.documents.items():
         with suppress(SimshuffleError):
-            for document_index, document in enumerate(parse_documents(content, file), 1):
-                name = document.get("name", file) if isinstance(document, dict) else file
+            for document_index, document in enumerate(
+                parse_documents(content, file), 1
+            ):
+                name = (
+                    document.get("name", file) if isinstance(document, dict) else file
+                )
                 table = new_table(None, ["key", "value", SOURCE])
                 for key, value, source in list_values(document):
                     value_text = str(value)
                     ellipsis = "..." if len(value_text) > MOST_LETTERS else ""
                     table.add_row(key, f"{value_text[:MOST_LETTERS]}{ellipsis}", source)
                 title = (
-                    f"{name}, {file}" if document_index == 1 else f"{name}, {file} {document_index}"
+                    f"{name}, {file}"
+                    if document_index == 1
+                    else f"{name}, {file} {document_index}"
                 )
                 details_of_documents.append(
                     details(f"{title}: {table.row_count} values", html_tables([table]))
                 )
     about = "All values, those that were not given too, and where each number is from."
-    return Section("Parameters and their sources", paragraph(about) + "".join(details_of_documents))
+    return Section(
+        "Parameters and their sources", paragraph(about) + "".join(details_of_documents)
+    )
 
 
 def list_values(
     value: Any, key: str = "", outer_sources: Sequence[tuple[str, Any]] = ()
 ) -> Iterator[Any]:
-    """Yield key, value and source of each value below the dotted ``key`` of a document, '' for
-    all.
+    """Yield key, value and source of each value below the dotted ``key`` of a document,
+    '' for all.
 
-    ``outer_sources``: the sources of the records around it, each with the key of its record.
+    ``outer_sources``: the sources of the records around it, each with the key of its
+    record.
     """
     if isinstance(value, dict) and value:
         record_source = value.get(SOURCE)
@@ -170,7 +188,9 @@ def list_values(
 
 
 def _find_source(key: str, outer_sources: Sequence[tuple[str, Any]]) -> str:
-    """Return the source of the innermost record that names one for the key; '' if none does."""
+    """Return the source of the innermost record that names one for the key; '' if none
+    does.
+    """
     for record, source in reversed(outer_sources):
         if isinstance(source, str):
             return source
@@ -185,12 +205,20 @@ def _find_source(key: str, outer_sources: Sequence[tuple[str, Any]]) -> str:
 def warning_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
     """Return the section of what may make the numbers wrong."""
     meta = result.meta
-    sentences = ["Unfinished: what is there is shown."] * (meta.get("state") == "unfinished")
-    sentences += [f"Lost: {name}: {why}" for name, why in dict(meta.get("lost") or {}).items()]
+    sentences = ["Unfinished: what is there is shown."] * (
+        meta.get("state") == "unfinished"
+    )
+    sentences += [
+        f"Lost: {name}: {why}" for name, why in dict(meta.get("lost") or {}).items()
+    ]
     facts_of_runs = meta.get("runs")
     for run, facts in facts_of_runs.items() if isinstance(facts_of_runs, dict) else ():
-        extrapolations = facts.get("extrapolated", []) if isinstance(facts, dict) else []
-        sentences += [f"{run}: extrapolated: {sentence}." for sentence in extrapolations]
+        extrapolations = (
+            facts.get("extrapolated", []) if isinstance(facts, dict) else []
+        )
+        sentences += [
+            f"{run}: extrapolated: {sentence}." for sentence in extrapolations
+        ]
     runs_by_problem: dict[str, list[str]] = {}
     for run, scenario in list(runs.items())[:MOST_RUNS]:
         with suppress(SimshuffleError):
@@ -199,11 +227,12 @@ def warning_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
     for problem_text, names in runs_by_problem.items():
         which_runs = "" if len(names) == len(runs) else f" ({', '.join(names[:6])})"
         sentences.append(f"Unusual: {problem_text}{which_runs}")
-    no_warning = (
-        f"None{': nothing is extrapolated or lost, no value looks unusual' if runs else ''}."
-    )
+    no_warning = "None."
+    if runs:
+        no_warning = "None: nothing is extrapolated or lost, no value looks unusual."
     return Section(
-        "Warnings", bullets(dict.fromkeys(sentences)) if sentences else paragraph(no_warning)
+        "Warnings",
+        bullets(dict.fromkeys(sentences)) if sentences else paragraph(no_warning),
     )
 
 
@@ -211,7 +240,8 @@ def notes_section(result: Result) -> Section:
     """Return the section of how runs were computed."""
     timeline_notes = text.describe_timeline(result.meta.get("timeline", "full"))
     return Section(
-        "Notes", html_tables([*text.list_notes(result, extrapolated=False), *timeline_notes])
+        "Notes",
+        html_tables([*text.list_notes(result, extrapolated=False), *timeline_notes]),
     )
 
 
@@ -233,6 +263,8 @@ def provenance_section(meta: Meta) -> Section:
     for name, value in values.items():
         value_text = str(value)
         if isinstance(value, dict):
-            value_text = ", ".join(f"{package} {version}" for package, version in value.items())
+            value_text = ", ".join(
+                f"{package} {version}" for package, version in value.items()
+            )
         rows += f"<dt>{escape(name)}</dt><dd>{escape(value_text)}</dd>" if value else ""
     return Section("How it was made", f"<dl>{rows}</dl>")

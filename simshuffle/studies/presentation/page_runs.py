@@ -1,5 +1,5 @@
-"""Sections of the page on runs, beside their tables: charts, the network, the tail of the
-exchange.
+"""Sections of the page on runs, beside their tables: charts, the network, the tail of
+the exchange.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import page_charts as charts
 from simshuffle.studies.presentation.named_results import exchange_phases
 from simshuffle.studies.presentation.page_charts import EXCHANGE
-from simshuffle.studies.presentation.page_network import MOST_ROWS, draw_network, link_loads
+from simshuffle.studies.presentation.page_network import (
+    MOST_ROWS,
+    draw_network,
+    link_loads,
+)
 from simshuffle.studies.presentation.page_parts import (
     Section,
     bullets,
@@ -33,7 +37,12 @@ from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.parts import booking_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
-from simshuffle.studies.simulation.tables import WHOLE_EPOCH, Means, last_epochs, samples_of
+from simshuffle.studies.simulation.tables import (
+    WHOLE_EPOCH,
+    Means,
+    last_epochs,
+    samples_of,
+)
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
 from simshuffle.study.study import Result
 
@@ -47,8 +56,8 @@ _SHOWN = "exchange and wait_exchange"
 
 
 def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
-    """Yield the sections that runs alone have; ``runs`` holds their scenarios by name, where
-    known.
+    """Yield the sections that runs alone have; ``runs`` holds their scenarios by name,
+    where known.
     """
     averages = means_of(result)
     yield _breakdown_section(result, averages)
@@ -59,8 +68,8 @@ def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
 
 
 def _scaling_section(averages: Means) -> Iterator[Section]:
-    """Yield a chart of the last epoch's seconds over ranks, if runs differ in their number of
-    ranks.
+    """Yield a chart of the last epoch's seconds over ranks, if runs differ in their
+    number of ranks.
 
     A line's name is a run's name without its number of ranks.
     """
@@ -80,15 +89,20 @@ def _scaling_section(averages: Means) -> Iterator[Section]:
         else averages.half_intervals["epoch_s"].loc[index].to_numpy(float)
     )
     rows = rows.assign(
-        low=rows["mean"] - half_width, high=rows["mean"] + half_width, seeds=averages.seeds
+        low=rows["mean"] - half_width,
+        high=rows["mean"] + half_width,
+        seeds=averages.seeds,
     )
     rows = intervals.add_interval_ends(rows, averages.ends)
-    chart = sweep_chart(rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs))
+    chart = sweep_chart(
+        rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs)
+    )
     yield Section("Scaling", html_figure(chart, "Time per epoch by ranks."))
 
 
 def _breakdown_section(result: Result, averages: Means) -> Section:
-    bars, labels = charts.select_epochs(averages.epochs), booking_of(result.meta)
+    bars = charts.select_epochs(averages.epochs)
+    labels = booking_of(result.meta)
     num_epochs = len(averages.epochs)
     chart = breakdown_chart(
         averages.breakdown,
@@ -100,28 +114,37 @@ def _breakdown_section(result: Result, averages: Means) -> Section:
         interval_ends=averages.ends,
     )
     left_out = f" {len(bars)} of {num_epochs} epochs are drawn; the table has all."
-    body_of_chart = html_figure(chart, "Seconds of an epoch.", left_out * (len(bars) < num_epochs))
+    body_of_chart = html_figure(
+        chart, "Seconds of an epoch.", left_out * (len(bars) < num_epochs)
+    )
     booking = labels if labels == "paper" else None
     notes = [report.legend(averages.breakdown, labels)]
     notes += (
-        [] if averages.epoch_half is None else [text.describe_interval(averages.interval_subject)]
+        []
+        if averages.epoch_half is None
+        else [text.describe_interval(averages.interval_subject)]
     )
     body = body_of_chart + html_tables([text.seconds_table(averages, booking), *notes])
     if intervals_of_runs := result.meta.get("intervals"):
         body += html_tables(intervals.details(intervals_of_runs))
     if booking is None:
-        body += details("By label and cause", html_tables([text.labels_table(averages)]))
+        body += details(
+            "By label and cause", html_tables([text.labels_table(averages)])
+        )
     return Section("Where the time goes", body)
 
 
 def _network_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
-    epochs, notes = result.tables["epochs"], []
+    epochs = result.tables["epochs"]
+    notes = []
     links = links_of_whole_epochs(result.tables["links"], epochs)
     if "seed" in links:
         first = links.groupby(links["run"].astype(str))["seed"].transform("min")
         links = links[links["seed"] == first]
         notes.append("Links are those of the first seed of every run.")
-    machines: dict[str, list[str]] = {}  # the runs on each; where no scenario is known, a run alone
+    machines: dict[
+        str, list[str]
+    ] = {}  # the runs on each; where no scenario is known, a run alone
     for run in dict.fromkeys(links["run"].astype(str)):
         key = f"network {runs[run].cluster.topology!r}" if run in runs else run
         machines.setdefault(key, []).append(run)
@@ -176,12 +199,16 @@ def _tabulate_tiers(links: pd.DataFrame) -> Table:
     rows_of_table = []
     names = links["run"].astype(str)
     last = links[links["epoch"] == links.groupby(names)["epoch"].transform("max")]
-    groups = last.groupby([last["run"].astype(str), last["tier"].astype(str)], sort=False)
+    groups = last.groupby(
+        [last["run"].astype(str), last["tier"].astype(str)], sort=False
+    )
     for (run, tier), rows in groups:
         in_bytes = str(rows["unit"].iloc[0]) == "B"
         mean = rows["mean_utilisation"]
         moved = readable(rows["nbytes"].sum(), Dimension.NBYTES, 3) if in_bytes else "-"
-        shares = map(_format_percent, (mean.mean(), mean.max(), rows["peak_utilisation"].max()))
+        shares = map(
+            _format_percent, (mean.mean(), mean.max(), rows["peak_utilisation"].max())
+        )
         rows_of_table.append([str(run), str(tier), f"{len(rows):,}", moved, *shares])
     return new_table(
         "Links and devices by kind, last epoch; mean over the epoch, and its highest moment",
@@ -204,10 +231,14 @@ def _tail_section(result: Result) -> Iterator[Section]:
     if exchange_rows.empty:
         return
     if "seed" in exchange_rows:
-        exchange_rows = exchange_rows[exchange_rows["seed"] == exchange_rows["seed"].min()]
+        exchange_rows = exchange_rows[
+            exchange_rows["seed"] == exchange_rows["seed"].min()
+        ]
     body = _exchange_by_iteration(exchange_rows)
     kept_timeline = timeline_of(result.meta)
-    over_ranks = [] if kept_timeline == "none" else [_exchange_over_ranks(result, kept_timeline)]
+    over_ranks = (
+        [] if kept_timeline == "none" else [_exchange_over_ranks(result, kept_timeline)]
+    )
     explanation = (
         "exchange: the loop works for it or waits for its own messages; wait_exchange: for other"
         " ranks at a barrier; exchange_hidden: messages travel while it does something else."
@@ -234,27 +265,35 @@ def _exchange_by_iteration(rows_of_exchange: pd.DataFrame) -> str:
     if iterations_a_point > 1:
         about += f" {iterations_a_point} iterations each are one point."
         rows_of_exchange = rows_of_exchange.assign(
-            iteration=(rows_of_exchange["iteration"] - 1) // iterations_a_point * iterations_a_point
+            iteration=(rows_of_exchange["iteration"] - 1)
+            // iterations_a_point
+            * iterations_a_point
             + 1
         )
         measures = {"mean_s": "mean", "least_s": "min", "most_s": "max"}
         keys = ["run", "epoch", "iteration", "phase"]
-        rows_of_exchange = rows_of_exchange.groupby(keys, sort=False).agg(measures).reset_index()
+        rows_of_exchange = (
+            rows_of_exchange.groupby(keys, sort=False).agg(measures).reset_index()
+        )
     columns = ["run", "epoch", "iteration", "phase", "mean_s", "least_s", "most_s"]
     rows = [
         [*row[:4], *(float(f"{value:.4g}") for value in row[4:])]
-        for row in rows_of_exchange[columns].astype(object).itertuples(index=False, name=None)
+        for row in rows_of_exchange[columns]
+        .astype(object)
+        .itertuples(index=False, name=None)
     ]
     epochs = sorted(int(epoch) for epoch in rows_of_exchange["epoch"].unique())
     return charts.chart_exchange(rows, runs, epochs, about)
 
 
 def _exchange_over_ranks(result: Result, kept_timeline: KeptRanks) -> Table:
-    """Return a table of exchange seconds in a whole epoch: quantiles and maximum over ranks.
+    """Return a table of exchange seconds in a whole epoch: quantiles and maximum over
+    ranks.
 
     Iterations that stand for others count as often.
     """
-    keys, sources = ["run", "epoch", "phase", "rank"], result.tables["sources"]
+    keys = ["run", "epoch", "phase", "rank"]
+    sources = result.tables["sources"]
     seed = sources["seed"].min() if "seed" in sources else 0
     pieces = exchange_phases(result)
     phases = pd.concat([piece[piece["seed"] == seed] for piece in pieces])
@@ -272,12 +311,16 @@ def _exchange_over_ranks(result: Result, kept_timeline: KeptRanks) -> Table:
             seconds = ranks[phase].fillna(0.0).to_numpy(float)
             if seconds.any():
                 quantiles = _format_quantiles(seconds)
-                table.add_row(str(run), phase, str(epoch), f"{len(seconds):,}", *quantiles)
+                table.add_row(
+                    str(run), phase, str(epoch), f"{len(seconds):,}", *quantiles
+                )
     return table
 
 
 def _exchange_of_slowest(exchange_rows: pd.DataFrame) -> Table:
-    """Return a table of the slowest rank's exchange: quantiles and maximum over iterations."""
+    """Return a table of the slowest rank's exchange: quantiles and maximum over
+    iterations.
+    """
     keys = [
         exchange_rows["run"].astype(str),
         exchange_rows["epoch"],
@@ -286,7 +329,14 @@ def _exchange_of_slowest(exchange_rows: pd.DataFrame) -> Table:
     return new_table(
         "Exchange of the slowest rank of an iteration, ms, over iterations",
         ["run", "phase"],
-        ["epoch", "iterations", "mean of all ranks", "median", "99th percentile", "most"],
+        [
+            "epoch",
+            "iterations",
+            "mean of all ranks",
+            "median",
+            "99th percentile",
+            "most",
+        ],
         (
             [
                 *(str(run), str(phase), str(epoch), f"{len(rows):,}"),
@@ -321,13 +371,18 @@ def _storage_section(result: Result, averages: Means) -> Section:
         ["hosts", "storage of a host", "staging", "staged", "written to SSDs"],
     )
     sources = result.tables["sources"]
-    sums = sources.groupby(sources["run"].astype(str))[["nbytes_staged", "nbytes_ssd_written"]]
+    sums = sources.groupby(sources["run"].astype(str))[
+        ["nbytes_staged", "nbytes_ssd_written"]
+    ]
     per_seed = sums.sum() / (sources["seed"].nunique() if "seed" in sources else 1)
     for run, facts in result.meta["runs"].items():
         stored = float(facts["storage_per_host_nbytes"])
         staging = float(facts["staging_s"])
         moved = per_seed.loc[run] if run in per_seed.index else {}
-        cells = (float(moved.get(key, 0.0)) for key in ("nbytes_staged", "nbytes_ssd_written"))
+        cells = (
+            float(moved.get(key, 0.0))
+            for key in ("nbytes_staged", "nbytes_ssd_written")
+        )
         table.add_row(
             str(run),
             {None: "-", "ssd": "SSD"}.get(facts["staged_to"], str(facts["staged_to"])),
@@ -338,7 +393,8 @@ def _storage_section(result: Result, averages: Means) -> Section:
         )
     about = "Staging is once, before the first epoch; what is written to SSDs is of all epochs."
     return Section(
-        "Storage and caches", body + html_tables([*text.bytes_tables(averages), table, about])
+        "Storage and caches",
+        body + html_tables([*text.bytes_tables(averages), table, about]),
     )
 
 

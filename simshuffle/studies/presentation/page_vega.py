@@ -1,5 +1,5 @@
-"""A declared figure as Vega-Lite, which a page draws and a reader asks for its numbers: a chart for
-each panel.
+"""A declared figure as Vega-Lite, which a page draws and a reader asks for its numbers:
+a chart for each panel.
 """
 
 from __future__ import annotations
@@ -20,10 +20,17 @@ MOST_ROWS = 6000
 PIXELS = 125
 """Pixels for an inch of a paper."""
 LEGEND_COLUMNS, LEGEND_LETTERS = 4, 90
-"""Most columns and letters of a legend, so that it is no wider than a chart on a narrow screen."""
+"""Most columns and letters of a legend, so that it is no wider than a chart on a narrow
+screen.
+"""
 STROKE = "M-1,-0.15H1V0.15H-1Z"
 """Shape of a line in the legend."""
-DASHED: Mapping[Any, list[float]] = {"-": [1, 0], "--": [6, 3], ":": [2, 2], "-.": [6, 2, 2, 2]}
+DASHED: Mapping[Any, list[float]] = {
+    "-": [1, 0],
+    "--": [6, 3],
+    ":": [2, 2],
+    "-.": [6, 2, 2, 2],
+}
 
 
 def number_channel(field: str, **properties: Any) -> dict[str, Any]:
@@ -45,7 +52,9 @@ DIGITS = 6
 
 
 def html_figure(chart: Chart, title: str, note: str = "") -> str:
-    """Return a figure as HTML: its panels below one another, under a caption with ``note``."""
+    """Return a figure as HTML: its panels below one another, under a caption with
+    ``note``.
+    """
     about = " ".join(filter(None, (chart.caption, chart.note, note.strip())))
     text = ""
     for panel, spec in panel_specs(chart):
@@ -55,11 +64,15 @@ def html_figure(chart: Chart, title: str, note: str = "") -> str:
 
 
 def panel_specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
-    """Yield title and Vega-Lite chart of each panel; the first panel has the legend of all."""
+    """Yield title and Vega-Lite chart of each panel; the first panel has the legend of
+    all.
+    """
     height = PIXELS * chart.height / max(1, -(-len(chart.panels) // chart.across))
     mean_weight = sum(panel.weight for panel in chart.panels) / len(chart.panels)
     for index, panel in enumerate(chart.panels):
-        layers = [layer for mark in panel.marks for layer in _layers(mark, panel, chart)]
+        layers = [
+            layer for mark in panel.marks for layer in _layers(mark, panel, chart)
+        ]
         if index == 0 and (legend := _legend(chart)):
             layers.insert(0, legend)
         if not layers:
@@ -71,7 +84,11 @@ def panel_specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
             "resolve": {"scale": {"color": "independent", "shape": "independent"}},
         }
         if chart.shares:
-            options = {"input": "select", "options": ["values", "shares"], "name": "Show"}
+            options = {
+                "input": "select",
+                "options": ["values", "shares"],
+                "name": "Show",
+            }
             spec["params"] = [{"name": "show", "value": "values", "bind": options}]
         yield panel.title.replace("\n", ", "), spec
 
@@ -96,7 +113,11 @@ def hatch_patterns() -> str:
 
 
 def _scale(axis: Axis) -> dict[str, Any]:
-    scale: dict[str, Any] = {"type": "log" if axis.log else "linear", "zero": False, "nice": False}
+    scale: dict[str, Any] = {
+        "type": "log" if axis.log else "linear",
+        "zero": False,
+        "nice": False,
+    }
     if axis.low is not None:
         scale["domainMin"] = axis.low
     if axis.high is not None:
@@ -105,17 +126,24 @@ def _scale(axis: Axis) -> dict[str, Any]:
 
 
 def _axis(axis: Axis, title: str) -> dict[str, Any]:
-    properties: dict[str, Any] = {"title": (axis.title or title).split("\n") or None, "grid": False}
+    properties: dict[str, Any] = {
+        "title": (axis.title or title).split("\n") or None,
+        "grid": False,
+    }
     if axis.ticks is not None:
         texts = ", ".join(_quote(text.split("\n")) for text in axis.ticks.values())
         properties |= {
             "values": list(axis.ticks),
             "labelOverlap": False if axis.names else "greedy",
         }
-        properties |= {"labelExpr": f"[{texts}][indexof({list(axis.ticks)}, datum.value)]"}
+        properties |= {
+            "labelExpr": f"[{texts}][indexof({list(axis.ticks)}, datum.value)]"
+        }
     else:
         properties |= {"tickCount": axis.max_ticks or 6}
-        properties |= {"format": "~s" if axis.unit else ",~r"} if axis.log or axis.unit else {}
+        properties |= (
+            {"format": "~s" if axis.unit else ",~r"} if axis.log or axis.unit else {}
+        )
     if axis.names:
         properties |= {"ticks": False, "domain": False, "labelPadding": 8}
     if axis.turned:
@@ -126,7 +154,9 @@ def _axis(axis: Axis, title: str) -> dict[str, Any]:
 def _quote(value: str | list[str]) -> str:
     """Quote a text, or several, for an expression of Vega."""
     if isinstance(value, list):
-        return f"[{', '.join(map(_quote, value))}]" if len(value) > 1 else _quote(value[0])
+        return (
+            f"[{', '.join(map(_quote, value))}]" if len(value) > 1 else _quote(value[0])
+        )
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -135,21 +165,28 @@ def _position_channels(panel: Panel, chart: Chart, columns: set[str]) -> dict[st
     """Return the channels of the positions that a mark's rows have."""
     channels: dict[str, Any] = {}
     for name, axis, title in (("x", panel.x, chart.x), ("y", panel.y, chart.y)):
-        properties, scale, suffix = _axis(axis, title), _scale(axis), ""
+        properties = _axis(axis, title)
+        scale = _scale(axis)
+        suffix = ""
         if chart.shares and name == "x":
             suffix = "_shown"
             scale.pop("domainMax", None)
-            seconds, share = f"datum.label + '{axis.unit}'", "format(datum.value, '.0%')"
+            seconds = f"datum.label + '{axis.unit}'"
+            share = "format(datum.value, '.0%')"
             properties["labelExpr"] = f"show === 'values' ? {seconds} : {share}"
         if name in columns:
-            channels[name] = number_channel(f"{name}{suffix}", scale=scale, axis=properties)
+            channels[name] = number_channel(
+                f"{name}{suffix}", scale=scale, axis=properties
+            )
         if f"{name}2" in columns:
             channels[f"{name}2"] = {"field": f"{name}2{suffix}"}
     return channels
 
 
 def _layers(mark: Mark, panel: Panel, chart: Chart) -> Iterator[Spec]:
-    """Yield the layers of a mark: one for each look, or one for all bars, cells or texts."""
+    """Yield the layers of a mark: one for each look, or one for all bars, cells or
+    texts.
+    """
     rows = mark.places()
     if rows.empty or not {"x", "y"} & set(rows):
         return
@@ -161,10 +198,14 @@ def _layers(mark: Mark, panel: Panel, chart: Chart) -> Iterator[Spec]:
     in_one_layer = mark.kind in {"bar", "cell", "text", "label"}
     for _, series in [("", rows)] if in_one_layer else rows.groupby("look", sort=False):
         looks = [_look_of_series(mark, name, chart) for name in series["look"]]
-        coloured = series.assign(colour=[_colour(look) for look in looks]).drop(columns="look")
+        coloured = series.assign(colour=[_colour(look) for look in looks]).drop(
+            columns="look"
+        )
         if "tip" not in coloured and mark.kind in {"bar", "point", "cell"}:
             pairs = zip(_plain_records(coloured), looks, strict=True)
-            coloured["tip"] = [_describe_row(row, look, panel, chart) for row, look in pairs]
+            coloured["tip"] = [
+                _describe_row(row, look, panel, chart) for row, look in pairs
+            ]
         spec: dict[str, Any] = {"data": {"values": _plain_records(coloured)}}
         if chart.shares:
             spec["transform"] = [
@@ -190,10 +231,18 @@ def _mark_and_channels(
         edge = 0.0 if mark.kind == "cell" and filled else 0.7
         properties |= {"type": "rect", "stroke": "var(--card)", "strokeWidth": edge}
     elif mark.kind == "line":
-        properties |= {"type": "line", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
+        properties |= {
+            "type": "line",
+            "strokeWidth": 1.6 * look.width,
+            "strokeDash": _dash(look),
+        }
         if look.marker:
             size = max(25, round(2.8 * look.size**2))
-            properties["point"] = {"size": size, "filled": filled, "shape": SHAPES[look.marker]}
+            properties["point"] = {
+                "size": size,
+                "filled": filled,
+                "shape": SHAPES[look.marker],
+            }
     elif mark.kind == "point":
         properties |= {"type": "point", "filled": filled, "size": 8 + 6 * look.size**2}
         properties |= {"shape": SHAPES[look.marker or "o"]}
@@ -202,19 +251,30 @@ def _mark_and_channels(
     elif mark.kind in {"text", "label"}:
         right, above = mark.aside if mark.kind == "text" else (4, 0)
         if mark.turned:  # what is turned begins at its place, and is moved along itself
-            horizontal, vertical, right, above = "left", "center", above, 0
+            horizontal = "left"
+            vertical = "center"
+            right = above
+            above = 0
         baseline = vertical.replace("center", "middle")
         properties |= {"type": "text", "align": horizontal, "baseline": baseline}
         properties |= {"dx": 2 * right, "dy": -2 * above, "angle": -mark.turned % 360}
         encoding |= {"text": text_channel("text")}
     else:
-        properties |= {"type": "rule", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
+        properties |= {
+            "type": "rule",
+            "strokeWidth": 1.6 * look.width,
+            "strokeDash": _dash(look),
+        }
     colour = text_channel("colour", scale=None)
     if mark.kind in {"text", "label"}:
         colour = {"value": "var(--text)"}
     elif mark.value and chart.ramp:
         ramp = chart.ramp
-        scale = {"scheme": ramp.colours, "reverse": True, "domain": [ramp.low, ramp.high]}
+        scale = {
+            "scheme": ramp.colours,
+            "reverse": True,
+            "domain": [ramp.low, ramp.high],
+        }
         scale |= {"type": "log"} if ramp.log else {}
         legend = {"title": ramp.title, "titleLimit": 400}
         colour = number_channel("value", scale=scale, legend=legend)
@@ -245,22 +305,31 @@ def _colour(look: Look) -> str:
 def _bars_as_boxes(rows: pd.DataFrame, mark: Mark) -> pd.DataFrame:
     """Return bars as boxes, from edge to edge."""
     along, across = ("x", "y") if "x2" in rows else ("y", "x")
-    low, high = rows[across] - mark.thick / 2, rows[across] + mark.thick / 2
+    low = rows[across] - mark.thick / 2
+    high = rows[across] + mark.thick / 2
     return rows.assign(**{along: rows.get(along, 0.0), across: low, f"{across}2": high})
 
 
 def _bar_lengths(rows: pd.DataFrame, panel: Panel) -> pd.Series:
     """Return for each row of a mark the length of the bar in whose row it lies."""
-    bars = [mark.data for mark in panel.marks if mark.kind == "bar" and "seconds" in mark.data]
+    bars = [
+        mark.data
+        for mark in panel.marks
+        if mark.kind == "bar" and "seconds" in mark.data
+    ]
     bars = bars or [mark.data for mark in panel.marks if mark.kind == "bar"]
     bar_end = bars[0].groupby("y")["x2"].max()
-    if "y" not in rows:  # what is shaded by the other panel's scale has no share of a bar
+    if (
+        "y" not in rows
+    ):  # what is shaded by the other panel's scale has no share of a bar
         return pd.Series(NO_SHARE, rows.index)
     row_of_position = (rows["y"] + rows["y2"]) / 2 if "y2" in rows else rows["y"]
     return row_of_position.round().map(bar_end).fillna(1.0).replace(0.0, 1.0)
 
 
-def _describe_row(row: Mapping[str, Any], look: Look, panel: Panel, chart: Chart) -> str:
+def _describe_row(
+    row: Mapping[str, Any], look: Look, panel: Panel, chart: Chart
+) -> str:
     """Describe a row: its series, and its value on both axes."""
     lines = [look.label.replace("\n", " ")] if look.label else []
     for name, axis, title in (("x", panel.x, chart.x), ("y", panel.y, chart.y)):
@@ -285,7 +354,10 @@ def _plain_records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _legend(chart: Chart) -> Spec | None:
     """Return a layer that shows the legend alone."""
-    keys = [(kinds, look, look.label.replace("\n", " ")) for kinds, look in chart.legend_keys()]
+    keys = [
+        (kinds, look, look.label.replace("\n", " "))
+        for kinds, look in chart.legend_keys()
+    ]
     if not keys:
         return None
     shapes = [_legend_shape(kinds, look) for kinds, look, _ in keys]
@@ -296,7 +368,9 @@ def _legend(chart: Chart) -> Spec | None:
     legend["columns"] = max(1, min(LEGEND_COLUMNS, columns))
     values = [{"series": name} for name in names]
     scales = {
-        channel: text_channel("series", scale={"domain": names, "range": looks}, legend=legend)
+        channel: text_channel(
+            "series", scale={"domain": names, "range": looks}, legend=legend
+        )
         for channel, looks in (("color", colours), ("shape", shapes))
     }
     mark = {"type": "point", "filled": True, "size": 0, "opacity": 0, "aria": False}

@@ -1,5 +1,5 @@
-"""Figures of runs: where their seconds go, and a measure over ranks or Q with one line for each
-kind of run. Other figures use the helpers here, too.
+"""Figures of runs: where their seconds go, and a measure over ranks or Q with one line
+for each kind of run. Other figures use the helpers here, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from collections.abc import Sequence
 import pandas as pd
 
 from simshuffle.report import intervals, report
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked_bars
+from simshuffle.report.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    in_rows,
+    stacked_bars,
+)
 from simshuffle.report.intervals import Ends
 from simshuffle.report.names import without_schedule
 from simshuffle.report.report import Booking
@@ -30,7 +38,11 @@ from simshuffle.studies.simulation.figures import (
     wrap_name,
 )
 from simshuffle.studies.simulation.parts import booking_of
-from simshuffle.studies.simulation.sweep_figures import MAX_LINES, name_without, sweep_chart
+from simshuffle.studies.simulation.sweep_figures import (
+    MAX_LINES,
+    name_without,
+    sweep_chart,
+)
 from simshuffle.studies.simulation.tables import (
     Means,
     means_over_seeds,
@@ -53,17 +65,24 @@ SAMPLES = "samples"
 def average_results(results: Sequence[NamedResult]) -> Means:
     """Return means over the seeds of all results, of which some may have one seed."""
     means_of_results = [
-        means_over_seeds(runs.epochs, runs.breakdown) for runs in distinguish_runs(results)
+        means_over_seeds(runs.epochs, runs.breakdown)
+        for runs in distinguish_runs(results)
     ]
     halves = [
-        averages.epoch_half for averages in means_of_results if averages.epoch_half is not None
+        averages.epoch_half
+        for averages in means_of_results
+        if averages.epoch_half is not None
     ]
-    epochs = pd.concat([averages.epochs for averages in means_of_results], ignore_index=True)
+    epochs = pd.concat(
+        [averages.epochs for averages in means_of_results], ignore_index=True
+    )
     half_widths = pd.concat(halves).rename("epoch_s").to_frame() if halves else None
     if half_widths is not None:
         shown_epochs = pd.MultiIndex.from_frame(epochs[["run", "epoch"]])
         half_widths = half_widths.reindex(shown_epochs).fillna(0.0)
-    breakdown = pd.concat([averages.breakdown for averages in means_of_results], ignore_index=True)
+    breakdown = pd.concat(
+        [averages.breakdown for averages in means_of_results], ignore_index=True
+    )
     return Means(
         epochs,
         breakdown,
@@ -74,7 +93,9 @@ def average_results(results: Sequence[NamedResult]) -> Means:
 
 
 def interval_ends_of_results(results: Sequence[NamedResult]) -> Ends:
-    """Return the ends of the 90 % intervals of all results, by the names of `distinguish_runs`."""
+    """Return the ends of the 90 % intervals of all results, by the names of
+    `distinguish_runs`.
+    """
     ends_of_runs = {}
     for runs in distinguish_runs(results):
         intervals_of_result = runs.named_result.result.meta.get("intervals")
@@ -85,11 +106,12 @@ def interval_ends_of_results(results: Sequence[NamedResult]) -> Ends:
 
 
 def last_epochs(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the last epoch of every run: mean and 95 % interval of each measure over the seeds.
+    """Return the last epoch of every run: mean and 95 % interval of each measure over
+    the seeds.
 
     Returns:
-        Columns run, strategy, world_size, exchange_fraction, epoch, measure, seeds, mean, low and
-        high, which are empty for one seed.
+        Columns run, strategy, world_size, exchange_fraction, epoch, measure, seeds,
+        mean, low and high, which are empty for one seed.
     """
     parts = []
     for runs in distinguish_runs(results):
@@ -106,14 +128,19 @@ def last_epochs(results: Sequence[NamedResult]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def select_measure(table: pd.DataFrame, measure: str, keys: Sequence[str]) -> pd.DataFrame:
-    """Return the mean of one measure, under its name, with ``keys``, seeds, low and high."""
+def select_measure(
+    table: pd.DataFrame, measure: str, keys: Sequence[str]
+) -> pd.DataFrame:
+    """Return the mean of one measure, under its name, with ``keys``, seeds, low and
+    high.
+    """
     rows = table[table["measure"] == measure].rename(columns={"mean": measure})
     return rows[[*keys, measure, "low", "high", "seeds"]].reset_index(drop=True)
 
 
 def name_lines(table: pd.DataFrame, across: str) -> pd.Series[str]:
-    """Return the line on which each run of ``table`` lies: the run's name without ``across``.
+    """Return the line on which each run of ``table`` lies: the run's name without
+    ``across``.
 
     ``across``, 'world_size' or 'exchange_fraction', is drawn from left to right.
     """
@@ -145,20 +172,30 @@ def _common_booking(results: Sequence[NamedResult]) -> Booking:
 
 
 def breakdown_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return a row for each run: its last epoch in s, with 95 % interval, by label, and waiting."""
+    """Return a row for each run: its last epoch in s, with 95 % interval, by label, and
+    waiting.
+    """
     averages = average_results(results)
     epochs = averages.epochs
     last = epochs[epochs["epoch"] == epochs.groupby("run")["epoch"].transform("max")]
     parts = report.arrange_labels(averages.breakdown, _common_booking(results))
     rows = []
     for row in last.to_dict("records"):
-        run_parts = parts[(parts["run"] == row["run"]) & (parts["epoch"] == row["epoch"])]
-        sums = run_parts[~run_parts["waiting"]].groupby("label", sort=False)["seconds"].sum()
+        run_parts = parts[
+            (parts["run"] == row["run"]) & (parts["epoch"] == row["epoch"])
+        ]
+        sums = (
+            run_parts[~run_parts["waiting"]]
+            .groupby("label", sort=False)["seconds"]
+            .sum()
+        )
         waiting = float(run_parts.loc[run_parts["waiting"], "seconds"].sum())
         epoch_s = row["epoch_s"]
         half_width = math.nan
         if averages.epoch_half is not None:
-            half_width = float(averages.epoch_half.loc[(row["run"], row["epoch"])]) or math.nan
+            half_width = (
+                float(averages.epoch_half.loc[(row["run"], row["epoch"])]) or math.nan
+            )
         labels = {f"{label}_s": float(value) for label, value in sums.items()}
         seconds = {**labels, "waiting_s": waiting, "epoch_s": epoch_s}
         ends = {"low": epoch_s - half_width, "high": epoch_s + half_width}
@@ -186,15 +223,19 @@ def scaling_chart(
     return sweep_chart(values, axes, measure, samples=samples, ideal=ideal)
 
 
-def scaling_rows(results: Sequence[NamedResult], across: str, measure: str) -> pd.DataFrame:
-    """Return mean and interval of ``measure`` in the last epochs, a row for each point of a line.
+def scaling_rows(
+    results: Sequence[NamedResult], across: str, measure: str
+) -> pd.DataFrame:
+    """Return mean and interval of ``measure`` in the last epochs, a row for each point
+    of a line.
 
-    Columns: line, ``across``, the measure, low, high and seeds; of epochs also low_90 and high_90,
-    where a result has these. Lines with one value, or none of the measure, are left out.
+    Columns: line, ``across``, the measure, low, high and seeds; of epochs also low_90
+    and high_90, where a result has these. Lines with one value, or none of the measure,
+    are left out.
 
     Raises:
-        InputError: no line is left, there are more than can be told apart, or two runs lie on one
-            spot of a line.
+        InputError: no line is left, there are more than can be told apart, or two runs
+            lie on one spot of a line.
     """
     epochs = last_epochs(results)
     epochs = epochs[epochs["measure"] == measure]
@@ -220,7 +261,9 @@ def scaling_rows(results: Sequence[NamedResult], across: str, measure: str) -> p
         )
     if (count := rows["line"].nunique()) > MAX_LINES:
         rule = f"draws at most {MAX_LINES} lines, as more cannot be told apart; there are {count}"
-        raise unsuitable_results(rule, results, "Sweep fewer keys, or give fewer results.")
+        raise unsuitable_results(
+            rule, results, "Sweep fewer keys, or give fewer results."
+        )
     if rows.duplicated(["line", across]).any():
         rule = f"needs lines with one run for each {NAMES[across]}"
         raise unsuitable_results(
@@ -234,28 +277,37 @@ def scaling_rows(results: Sequence[NamedResult], across: str, measure: str) -> p
 def scaling_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return times, speed-up and efficiency over the smallest size of each line."""
     rows = scaling_rows(results, "world_size", "epoch_s")
-    first = rows.groupby("line", sort=False)[["world_size", "epoch_s"]].transform("first")
+    first = rows.groupby("line", sort=False)[["world_size", "epoch_s"]].transform(
+        "first"
+    )
     speedup = first["epoch_s"] / rows["epoch_s"]
     ideal = rows["world_size"] / first["world_size"]
     return rows.assign(speedup=speedup, efficiency=speedup / ideal)
 
 
 def hidden(results: Sequence[NamedResult]) -> Chart:
-    """Draw exposed and hidden exchange, a bar for each run, or hidden Q, a line for each mode."""
+    """Draw exposed and hidden exchange, a bar for each run, or hidden Q, a line for
+    each mode.
+    """
     if results[0].result.study.kind == "hiding":
         return declared_figure("hiding")(results)
     rows = hidden_table(results)
     names = [
-        wrap_name(name, with_world_size=True) for name in without_schedule(rows["run"].tolist())
+        wrap_name(name, with_world_size=True)
+        for name in without_schedule(rows["run"].tolist())
     ]
     # rows stand equally far apart, so that the name with most lines decides
-    num_lines = len(names) * max(max(1.0, 0.75 * (1 + name.count("\n"))) for name in names)
+    num_lines = len(names) * max(
+        max(1.0, 0.75 * (1 + name.count("\n"))) for name in names
+    )
     whiskers = rows.assign(y=rows.index, look="half")
     marks = [
         Mark("bar", stacked_bars(rows[["exposed_s", "hidden_s"]]), thick=0.62),
         Mark("interval", whiskers[whiskers["low"].notna()], x="low", x2="high"),
     ]
-    panel = Panel(marks, Axis("exchange per epoch and rank (s)", low=0.0), in_rows(names))
+    panel = Panel(
+        marks, Axis("exchange per epoch and rank (s)", low=0.0), in_rows(names)
+    )
     height = ROW_INCHES * line_height() * num_lines + 0.45
     return Chart([panel], height, HIDDEN, "Exchange, shown and hidden.")
 
@@ -263,8 +315,8 @@ def hidden(results: Sequence[NamedResult]) -> Chart:
 def hidden_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return how much of an exchange is hidden.
 
-    Of runs: exposed seconds with their interval, hidden seconds, and the hidden share. Of a search
-    for the largest hidden Q: that Q, by mode of sending and ranks.
+    Of runs: exposed seconds with their interval, hidden seconds, and the hidden share.
+    Of a search for the largest hidden Q: that Q, by mode of sending and ranks.
     """
     if results[0].result.study.kind == "hiding":
         limits = results[0].result.tables["limits"]

@@ -1,5 +1,6 @@
-"""Node-local storage of machines against sizes of data sets, as figure 1 of the study of partial
-local shuffle (doi:10.1109/IPDPS53621.2022.00109) has it; from two files of `validation/data`.
+"""Node-local storage of machines against sizes of data sets, as figure 1 of the study
+of partial local shuffle (doi:10.1109/IPDPS53621.2022.00109) has it; from two files of
+`validation/data`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from simshuffle.report.chart import DASHES, Axis, Chart, Look, Mark, Panel, in_rows, ticks
+from simshuffle.report.chart import (
+    DASHES,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    in_rows,
+    ticks,
+)
 from simshuffle.report.style import width
 from simshuffle.report.table_io import read_csv
 from simshuffle.spec.library import shipped_folder
@@ -33,10 +43,11 @@ NAME_POINTS = 10.0
 
 
 def read_machines() -> pd.DataFrame:
-    """Return machines with node-local storage and storage_nbytes of a host, largest total first.
+    """Return machines with node-local storage and storage_nbytes of a host, largest
+    total first.
 
-    ``year`` is that of the source; of a page that is kept up to date, the year in which it was
-    read.
+    ``year`` is that of the source; of a page that is kept up to date, the year in which
+    it was read.
     """
     table = _read_sizes("machine_storage", "capacity", "storage_nbytes")
     total_nbytes = table["hosts"] * table["storage_nbytes"]
@@ -52,12 +63,16 @@ def read_data_sets() -> pd.DataFrame:
 
 def _read_sizes(name: str, text_column: str, nbytes_column: str) -> pd.DataFrame:
     table = read_csv(shipped_folder("validation") / "data" / f"{name}.csv")
-    nbytes = [parse_quantity(quantity, Dimension.NBYTES) for quantity in table[text_column]]
+    nbytes = [
+        parse_quantity(quantity, Dimension.NBYTES) for quantity in table[text_column]
+    ]
     return table.assign(**{nbytes_column: nbytes})
 
 
 class DataSetFit(NamedTuple):
-    """Fit of a data set on a machine's hosts, and the numbers of hosts that its shards need."""
+    """Fit of a data set on a machine's hosts, and the numbers of hosts that its shards
+    need.
+    """
 
     fits: str  # 'whole', '(1+Q) shards', 'shards' or 'no'
     # that shards and (1+Q) shards need at least
@@ -68,8 +83,8 @@ class DataSetFit(NamedTuple):
 def fit_data_set(size: float, hosts: int, storage: float) -> DataSetFit:
     """Return how ``size`` bytes fit on ``hosts`` hosts of ``storage`` bytes each.
 
-    A data set fits whole on every host, as 1/N shards, or as shards with room for the samples that
-    arrive before sent samples are removed.
+    A data set fits whole on every host, as 1/N shards, or as shards with room for the
+    samples that arrive before sent samples are removed.
     """
     hosts_for_shards = max(1, math.ceil(size / storage))
     hosts_with_exchange = max(1, math.ceil((1 + Q) * size / storage))
@@ -86,16 +101,20 @@ def table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return a row for every machine with every data set."""
     rows = read_machines()[["machine", "hosts", "storage_nbytes"]]
     rows = rows.merge(read_data_sets()[["data_set", "size_nbytes"]], how="cross")
-    sizes = rows[["size_nbytes", "hosts", "storage_nbytes"]].itertuples(index=False, name=None)
+    sizes = rows[["size_nbytes", "hosts", "storage_nbytes"]].itertuples(
+        index=False, name=None
+    )
     return rows.join(pd.DataFrame([fit_data_set(*row) for row in sizes]))
 
 
 def chart(results: Sequence[NamedResult]) -> Chart:
-    """Draw a bar for each machine, from one host's storage to that of all, and data sets as lines.
+    """Draw a bar for each machine, from one host's storage to that of all, and data
+    sets as lines.
 
     The names of data sets stand above the lines, upright and apart from each other.
     """
-    rows, sets = read_machines(), read_data_sets()
+    rows = read_machines()
+    sets = read_data_sets()
     total_nbytes = rows["hosts"] * rows["storage_nbytes"]
     low = 0.5 * min(sets["size_nbytes"].min(), rows["storage_nbytes"].min())
     high = 3.0 * float(total_nbytes.max())
@@ -112,7 +131,11 @@ def chart(results: Sequence[NamedResult]) -> Chart:
     )
     size_texts = sizes.map(lambda size: readable(size, Dimension.NBYTES, 3))
     names = pd.DataFrame(
-        {"x": name_positions, "y": -LEADER, "text": sets["data_set"] + ", " + size_texts}
+        {
+            "x": name_positions,
+            "y": -LEADER,
+            "text": sets["data_set"] + ", " + size_texts,
+        }
     )
     leaders = pd.DataFrame({"x": sizes, "x2": name_positions, "y": -0.6, "y2": -LEADER})
     lines = pd.DataFrame({"x": sizes, "look": "set"})
@@ -148,13 +171,16 @@ def spread_apart(positions: Sequence[float] | Any, distance: float) -> list[floa
         ):
             touching = groups.pop() + touching
         groups.append(touching)
-    return [position for group in groups for position in _spread_evenly(group, distance)]
+    return [
+        position for group in groups for position in _spread_evenly(group, distance)
+    ]
 
 
 def _spread_evenly(positions: list[float], distance: float) -> list[float]:
     middle = sum(positions) / len(positions)
     return [
-        middle + distance * (index - (len(positions) - 1) / 2) for index in range(len(positions))
+        middle + distance * (index - (len(positions) - 1) / 2)
+        for index in range(len(positions))
     ]
 
 

@@ -45,7 +45,9 @@ from simshuffle.study.long_table import get_long
 
 
 def congestion_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return mean and busiest utilisation of each tier and pattern, as means over seeds."""
+    """Return mean and busiest utilisation of each tier and pattern, as means over
+    seeds.
+    """
     tables = results[0].result.tables
     tiers = rows_of_largest(tables, tables["tiers"])
     keys = ["routing", *VARIANT, "tier"]
@@ -64,20 +66,26 @@ def waterfall_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def strategies_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the parts of an iteration, in s, under each drawn strategy and number of ranks."""
+    """Return the parts of an iteration, in s, under each drawn strategy and number of
+    ranks.
+    """
     tables = results[0].result.tables
     drawn_points = shown_points(tables["points"], tables["measured"])
     if drawn_points.empty:
         rule = "needs a strategy that fits the memory"
-        raise unsuitable_results(rule, results, "Use more GPUs, or another --budget-memory.")
+        raise unsuitable_results(
+            rule, results, "Use more GPUs, or another --budget-memory."
+        )
     parts = parts_of(drawn_points).add_suffix("_s")
-    return pd.concat([drawn_points[["world_size", "strategy"]], parts], axis=1).reset_index(
-        drop=True
-    )
+    return pd.concat(
+        [drawn_points[["world_size", "strategy"]], parts], axis=1
+    ).reset_index(drop=True)
 
 
 def memory_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the parts of a GPU's memory, in bytes, under each strategy and number of ranks."""
+    """Return the parts of a GPU's memory, in bytes, under each strategy and number of
+    ranks.
+    """
     parts = [f"{part}_nbytes" for part in MEMORY]
     columns = ["world_size", "strategy", *parts, "memory_nbytes", "fits"]
     return memory_rows(results[0].result.all_tables)[columns].reset_index(drop=True)
@@ -89,7 +97,8 @@ COLUMNS = {"mean": "mean of the busiest link", "peak": "highest at any moment"}
 
 
 def draw_links(results: Sequence[NamedResult]) -> Chart:
-    """Draw two panels a run: tiers by simulated time, coloured by the busiest link's mean and peak.
+    """Draw two panels a run: tiers by simulated time, coloured by the busiest link's
+    mean and peak.
 
     A column of cells is an epoch.
     """
@@ -109,7 +118,11 @@ def draw_links(results: Sequence[NamedResult]) -> Chart:
             title = f"simulated time (s)\n{text}" if run == runs[-1] else ""
             x = Axis(title, low=0.0, high=float(run_cells["end_s"].max()), small=True)
             look = Look(fill="none")
-            marks = [Mark("cell", run_cells, x="start_s", x2="end_s", value=column, look=look)]
+            marks = [
+                Mark(
+                    "cell", run_cells, x="start_s", x2="end_s", value=column, look=look
+                )
+            ]
             panels.append(Panel(marks, x, y, name if column == "mean" else "peak"))
     return Chart(
         panels,
@@ -124,22 +137,30 @@ def draw_links(results: Sequence[NamedResult]) -> Chart:
 def tabulate_links(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return a row for each run, epoch and tier, as means over seeds.
 
-    Columns: run, epoch, its start and end in s, tier, and the mean and peak utilisation of the
-    tier's busiest link.
+    Columns: run, epoch, its start and end in s, tier, and the mean and peak utilisation
+    of the tier's busiest link.
     """
     rows_of_results = []
-    keys, utilisations = _LINK_COLUMNS[:4], _LINK_COLUMNS[4:]
+    keys = _LINK_COLUMNS[:4]
+    utilisations = _LINK_COLUMNS[4:]
     for runs in distinguish_runs(results):
         busiest = []
-        for piece in get_long(runs.named_result.result.tables, "links").pieces(_LINK_COLUMNS):
+        for piece in get_long(runs.named_result.result.tables, "links").pieces(
+            _LINK_COLUMNS
+        ):
             named_piece = piece.assign(
-                run=piece["run"].astype(str).map(runs.new_names), tier=piece["tier"].astype(str)
+                run=piece["run"].astype(str).map(runs.new_names),
+                tier=piece["tier"].astype(str),
             )
             keys_of_piece = [name for name in keys if name in piece]
-            busiest.append(named_piece.groupby(keys_of_piece, sort=False)[utilisations].max())
+            busiest.append(
+                named_piece.groupby(keys_of_piece, sort=False)[utilisations].max()
+            )
         by_seed = pd.concat(busiest).groupby(keys_of_piece, sort=False).max()
         by_seed = by_seed.set_axis(["mean", "peak"], axis=1)
-        mean = by_seed.groupby(["run", "epoch", "tier"], sort=False).mean().reset_index()
+        mean = (
+            by_seed.groupby(["run", "epoch", "tier"], sort=False).mean().reset_index()
+        )
 
         epochs_of_runs = runs.epochs.groupby(["run", "epoch"], sort=False)
         times = epochs_of_runs["epoch_s"].mean().reset_index()
@@ -153,28 +174,43 @@ def tabulate_links(results: Sequence[NamedResult]) -> pd.DataFrame:
 _LINK_COLUMNS = ["run", "seed", "epoch", "tier", "mean_utilisation", "peak_utilisation"]
 
 
-QUANTILES = {"min_s": 0.0, "p10_s": 0.1, "p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "max_s": 1.0}
+QUANTILES = {
+    "min_s": 0.0,
+    "p10_s": 0.1,
+    "p50_s": 0.5,
+    "p90_s": 0.9,
+    "p99_s": 0.99,
+    "max_s": 1.0,
+}
 TAIL = {"flow_p50_s": 0.5, "flow_p99_s": 0.99, "flow_max_s": 1.0}
-SAMPLE = "Of a sample of ranks with the slowest and fastest; with --timeline full of all."
+SAMPLE = (
+    "Of a sample of ranks with the slowest and fastest; with --timeline full of all."
+)
 
 
 def draw_completion(results: Sequence[NamedResult]) -> Chart:
     """Draw when exchanges end: a line for each run, or for each pattern."""
     if results[0].result.study.kind == "congestion":
         return _draw_tails(tabulate_completion(results))
-    return _draw_steps(_exchange_of_ranks(results), sampled=_has_sample_of_ranks(results))
+    return _draw_steps(
+        _exchange_of_ranks(results), sampled=_has_sample_of_ranks(results)
+    )
 
 
 def tabulate_completion(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return quantiles of exchange seconds: over the ranks of each run, or over messages.
+    """Return quantiles of exchange seconds: over the ranks of each run, or over
+    messages.
 
-    A congestion study keeps quantiles over messages; the table has their medians over seeds.
+    A congestion study keeps quantiles over messages; the table has their medians over
+    seeds.
     """
     if results[0].result.study.kind == "congestion":
         tables = results[0].result.tables
         times = rows_of_largest(tables, tables["times"])
         keys = ["routing", *VARIANT]
-        quantiles: pd.DataFrame = times.groupby(keys, sort=False)[list(TAIL)].median().reset_index()
+        quantiles: pd.DataFrame = (
+            times.groupby(keys, sort=False)[list(TAIL)].median().reset_index()
+        )
         return quantiles
     rows = []
     for run, run_ranks in _exchange_of_ranks(results).groupby("run", sort=False):
@@ -193,21 +229,26 @@ def completion_notes(results: Sequence[NamedResult]) -> list[str]:
     if results[0].result.study.kind == "congestion":
         return ["Time from the post of a message to its end; medians over seeds."]
     distribution = (
-        "Exchange of each rank in the last epoch, shown and hidden, over ranks and seeds."
+        "Exchange of each rank in the last epoch, shown and hidden,"
+        " over ranks and seeds."
     )
     return [distribution, *([SAMPLE] if _has_sample_of_ranks(results) else [])]
 
 
 def _has_sample_of_ranks(results: Sequence[NamedResult]) -> bool:
     """Return whether a result has the timeline of a sample of ranks alone."""
-    return any(timeline_of(named_result.result.meta) == "ranks" for named_result in results)
+    return any(
+        timeline_of(named_result.result.meta) == "ranks" for named_result in results
+    )
 
 
 def _exchange_of_ranks(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the exchange of each rank in each run's last epoch: run, seed, rank, seconds.
+    """Return the exchange of each rank in each run's last epoch: run, seed, rank,
+    seconds.
 
     Raises:
-        InputError: a result has no timeline, nothing is exchanged, or there are too many runs.
+        InputError: a result has no timeline, nothing is exchanged, or there are too
+            many runs.
     """
     parts = []
     for runs in distinguish_runs(results):
@@ -218,37 +259,56 @@ def _exchange_of_ranks(results: Sequence[NamedResult]) -> pd.DataFrame:
         last_epoch = runs.epochs.groupby("run")["epoch"].max()
         for phases in exchange_phases(result):
             piece = phases.assign(run=phases["run"].map(runs.new_names))
-            part = piece[piece["epoch"].to_numpy() == last_epoch.loc[piece["run"]].to_numpy()]
-            parts.append(part.groupby(["run", "seed", "rank"], sort=False)["seconds"].sum())
+            part = piece[
+                piece["epoch"].to_numpy() == last_epoch.loc[piece["run"]].to_numpy()
+            ]
+            parts.append(
+                part.groupby(["run", "seed", "rank"], sort=False)["seconds"].sum()
+            )
     if not sum(map(len, parts)):
         raise missing_exchange(results)
-    ranks: pd.DataFrame = pd.concat(parts).groupby(level=[0, 1, 2], sort=False).sum().reset_index()
+    ranks: pd.DataFrame = (
+        pd.concat(parts).groupby(level=[0, 1, 2], sort=False).sum().reset_index()
+    )
     check_run_count(results, ranks["run"].nunique(), MAX_LINES)
     return ranks
 
 
 def _draw_steps(ranks: pd.DataFrame, *, sampled: bool) -> Chart:
     """Draw the share of ranks whose exchange has ended, in steps."""
-    parts, looks = [], {}
+    parts = []
+    looks = {}
     for index, (run, run_ranks) in enumerate(ranks.groupby("run", sort=False)):
         seconds = np.sort(run_ranks["seconds"].to_numpy())
         shares = np.linspace(0.0, 100.0, len(seconds) + 1)
-        x, y = np.repeat(seconds, 2), np.repeat(shares, 2)[1:-1]
+        x = np.repeat(seconds, 2)
+        y = np.repeat(shares, 2)[1:-1]
         parts.append(pd.DataFrame({"x": x, "y": y, "look": str(run)}))
         dash = DASHES[index // len(BRIGHT) % len(DASHES)]
-        looks[str(run)] = Look(str(run), BRIGHT[index % len(BRIGHT)], dash=dash, width=1.1)
+        looks[str(run)] = Look(
+            str(run), BRIGHT[index % len(BRIGHT)], dash=dash, width=1.1
+        )
     x_axis = Axis("exchange of a rank in the last epoch (s)")
-    y_axis = Axis(f"share of {'sampled ' if sampled else ''}ranks (%)", low=0.0, high=103.0)
+    y_axis = Axis(
+        f"share of {'sampled ' if sampled else ''}ranks (%)", low=0.0, high=103.0
+    )
     panel = Panel([Mark("line", pd.concat(parts))], x_axis, y_axis)
-    return Chart([panel], 2.2, looks, "When exchanges end: the share of ranks over time.")
+    return Chart(
+        [panel], 2.2, looks, "When exchanges end: the share of ranks over time."
+    )
 
 
 def _draw_tails(rows: pd.DataFrame) -> Chart:
-    """Draw medians, 99th percentiles and maxima, joined by lines, as results keep no more."""
-    parts, looks = [], {}
+    """Draw medians, 99th percentiles and maxima, joined by lines, as results keep no
+    more.
+    """
+    parts = []
+    looks = {}
     lines_of_pattern = dict.fromkeys(rows["pattern"], 0)
     several = rows["routing"].nunique() > 1
-    for (routing, pattern, batching, barrier), group_rows in groups(rows, "routing", *VARIANT):
+    for (routing, pattern, batching, barrier), group_rows in groups(
+        rows, "routing", *VARIANT
+    ):
         name = row_name(Variant(pattern, batching, barrier))
         name += f" ({routing})" if several else ""
         dash = DASHES[lines_of_pattern[pattern] % len(DASHES)]
@@ -259,7 +319,8 @@ def _draw_tails(rows: pd.DataFrame) -> Chart:
         parts.append(pd.DataFrame({"x": ends, "y": shares, "look": name}))
     lines = pd.concat(parts)
     title = "time from post to end of a message (ms)\n(marks: median, 99 %, longest)"
-    low, high = 0.85 * lines["x"].clip(lower=1e-9).min(), 1.15 * lines["x"].max()
+    low = 0.85 * lines["x"].clip(lower=1e-9).min()
+    high = 1.15 * lines["x"].max()
     upwards = Axis("share of messages (%)", low=45.0, high=103.0)
     panel = Panel([Mark("line", lines)], log_axis(title, low, high), upwards)
     return Chart([panel], 2.2, looks, "When messages end: the share of them over time.")

@@ -1,3 +1,3 @@
-"""Studies behind ``simshuffle run`` and ``simshuffle sweep``: runs of scenarios, seeds and swept
-values.
+"""Studies behind ``simshuffle run`` and ``simshuffle sweep``: runs of scenarios, seeds
+and swept values.
 """

@@ -1,5 +1,5 @@
-"""The causes of the time of an epoch: what its seconds go into, what makes a run longer than
-another, and which resource or host the ranks wait for.
+"""The causes of the time of an epoch: what its seconds go into, what makes a run longer
+than another, and which resource or host the ranks wait for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from simshuffle.study.long_table import get_long
 from simshuffle.study.study import Result
 
 NOTABLE_DIFFERENCE = 0.02
-"""Share of an epoch from which on a difference is explained rather than the epoch itself."""
+"""Share of an epoch from which on a difference is explained rather than the epoch
+itself.
+"""
 NOTABLE_WAIT = 0.1
 """Share of an epoch from which on waiting is reported beside the largest part."""
 BINDING_SHARE = 0.8
@@ -61,7 +63,15 @@ RESOURCES = {
     "scale_up_out": "the scale-up network",
 }
 """Kinds of links in words; cables are called by their ends."""
-READING_KINDS = ("pfs.", "object_store.", "cache_tier.", "ssd", "cores", "memory", "storage>")
+READING_KINDS = (
+    "pfs.",
+    "object_store.",
+    "cache_tier.",
+    "ssd",
+    "cores",
+    "memory",
+    "storage>",
+)
 """How kinds of links begin that only reading uses, or reading most of all."""
 Seconds = Mapping[str, float]
 
@@ -73,13 +83,17 @@ class WaitedFor:
     host: str
     label: str  # that its ranks spend longer in
     seconds: float  # of an epoch, mean over ranks
-    faults: Sequence[Mapping[str, Any]] = ()  # of the host, rows as of ``faults`` in ``meta.json``
+    faults: Sequence[
+        Mapping[str, Any]
+    ] = ()  # of the host, rows as of ``faults`` in ``meta.json``
 
     def describe(self) -> str:
         """Return a phrase on the host that ranks wait for, with its faults."""
         if not self.faults:
             return f"waiting for {self.host} ({ACTIVITIES[self.label]})"
-        fault_phrases = [describe_fault(fault) for fault in self.faults[:MAX_NAMED_FAULTS]]
+        fault_phrases = [
+            describe_fault(fault) for fault in self.faults[:MAX_NAMED_FAULTS]
+        ]
         return f"waiting for {self.host}, by the fault of {'; '.join(fault_phrases)}"
 
 
@@ -96,7 +110,9 @@ class Causes:
     busiest: pd.DataFrame | None = None
 
     def name_reason(self, run: str, fastest: str) -> str:
-        """Return in two or three words what makes a run longer than the fastest; '' if unknown."""
+        """Return in two or three words what makes a run longer than the fastest; '' if
+        unknown.
+        """
         gaps = self._gaps_by_label(run, fastest)
         if not gaps or max(gaps.values()) <= 0:
             return ""
@@ -104,10 +120,11 @@ class Causes:
         return SHORT_ACTIVITIES.get(label, f"waiting for {label}")
 
     def explain_time(self, scales: Sequence[Scale]) -> Iterator[str]:
-        """Yield a sentence on what the slowest run of the largest scale takes longer for.
+        """Yield a sentence on what the slowest run of the largest scale takes longer
+        for.
 
-        Where no run takes notably longer, the sentence says what the epoch of the fastest run
-        goes into.
+        Where no run takes notably longer, the sentence says what the epoch of the
+        fastest run goes into.
         """
         for scale in reversed(scales):
             slowest, fastest = _find_slowest_pair(scale)
@@ -121,7 +138,9 @@ class Causes:
             yield from self._explain_shares(row, len(rows) > 1)
 
     def _gaps_by_label(self, run: str, fastest: str) -> dict[str, float]:
-        """Return the seconds by which a run takes longer than the fastest under each label."""
+        """Return the seconds by which a run takes longer than the fastest under each
+        label.
+        """
         run_seconds = self.seconds.get(run, {})
         fastest_seconds = self.seconds.get(fastest, {})
         return {
@@ -129,7 +148,9 @@ class Causes:
             for label in {**run_seconds, **fastest_seconds}
         }
 
-    def _explain_difference(self, slowest: Row, fastest: Row, scale: Scale) -> Iterator[str]:
+    def _explain_difference(
+        self, slowest: Row, fastest: Row, scale: Scale
+    ) -> Iterator[str]:
         """Yield the sentence on what the slowest run takes longer for than the fastest."""
         gaps = self._gaps_by_label(slowest["run"], fastest["run"])
         if not gaps:
@@ -146,8 +167,8 @@ class Causes:
         )
 
     def _explain_shares(self, row: Row, is_named: bool) -> Iterator[str]:
-        """Yield the sentence on what the epoch of a run goes into: its largest part, and notable
-        waiting.
+        """Yield the sentence on what the epoch of a run goes into: its largest part,
+        and notable waiting.
         """
         seconds_by_label = self.seconds.get(row["run"], {})
         total_seconds = sum(seconds_by_label.values())
@@ -159,11 +180,14 @@ class Causes:
         for index, label in enumerate(labels):
             share = seconds_by_label[label] / total_seconds
             is_notable_wait = (
-                self._is_wait(label) and seconds_by_label[label] >= NOTABLE_WAIT * total_seconds
+                self._is_wait(label)
+                and seconds_by_label[label] >= NOTABLE_WAIT * total_seconds
             )
             if index == 0 or is_notable_wait:
                 part = "" if index else f"of {subject} is "
-                phrases.append(f"{100 * share:.0f} % {part}{self._describe(row['run'], label)}")
+                phrases.append(
+                    f"{100 * share:.0f} % {part}{self._describe(row['run'], label)}"
+                )
         yield f"Why: {' and '.join(phrases)}{self._describe_bottleneck(row['run'], labels[0])}."
 
     @staticmethod
@@ -172,16 +196,18 @@ class Causes:
         return label == WAITING or label not in ACTIVITIES
 
     def _describe(self, run: str, label: str) -> str:
-        """Return the phrase on what ranks of a run do under a label, or on the host that they wait
-        for.
+        """Return the phrase on what ranks of a run do under a label, or on the host
+        that they wait for.
         """
         if label in ACTIVITIES:
             return ACTIVITIES[label]
-        return next(host.describe() for host in self.waited_hosts[run] if host.host == label)
+        return next(
+            host.describe() for host in self.waited_hosts[run] if host.host == label
+        )
 
     def _describe_bottleneck(self, run: str, label: str) -> str:
-        """Return a phrase on the resource that a label needs most, and how busy it is; '' for
-        computing.
+        """Return a phrase on the resource that a label needs most, and how busy it is;
+        '' for computing.
         """
         if (
             self.busiest is None
@@ -196,9 +222,13 @@ class Causes:
             return ""
         busiest_link = links.sort_values("mean", kind="stable").iloc[-1]
         link_kind = busiest_link["tier"]
-        resource_name = RESOURCES.get(link_kind, link_kind.replace("_", " ").replace(".", ": "))
+        resource_name = RESOURCES.get(
+            link_kind, link_kind.replace("_", " ").replace(".", ": ")
+        )
         if ">" in link_kind:
-            resource_name = "the busiest cable from {} to {}".format(*link_kind.split(">"))
+            resource_name = "the busiest cable from {} to {}".format(
+                *link_kind.split(">")
+            )
         used_percent = f"{100 * busiest_link['mean']:.0f} %"
         if busiest_link["mean"] >= BINDING_SHARE:
             return f", bound by {resource_name}, in use for {used_percent} of the epoch"
@@ -206,18 +236,19 @@ class Causes:
 
 
 def _find_slowest_pair(scale: Scale) -> tuple[Row, Row]:
-    """Return the run of a scale that takes the most times as long as the fastest, and that fastest
-    run.
+    """Return the run of a scale that takes the most times as long as the fastest, and
+    that fastest run.
 
-    The two are compared at one swept number where several runs are compared, else over all its
-    values.
+    The two are compared at one swept number where several runs are compared, else over
+    all its values.
     """
     is_contest = scale.across and len(scale.names) > 1
     groups = scale.rows.groupby("x") if is_contest else [(None, scale.rows)]
     pairs = []
     for _, group in groups:
         by_time = group.sort_values("epoch_s", kind="stable")
-        fastest, slowest = by_time.iloc[0], by_time.iloc[-1]
+        fastest = by_time.iloc[0]
+        slowest = by_time.iloc[-1]
         pairs.append((slowest.to_dict(), fastest.to_dict()))
     return max(pairs, key=lambda pair: pair[0]["epoch_s"] / pair[1]["epoch_s"])
 
@@ -227,7 +258,9 @@ def _equally_fast(slowest: Row, fastest: Row) -> bool:
     return ties(slowest, fastest) or overlaps_widely(slowest, fastest)
 
 
-def causes_of_run(result: Result, rows: pd.DataFrame, breakdown: pd.DataFrame) -> Causes:
+def causes_of_run(
+    result: Result, rows: pd.DataFrame, breakdown: pd.DataFrame
+) -> Causes:
     """Return the causes of a result of ``run``.
 
     Args:
@@ -238,18 +271,28 @@ def causes_of_run(result: Result, rows: pd.DataFrame, breakdown: pd.DataFrame) -
     causes = report.by_cause(breakdown.astype({"run": str}))
     last_epochs = rows.set_index("run")["epoch"]
     causes = causes[causes["epoch"] == causes["run"].map(last_epochs)]
-    hosts_by_run = {run: _hosts_waited_for(facts) for run, facts in result.meta["runs"].items()}
+    hosts_by_run = {
+        run: _hosts_waited_for(facts) for run, facts in result.meta["runs"].items()
+    }
     seconds: dict[str, dict[str, float]] = {str(run): {} for run in rows["run"]}
     columns = ["run", "label", "waiting", "seconds"]
-    for run, label, is_waiting, label_seconds in causes[columns].itertuples(index=False, name=None):
+    for run, label, is_waiting, label_seconds in causes[columns].itertuples(
+        index=False, name=None
+    ):
         name = WAITING if is_waiting and label in report.UNSHARED_LABELS else str(label)
         seconds[run][name] = seconds[run].get(name, 0.0) + float(label_seconds)
 
     # the time that ranks wait for a host moves from the label of its work to the host
     for run, waited_hosts in hosts_by_run.items():
         for waited_for in waited_hosts if run in seconds else ():
-            name = WAITING if waited_for.label in report.UNSHARED_LABELS else waited_for.label
-            seconds[run][name] = max(seconds[run].get(name, 0.0) - waited_for.seconds, 0.0)
+            name = (
+                WAITING
+                if waited_for.label in report.UNSHARED_LABELS
+                else waited_for.label
+            )
+            seconds[run][name] = max(
+                seconds[run].get(name, 0.0) - waited_for.seconds, 0.0
+            )
             seconds[run][waited_for.host] = waited_for.seconds
     return Causes(seconds, hosts_by_run, _busiest_links(result))
 
@@ -266,7 +309,9 @@ def causes_of_sweep(table: pd.DataFrame, rows: pd.DataFrame) -> Causes:
     seconds: dict[str, dict[str, float]] = {}
     means = last_rows.groupby("run", sort=False).mean(numeric_only=True)
     for run, row in means.iterrows():
-        seconds_by_label = {label: float(row[label_column(label)]) for label in report.LABELS}
+        seconds_by_label = {
+            label: float(row[label_column(label)]) for label in report.LABELS
+        }
         for label in report.LABELS:
             name = WAITING if label in report.UNSHARED_LABELS else label
             waiting_seconds = float(row[label_column(label, waiting=True)])
@@ -276,14 +321,20 @@ def causes_of_sweep(table: pd.DataFrame, rows: pd.DataFrame) -> Causes:
 
 
 def _hosts_waited_for(facts: Mapping[str, Any]) -> list[WaitedFor]:
-    """Return the hosts that a run waits for, with their faults, from its facts in ``meta.json``."""
+    """Return the hosts that a run waits for, with their faults, from its facts in
+    ``meta.json``.
+    """
     faults = facts.get("faults", ())
     return [
         WaitedFor(
             host_row["host"],
             host_row["label"],
             host_row["seconds"],
-            [row for row in faults if str(row["what"]).partition(".")[0] == host_row["host"]],
+            [
+                row
+                for row in faults
+                if str(row["what"]).partition(".")[0] == host_row["host"]
+            ],
         )
         for host_row in facts.get("waited_for", ())
     ]
@@ -292,7 +343,8 @@ def _hosts_waited_for(facts: Mapping[str, Any]) -> list[WaitedFor]:
 def _busiest_links(result: Result) -> pd.DataFrame:
     """Return how busy the busiest link of each kind is in the last epoch of each run.
 
-    The columns are run, tier, and mean (share of the capacity), which is the largest over seeds.
+    The columns are run, tier, and mean (share of the capacity), which is the largest
+    over seeds.
     """
     keys = ["run", "epoch", "tier"]
     epochs = result.tables["epochs"]
@@ -307,5 +359,7 @@ def _busiest_links(result: Result) -> pd.DataFrame:
     ]
     links = pd.concat(pieces, ignore_index=True).astype({"run": str, "tier": str})
     links = links[links["epoch"] == links.groupby("run")["epoch"].transform("max")]
-    max_utilisation = links.groupby(["run", "tier"], sort=False)["mean_utilisation"].max()
+    max_utilisation = links.groupby(["run", "tier"], sort=False)[
+        "mean_utilisation"
+    ].max()
     return max_utilisation.rename("mean").reset_index()

@@ -1,4 +1,6 @@
-"""Warm epochs of runs, side by side at an equal number of ranks and with equal swept inputs."""
+"""Warm epochs of runs, side by side at an equal number of ranks and with equal swept
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,17 @@ KEYS_IN_NAME = ("world_size", "workload.exchange", "seed")
 FRACTION = "exchange_fraction"
 """The swept key that names of runs say as in 'partial-0.1'."""
 TIE_SHARE = 0.005
-"""Share of an epoch by which runs without an interval may differ and still tie (chosen: half of
-the time tolerance of 1 % that ``new`` writes)."""
+"""Share of an epoch by which runs without an interval may differ and still tie (chosen:
+half of the time tolerance of 1 % that ``new`` writes).
+"""
 WIDE_INTERVALS = 0.05
-"""Share of an epoch that the intervals of two runs may span for the runs to tie (chosen). Runs
-within wider intervals are not told apart."""
+"""Share of an epoch that the intervals of two runs may span for the runs to tie
+(chosen). Runs within wider intervals are not told apart.
+"""
 CLOSE_SHARE = 0.01
-"""Share of the fastest epoch by which another is longer at most, to be called close to it."""
+"""Share of the fastest epoch by which another is longer at most, to be called close to
+it.
+"""
 
 Row = Mapping[Any, Any]
 
@@ -38,7 +44,9 @@ class SweptInput:
     """A swept key other than ranks, exchange and seed, with its values."""
 
     name: str  # last part of the key, as in the names of runs
-    number_of: Mapping[str, float | None]  # number of each value, by its text; None if it is none
+    number_of: Mapping[
+        str, float | None
+    ]  # number of each value, by its text; None if it is none
 
     @property
     def is_number(self) -> bool:
@@ -66,7 +74,9 @@ class Scale:
 
 
 def read_quantity(text: str) -> float | None:
-    """Return the number that a value of a sweep stands for, in SI units; None if it is none."""
+    """Return the number that a value of a sweep stands for, in SI units; None if it is
+    none.
+    """
     for dimension in Dimension:
         try:
             return parse_quantity(text, dimension)
@@ -81,7 +91,9 @@ def read_quantity(text: str) -> float | None:
 def inputs_of_run(result: Result) -> list[SweptInput]:
     """Return the swept inputs of a result of ``run``, from its stored scenarios."""
     try:
-        documents = parse_documents(result.documents.get("scenario.yaml", "{}"), "scenario.yaml")
+        documents = parse_documents(
+            result.documents.get("scenario.yaml", "{}"), "scenario.yaml"
+        )
     except SimshuffleError:
         return []
     numbers_by_name: dict[str, dict[str, float | None]] = {}
@@ -92,9 +104,13 @@ def inputs_of_run(result: Result) -> list[SweptInput]:
                 name = str(key).rsplit(".", 1)[-1]
                 number_of_text = numbers_by_name.setdefault(name, {})
                 number_of_text |= {
-                    short_text(value): read_quantity(short_text(value)) for value in values
+                    short_text(value): read_quantity(short_text(value))
+                    for value in values
                 }
-    return [SweptInput(name, number_of_text) for name, number_of_text in numbers_by_name.items()]
+    return [
+        SweptInput(name, number_of_text)
+        for name, number_of_text in numbers_by_name.items()
+    ]
 
 
 def inputs_of_sweep(result: Result) -> list[SweptInput]:
@@ -119,7 +135,9 @@ def inputs_of_sweep(result: Result) -> list[SweptInput]:
 def _number_text(value: float, name: str, labels: Iterable[str]) -> str:
     """Return a number as the labels of a sweep have it: 25000 or 25000.0."""
     texts = (f"{value:.15g}", str(float(value)))
-    label_texts = (text for text in texts if any(_has_value(label, name, text) for label in labels))
+    label_texts = (
+        text for text in texts if any(_has_value(label, name, text) for label in labels)
+    )
     return next(label_texts, texts[0])
 
 
@@ -129,16 +147,21 @@ def _has_value(run: str, name: str, text: str) -> bool:
 
 
 def table_by_run(result: Result) -> pd.DataFrame:
-    """Return the table of a result of ``sweep`` with the name of each run in the column ``run``.
+    """Return the table of a result of ``sweep`` with the name of each run in the column
+    ``run``.
 
-    A label of the user's own need not say the swept values: then the name is made of them.
+    A label of the user's own need not say the swept values: then the name is made of
+    them.
     """
-    table, axes = result.tables["sweep"], result.meta["axes"]
+    table = result.tables["sweep"]
+    axes = result.meta["axes"]
     if not result.meta["label"]:
         return table.rename(columns={"label": "run"})
     names = []
     for row in table.to_dict("records"):
-        words = [str(row[axis["name"]]) for axis in axes if axis["key"] == KEYS_IN_NAME[1]]
+        words = [
+            str(row[axis["name"]]) for axis in axes if axis["key"] == KEYS_IN_NAME[1]
+        ]
         words = words or [str(row["strategy"])]
         for axis in axes:
             if axis["key"] not in KEYS_IN_NAME:
@@ -149,12 +172,15 @@ def table_by_run(result: Result) -> pd.DataFrame:
     return table.drop(columns="label").assign(run=names)
 
 
-def warm_epochs(epochs: pd.DataFrame, half_intervals: pd.Series[float] | None) -> pd.DataFrame:
+def warm_epochs(
+    epochs: pd.DataFrame, half_intervals: pd.Series[float] | None
+) -> pd.DataFrame:
     """Return the last epoch of each run, with half its interval (s).
 
     Args:
         epochs: columns `EPOCH_COLUMNS`, means over seeds.
-        half_intervals: half the interval of an epoch (s), by run and epoch; None without intervals.
+        half_intervals: half the interval of an epoch (s), by run and epoch; None
+            without intervals.
     """
     runs = dict.fromkeys(epochs["run"].astype(str))
     index_of_run = {run: index for index, run in enumerate(runs)}
@@ -170,8 +196,8 @@ def warm_epochs(epochs: pd.DataFrame, half_intervals: pd.Series[float] | None) -
 def scales_of(rows: pd.DataFrame, inputs: Sequence[SweptInput]) -> list[Scale]:
     """Group runs that are compared with each other, smallest scale first.
 
-    Numbers are conditions, words tell competitors apart. The swept number with the most values is
-    ``across``: its values are compared within a scale.
+    Numbers are conditions, words tell competitors apart. The swept number with the most
+    values is ``across``: its values are compared within a scale.
 
     Args:
         rows: of `warm_epochs`.
@@ -182,41 +208,56 @@ def scales_of(rows: pd.DataFrame, inputs: Sequence[SweptInput]) -> list[Scale]:
     for swept in numbers:
         texts = _value_texts(rows, swept)
         rows[f"text {swept.name}"] = texts
-        rows[f"value {swept.name}"] = [swept.number_of.get(text, float("nan")) for text in texts]
+        rows[f"value {swept.name}"] = [
+            swept.number_of.get(text, float("nan")) for text in texts
+        ]
     numbers = [swept for swept in numbers if rows[f"value {swept.name}"].nunique() > 1]
 
     across = max(numbers, key=lambda swept: len(swept.number_of), default=None)
-    keys = ["world_size", *(f"value {swept.name}" for swept in numbers if swept is not across)]
+    keys = [
+        "world_size",
+        *(f"value {swept.name}" for swept in numbers if swept is not across),
+    ]
     groups = [group for _, group in rows.groupby(keys, sort=True, dropna=False)]
     if across and all(group[f"value {across.name}"].nunique() < 2 for group in groups):
-        keys, across = [*keys, f"value {across.name}"], None  # values that are taken together
+        keys, across = (
+            [*keys, f"value {across.name}"],
+            None,
+        )  # values that are taken together
     return [
         _build_scale(group, keys[1:], across)
         for _, group in rows.groupby(keys, sort=True, dropna=False)
     ]
 
 
-def _build_scale(group: pd.DataFrame, keys: Sequence[str], across: SweptInput | None) -> Scale:
+def _build_scale(
+    group: pd.DataFrame, keys: Sequence[str], across: SweptInput | None
+) -> Scale:
     """Build the scale of a group of runs.
 
     Args:
-        group: the runs of the group, rows of `warm_epochs` with the columns 'text NAME' and
-            'value NAME' of each swept number.
+        group: the runs of the group, rows of `warm_epochs` with the columns 'text NAME'
+            and 'value NAME' of each swept number.
         keys: the columns 'value NAME' of the swept numbers that are equal in the group.
-        across: the swept number whose values are compared within the group; None for none.
+        across: the swept number whose values are compared within the group; None for
+            none.
     """
     first_row = group.iloc[0]
     ranks = int(first_row["world_size"])
     texts = [key.removeprefix("value ") for key in keys]
     value_texts = [
-        f"{name} {first_row[f'text {name}']}" for name in texts if first_row[f"text {name}"]
+        f"{name} {first_row[f'text {name}']}"
+        for name in texts
+        if first_row[f"text {name}"]
     ]
     title = ", ".join([f"{ranks:,} rank{'s' * (ranks != 1)}", *value_texts])
 
     # seconds for as many samples as the longest epoch has
     samples = (group["samples_per_s"] * group["epoch_s"]).round()
     factors = samples.max() / samples
-    group = group.assign(epoch_s=group["epoch_s"] * factors, half=group["half"] * factors)
+    group = group.assign(
+        epoch_s=group["epoch_s"] * factors, half=group["half"] * factors
+    )
     if across:
         x = group[f"value {across.name}"]
         x_text = group[f"text {across.name}"]
@@ -226,8 +267,8 @@ def _build_scale(group: pd.DataFrame, keys: Sequence[str], across: SweptInput | 
 
 
 def _value_texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:
-    """Return (rows,) the value of an input in each run, as text; '' where the name of the run has
-    none.
+    """Return (rows,) the value of an input in each run, as text; '' where the name of
+    the run has none.
     """
     if swept.name == FRACTION:
         text_of = {number: text for text, number in swept.number_of.items()}
@@ -236,14 +277,16 @@ def _value_texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:
 
 
 def _text_in_name(run: str, swept: SweptInput) -> str:
-    """Return the value of an input in the name of a run, as text; '' where the name has none."""
+    """Return the value of an input in the name of a run, as text; '' where the name has
+    none.
+    """
     texts = [text for text in swept.number_of if _has_value(run, swept.name, text)]
     return max(texts, key=len, default="")
 
 
 def _competitor_names(rows: pd.DataFrame, numbers: Sequence[SweptInput]) -> list[str]:
-    """Return (rows,) the names that tell the runs of a scale apart: without ranks and swept
-    numbers.
+    """Return (rows,) the names that tell the runs of a scale apart: without ranks and
+    swept numbers.
     """
     names = []
     for run, ranks in zip(rows["run"], rows["world_size"], strict=True):
@@ -261,7 +304,9 @@ def _competitor_names(rows: pd.DataFrame, numbers: Sequence[SweptInput]) -> list
 
 
 def overlaps_widely(row: Row, fastest: Row) -> bool:
-    """Return true if the intervals of two runs overlap, but are too wide to call the runs equal."""
+    """Return true if the intervals of two runs overlap, but are too wide to call the
+    runs equal.
+    """
     if row["run"] == fastest["run"]:
         return False
     half_sum = row["half"] + fastest["half"]
@@ -272,8 +317,8 @@ def overlaps_widely(row: Row, fastest: Row) -> bool:
 
 
 def ties(row: Row, fastest: Row) -> bool:
-    """Return true if a run takes as long as the fastest: within both intervals, or within
-    `TIE_SHARE`.
+    """Return true if a run takes as long as the fastest: within both intervals, or
+    within `TIE_SHARE`.
     """
     gap = row["epoch_s"] - fastest["epoch_s"]
     half_sum = row["half"] + fastest["half"]
@@ -283,4 +328,6 @@ def ties(row: Row, fastest: Row) -> bool:
 
 def is_close(row: Row, fastest: Row) -> bool:
     """Return true if a run ties with the fastest, or is at most `CLOSE_SHARE` longer."""
-    return ties(row, fastest) or bool(row["epoch_s"] <= (1 + CLOSE_SHARE) * fastest["epoch_s"])
+    return ties(row, fastest) or bool(
+        row["epoch_s"] <= (1 + CLOSE_SHARE) * fastest["epoch_s"]
+    )

@@ -1,4 +1,6 @@
-"""The figure of the runs of a simulation: where the seconds of an epoch go, a bar a run."""
+"""The figure of the runs of a simulation: where the seconds of an epoch go, a bar a
+run.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ LINE_ROWS, SMALL_LINE_ROWS = 0.7, 0.5
 NAME_WIDTH = 22  # characters of a line of a run's name
 LONG_FACTOR = 3.0
 """Bars that many times as long as the longest of the others get a panel of their own."""
-SCALE_FACTORS = [digit * 10**power for power in range(7) for digit in (1, 1.5, 2, 3, 4, 5, 6, 8)]
+SCALE_FACTORS = [
+    digit * 10**power for power in range(7) for digit in (1, 1.5, 2, 3, 4, 5, 6, 8)
+]
 """Factors by which the panel of short bars may be drawn wider than that of long bars."""
 SHADE = Look("", "#000000", alpha=0.15)
 VISIBLE = 0.004  # share of the longest bar below which nothing can be seen
@@ -47,8 +51,12 @@ HIDDEN_WORK = {
 }
 """Work that may be hidden: its side of the bar (rows), its name and its colour."""
 WAITING = {
-    "waiting": Look("waiting for other ranks\n(colour: what they do)", "#999999", fill="waiting"),
-    "slowed": Look("backward pass slowed\nby allreduce", COLOURS[report.SLOWING], fill="waiting"),
+    "waiting": Look(
+        "waiting for other ranks\n(colour: what they do)", "#999999", fill="waiting"
+    ),
+    "slowed": Look(
+        "backward pass slowed\nby allreduce", COLOURS[report.SLOWING], fill="waiting"
+    ),
 }
 
 
@@ -62,13 +70,16 @@ def breakdown_chart(
     bars: Sequence[tuple[str, int]] | None = None,
     interval_ends: Ends | None = None,
 ) -> Chart:
-    """Draw the breakdown of epochs of runs: a bar for each run, with its waiting and hidden work.
+    """Draw the breakdown of epochs of runs: a bar for each run, with its waiting and
+    hidden work.
 
     Args:
         table: the breakdown, of `simshuffle.report.report.breakdown`.
-        epochs: run, epoch, world_size, exchange_total_s and exchange_exposed_s of these runs.
-        booking: 'cause' for waiting in the colour of what is waited for, hatched; 'paper'
-            for the booking of the authors, where waiting counts where it happens.
+        epochs: run, epoch, world_size, exchange_total_s and exchange_exposed_s of these
+            runs.
+        booking: 'cause' for waiting in the colour of what is waited for, hatched;
+            'paper' for the booking of the authors, where waiting counts where it
+            happens.
         half_intervals: half the 95 % interval of an epoch (s), by run and epoch.
         interval_subject: the quantity that the 95 % interval is of.
         bars: runs and their epochs; None for the last epoch of every run.
@@ -78,7 +89,9 @@ def breakdown_chart(
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
     rows = _rows_of_bars(epochs, list(dict.fromkeys(parts["run"])), bars)
     run_epochs = list(zip(rows["run"], rows["epoch"], strict=True))
-    rows["half"] = 0.0 if half_intervals is None else half_intervals.loc[run_epochs].to_numpy()
+    rows["half"] = (
+        0.0 if half_intervals is None else half_intervals.loc[run_epochs].to_numpy()
+    )
     last_epochs = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
     names = rows["run"].where(rows["epoch"] == rows["run"].map(last_epochs), "")
     rows = add_interval_ends(rows.assign(of=names), interval_ends or {}, "of")
@@ -98,17 +111,22 @@ def breakdown_chart(
     sizes = rows["world_size"].unique()
     separator = "\n" if is_full else " "  # the axis is narrow beside long names
     ranks = f",{separator}{sizes[0]} GPUs" if len(sizes) == 1 else ""
-    panels[-1] = replace(panels[-1], x=replace(last_axis, title=f"time per epoch (s){ranks}"))
+    panels[-1] = replace(
+        panels[-1], x=replace(last_axis, title=f"time per epoch (s){ranks}")
+    )
     looks = {label: Look(label, colour) for label, colour in COLOURS.items()}
     looks |= {
-        f"{label} waits": Look("", colour, fill="waiting") for label, colour in COLOURS.items()
+        f"{label} waits": Look("", colour, fill="waiting")
+        for label, colour in COLOURS.items()
     }
     looks |= WAITING
     looks |= {
-        name: Look(text, colour, fill="hidden") for name, (_, text, colour) in HIDDEN_WORK.items()
+        name: Look(text, colour, fill="hidden")
+        for name, (_, text, colour) in HIDDEN_WORK.items()
     }
     interval = replace(
-        WHISKER, label=textwrap.fill(f"95 % interval of {interval_subject}", NAME_WIDTH + 4)
+        WHISKER,
+        label=textwrap.fill(f"95 % interval of {interval_subject}", NAME_WIDTH + 4),
     )
     return Chart(
         panels,
@@ -129,10 +147,12 @@ def _height_inches(panels: Sequence[Panel]) -> float:
 def _rows_of_bars(
     epochs: pd.DataFrame, runs: list[str], bars: Sequence[tuple[str, int]] | None
 ) -> pd.DataFrame:
-    """Return the epochs that have a bar, in the order of the runs, with the columns ``name`` and
-    ``bar`` (index).
+    """Return the epochs that have a bar, in the order of the runs, with the columns
+    ``name`` and ``bar`` (index).
     """
-    rows = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
+    rows = epochs.assign(run=epochs["run"].astype(str)).sort_values(
+        "epoch", kind="stable"
+    )
     rows = rows[rows["run"].isin(runs)]
     if bars is None:
         rows = rows.drop_duplicates("run", keep="last")
@@ -143,20 +163,29 @@ def _rows_of_bars(
     rows = rows.iloc[rows["run"].map(runs.index).argsort(kind="stable")]
     names = without_schedule(rows["run"].tolist())
     if rows["run"].duplicated().any():
-        epochs_of_bars = [f"epoch {epoch}{' cold' * (epoch == 1)}" for epoch in rows["epoch"]]
-        names = [f"{name}, {epoch}" for name, epoch in zip(names, epochs_of_bars, strict=True)]
+        epochs_of_bars = [
+            f"epoch {epoch}{' cold' * (epoch == 1)}" for epoch in rows["epoch"]
+        ]
+        names = [
+            f"{name}, {epoch}"
+            for name, epoch in zip(names, epochs_of_bars, strict=True)
+        ]
     else:
         names = [wrap_name(name) for name in names]
     return rows.assign(name=names, bar=range(len(rows))).reset_index(drop=True)
 
 
 def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
-    """Return the pieces of all bars, one after another; waiting follows the work that it waits
-    for.
+    """Return the pieces of all bars, one after another; waiting follows the work that
+    it waits for.
     """
     position_of_label = {label: position for position, label in enumerate(COLOURS)}
     keys = ["bar", "place", "label", "waiting", "run", "epoch"]
-    sums = parts.assign(place=parts["label"].map(position_of_label)).groupby(keys)["seconds"].sum()
+    sums = (
+        parts.assign(place=parts["label"].map(position_of_label))
+        .groupby(keys)["seconds"]
+        .sum()
+    )
     pieces = sums[sums > 0].reset_index()
     totals = pieces.groupby("bar")["seconds"].transform("sum")
     looks = pieces["label"] + pieces["waiting"].map({True: " waits", False: ""})
@@ -169,14 +198,19 @@ def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
             strict=True,
         )
     ]
-    return stack_rows(pieces.assign(look=looks, tip=tips), "bar", "seconds", ("x", "x2"))
+    return stack_rows(
+        pieces.assign(look=looks, tip=tips), "bar", "seconds", ("x", "x2")
+    )
 
 
-def _panels(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> list[Panel]:
-    """Return one panel, or two for long and short bars with scales that can be compared.
+def _panels(
+    rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False
+) -> list[Panel]:
+    """Return one panel, or two for long and short bars with scales that can be
+    compared.
 
-    The axis of the short bars is a round number of times as wide. Its title says so, and its
-    part of the long axis is shaded.
+    The axis of the short bars is a round number of times as wide. Its title says so,
+    and its part of the long axis is shaded.
     """
     panels = [_panel(group, pieces, small=small) for group in _groups(rows)]
     if len(panels) == 1:
@@ -184,18 +218,22 @@ def _panels(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) ->
     long_panel, short_panel = panels
     long_end = long_panel.x.high or 1.0
     short_end = short_panel.x.high or 1.0
-    factor = max(factor for factor in SCALE_FACTORS if factor * short_end <= 1.001 * long_end)
+    factor = max(
+        factor for factor in SCALE_FACTORS if factor * short_end <= 1.001 * long_end
+    )
     shaded = rule(SHADE, x=0.0, x2=long_end / factor)
     title = f"the shaded part of the axis above, {factor:g} times as wide"
     return [
         replace(long_panel, marks=[shaded, *long_panel.marks]),
-        replace(short_panel, x=replace(short_panel.x, high=long_end / factor), title=title),
+        replace(
+            short_panel, x=replace(short_panel.x, high=long_end / factor), title=title
+        ),
     ]
 
 
 def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the groups of bars that can share an axis: bars over `LONG_FACTOR` times as long come
-    first.
+    """Return the groups of bars that can share an axis: bars over `LONG_FACTOR` times
+    as long come first.
     """
     bar_ends = rows[["end", HIGH]].max(axis=1)
     sorted_ends = sorted(bar_ends)
@@ -210,7 +248,9 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> 
     """Draw the bars of some runs, with hidden work, intervals and numbers beside them."""
     names, positions = _group_names(rows)
     bar_ends = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
-    texts = rows["end"].map(_seconds_text) + rows[[LOW, HIGH]].apply(_interval_text, axis=1)
+    texts = rows["end"].map(_seconds_text) + rows[[LOW, HIGH]].apply(
+        _interval_text, axis=1
+    )
     rows = rows.assign(y=positions, x=bar_ends, text=texts)
     longest = float(rows["x"].max())
     panel_pieces = pieces[pieces["bar"].isin(rows["bar"])]
@@ -222,18 +262,30 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> 
         y = rows["y"] + side * (BAR_WIDTH + HIDDEN_WIDTH)
         hidden_bars = rows.assign(x=0.0, x2=seconds, y=y, look=name)
         hidden_bars["tip"] = [
-            f"{name} behind other work: {format_seconds(hidden)} s" for hidden in seconds
+            f"{name} behind other work: {format_seconds(hidden)} s"
+            for hidden in seconds
         ]
-        marks.append(Mark("bar", hidden_bars[seconds > VISIBLE * longest], thick=HIDDEN_WIDTH))
+        marks.append(
+            Mark("bar", hidden_bars[seconds > VISIBLE * longest], thick=HIDDEN_WIDTH)
+        )
     rows_with_interval = rows.assign(x=rows[LOW], x2=rows[HIGH], look="ends")
     marks.append(Mark("interval", rows_with_interval[rows_with_interval[HIGH].notna()]))
-    ends = rows.assign(x=rows["end"] - rows["half"], x2=rows["end"] + rows["half"], look="half")
+    ends = rows.assign(
+        x=rows["end"] - rows["half"], x2=rows["end"] + rows["half"], look="half"
+    )
     marks.append(Mark("interval", ends[ends["half"] > 0]))
     marks.append(Mark("text", rows, aside=(2, 0), small=small))
     # a label may occur as waiting only
     marks += [key(str(label), "bar") for label in panel_pieces["label"].unique()]
-    for name, labels in (("slowed", {report.SLOWING}), ("waiting", {*COLOURS} - {report.SLOWING})):
-        if panel_pieces.loc[panel_pieces["waiting"].astype(bool), "label"].isin(labels).any():
+    for name, labels in (
+        ("slowed", {report.SLOWING}),
+        ("waiting", {*COLOURS} - {report.SLOWING}),
+    ):
+        if (
+            panel_pieces.loc[panel_pieces["waiting"].astype(bool), "label"]
+            .isin(labels)
+            .any()
+        ):
             marks.append(key(name, "bar"))
     # the axis is longer than the longest bar, for the text behind that
     axis_factor = 1.5 if len(rows_with_interval.dropna(subset=HIGH)) else 1.14
@@ -266,7 +318,8 @@ def _group_names(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
 
 
 def wrap_name(run: str, with_world_size: bool = False) -> str:
-    """Wrap the name of a run into lines: the strategy, then each swept key with its value.
+    """Wrap the name of a run into lines: the strategy, then each swept key with its
+    value.
 
     Args:
         run: the name of the run.
@@ -283,8 +336,14 @@ def wrap_name(run: str, with_world_size: bool = False) -> str:
 
 
 def _interval_text(ends: pd.Series[float]) -> str:
-    """Return the text of an interval behind the number of a bar; '' where there is none."""
-    return "" if ends.isna().any() else f" ({_seconds_text(ends[LOW])}–{_seconds_text(ends[HIGH])})"
+    """Return the text of an interval behind the number of a bar; '' where there is
+    none.
+    """
+    return (
+        ""
+        if ends.isna().any()
+        else f" ({_seconds_text(ends[LOW])}–{_seconds_text(ends[HIGH])})"
+    )
 
 
 def _seconds_text(value: float) -> str:

@@ -1,5 +1,5 @@
-"""Jobs that share a machine: how much longer an epoch of each takes than in isolation, and which
-link they share.
+"""Jobs that share a machine: how much longer an epoch of each takes than in isolation,
+and which link they share.
 """
 
 from __future__ import annotations
@@ -24,20 +24,30 @@ JOBS = Schema(
     {
         "job": text("name of the run of the job beside the others"),
         "epoch": count("from 1; the first is cold"),
-        "alone_s": amount("s of the epoch without the other jobs", head="alone (s)", look=".4g"),
-        "together_s": amount("s of the epoch beside them", head="together (s)", look=".4g"),
-        "slowdown": real("how many times as long that is", head="slow-down", look=".3f"),
+        "alone_s": amount(
+            "s of the epoch without the other jobs", head="alone (s)", look=".4g"
+        ),
+        "together_s": amount(
+            "s of the epoch beside them", head="together (s)", look=".4g"
+        ),
+        "slowdown": real(
+            "how many times as long that is", head="slow-down", look=".3f"
+        ),
     },
     key=("job", "epoch"),
 )
 
 
 def jobs_table(result: Result) -> pd.DataFrame:
-    """Return the epochs of each job in isolation and beside the others: columns of `JOBS`."""
+    """Return the epochs of each job in isolation and beside the others: columns of
+    `JOBS`.
+    """
     epochs = result.tables["epochs"]
     seconds = {
         (str(run), int(epoch)): float(epoch_s)
-        for run, epoch, epoch_s in epochs[["run", "epoch", "epoch_s"]].itertuples(index=False)
+        for run, epoch, epoch_s in epochs[["run", "epoch", "epoch_s"]].itertuples(
+            index=False
+        )
     }
     rows = [
         (run, epoch, seconds[f"{run}{ISOLATED_SUFFIX}", epoch], epoch_s)
@@ -55,17 +65,25 @@ def list_jobs(result: Result) -> Table:
 
 
 def jobs_verdict(result: Result) -> list[str]:
-    """Return the verdict: the job that loses most, the link that it shares, the other jobs, and
-    what the verdict rests on.
+    """Return the verdict: the job that loses most, the link that it shares, the other
+    jobs, and what the verdict rests on.
     """
-    sums = result.derived["jobs"].groupby("job", sort=False)[["alone_s", "together_s"]].sum()
-    ratio = (sums["together_s"] / sums["alone_s"]).sort_values(ascending=False, kind="stable")
+    sums = (
+        result.derived["jobs"]
+        .groupby("job", sort=False)[["alone_s", "together_s"]]
+        .sum()
+    )
+    ratio = (sums["together_s"] / sums["alone_s"]).sort_values(
+        ascending=False, kind="stable"
+    )
     slowed_jobs = ratio[ratio > MAX_UNHURT_RATIO]
     sentences = ["No job is slower beside the others than alone."]
     if len(slowed_jobs):
         slowest_job = str(slowed_jobs.index[0])
         slow_down = describe_ratio(slowed_jobs.iloc[0])
-        sentences = [f"{slowest_job} loses most: beside the others its epochs take {slow_down}."]
+        sentences = [
+            f"{slowest_job} loses most: beside the others its epochs take {slow_down}."
+        ]
         sentences += _describe_shared_link(result, slowest_job)
         if len(slowed_jobs) > 1:
             phrases = ", ".join(
@@ -74,15 +92,20 @@ def jobs_verdict(result: Result) -> list[str]:
             )
             sentences.append(f"Of the others, {phrases}.")
     facts = result.meta["runs"].values()
-    routing_of_runs = (run_facts["routing"] for run_facts in facts if "routing" in run_facts)
+    routing_of_runs = (
+        run_facts["routing"] for run_facts in facts if "routing" in run_facts
+    )
     routings = list(dict.fromkeys(routing_of_runs))
     seed_and_routing = f"one seed and routing {', '.join(routings)}"
-    return [*sentences, f"Rests on {seed_and_routing}; the staging of each job is simulated alone."]
+    return [
+        *sentences,
+        f"Rests on {seed_and_routing}; the staging of each job is simulated alone.",
+    ]
 
 
 def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
-    """Yield a sentence on the busiest link that a job shares with another, while it ran beside the
-    others.
+    """Yield a sentence on the busiest link that a job shares with another, while it ran
+    beside the others.
     """
     utilisation = _utilisation(result)
     isolated_peers = [
@@ -93,7 +116,9 @@ def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
     common_links = set(utilisation[f"{job}{ISOLATED_SUFFIX}"]) & {
         link for run in isolated_peers for link in utilisation[run]
     }
-    shared_links = {link: share for link, share in utilisation[job].items() if link in common_links}
+    shared_links = {
+        link: share for link, share in utilisation[job].items() if link in common_links
+    }
     if shared_links:
         link = max(shared_links, key=lambda name: shared_links[name])
         name = RESOURCES.get(link, link)
@@ -102,7 +127,9 @@ def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
 
 
 def _utilisation(result: Result) -> dict[str, dict[str, float]]:
-    """Return, by run and link, the utilisation in the epoch in which the link was busiest."""
+    """Return, by run and link, the utilisation in the epoch in which the link was
+    busiest.
+    """
     columns = ["run", "link", "mean_utilisation"]
     utilisation: dict[str, dict[str, float]] = {}
     for piece in get_long(result.tables, "links").pieces(columns):

@@ -1,5 +1,5 @@
-"""Texts on the mishaps of runs: faults, lost hosts, and a job that was killed. The facts are in
-``meta.json``, by run.
+"""Texts on the mishaps of runs: faults, lost hosts, and a job that was killed. The
+facts are in ``meta.json``, by run.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ ABSENCE_PHASES = {
 
 
 def mishaps_by_kind(result: Result) -> dict[str, dict[str, Any]]:
-    """Return the mishaps of a result for JSON: for each of `MISHAP_KINDS` that occurred, the facts
-    by run.
+    """Return the mishaps of a result for JSON: for each of `MISHAP_KINDS` that
+    occurred, the facts by run.
     """
     runs = result.meta["runs"]
     mishaps = {
         name: {run: facts[name] for run, facts in runs.items() if name in facts}
         for name in MISHAP_KINDS
     }
-    return {name: runs_of_kind for name, runs_of_kind in mishaps.items() if runs_of_kind}
+    return {
+        name: runs_of_kind for name, runs_of_kind in mishaps.items() if runs_of_kind
+    }
 
 
 def list_notes(meta: Mapping[str, Any]) -> Iterator[str]:
@@ -66,11 +68,14 @@ def list_sentences(result: Result) -> list[str]:
     for run, facts in list(lossy.items())[:MAX_LOSSY_RUNS]:
         losses = facts["losses"]
         seconds = sum(
-            loss["redone_s"] + sum(loss[name] for name in ABSENCE_PHASES) for loss in losses
+            loss["redone_s"] + sum(loss[name] for name in ABSENCE_PHASES)
+            for loss in losses
         )
         hosts = ", ".join(loss["host"] for loss in losses)
         min_seen = min(epoch["seen"] for epoch in facts["completeness"])
-        planned_share = facts["completeness"][0]["planned"]  # whole batches alone, maybe
+        planned_share = facts["completeness"][0][
+            "planned"
+        ]  # whole batches alone, maybe
         seen_text = (
             f"an epoch saw {100 * min_seen:.3g} % of the data set in place of"
             f" {100 * planned_share:.3g} %"
@@ -79,11 +84,14 @@ def list_sentences(result: Result) -> list[str]:
             seen_text = "all epochs saw as much of the data set as without that"
         end_text = " and ended there" if losses[-1]["ranks"] == 0 else ""
         duration = readable(seconds, Dimension.SECONDS, 3)
-        sentences.append(f"{run} lost {hosts}{end_text}, which cost it {duration}; {seen_text}.")
+        sentences.append(
+            f"{run} lost {hosts}{end_text}, which cost it {duration}; {seen_text}."
+        )
     num_hidden = len(lossy) - MAX_LOSSY_RUNS
     return [
         *sentences,
-        *[f"{num_hidden} more runs lost hosts; the table below has them."] * (num_hidden > 0),
+        *[f"{num_hidden} more runs lost hosts; the table below has them."]
+        * (num_hidden > 0),
     ]
 
 
@@ -94,13 +102,15 @@ def _unnamed_faults(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """
     hosts = {host_row["host"] for host_row in facts.get("waited_for", ())}
     return [
-        row for row in facts.get("faults", ()) if str(row["what"]).partition(".")[0] not in hosts
+        row
+        for row in facts.get("faults", ())
+        if str(row["what"]).partition(".")[0] not in hosts
     ]
 
 
 def completeness_table(result: Result) -> Table | None:
-    """Return the table of the share of the data set that each epoch saw, and that it computed
-    twice.
+    """Return the table of the share of the data set that each epoch saw, and that it
+    computed twice.
 
     Returns:
         None if no run lost a host.
@@ -113,11 +123,17 @@ def completeness_table(result: Result) -> Table | None:
     if not epochs_by_run:
         return None
     rows = (
-        [run, str(epoch["epoch"]), *(f"{100 * epoch[name]:.1f} %" for name in ("seen", "twice"))]
+        [
+            run,
+            str(epoch["epoch"]),
+            *(f"{100 * epoch[name]:.1f} %" for name in ("seen", "twice")),
+        ]
         for run, epochs in epochs_by_run.items()
         for epoch in epochs
     )
-    return new_table("Share of the data set", ["run"], ["epoch", "seen", "computed twice"], rows)
+    return new_table(
+        "Share of the data set", ["run"], ["epoch", "seen", "computed twice"], rows
+    )
 
 
 def list_tables(result: Result) -> Sequence[Table]:
@@ -133,7 +149,9 @@ def _describe_loss(loss: Mapping[str, Any]) -> str:
     beginning = f"Lost {loss['host']} at {lost_at}, in epoch {loss['epoch']}"
     if loss["ranks"] == 0:
         reason = (
-            f": {loss['loader']} does not go on, {loss['refused']}" if loss.get("refused") else ""
+            f": {loss['loader']} does not go on, {loss['refused']}"
+            if loss.get("refused")
+            else ""
         )
         return f"{beginning}, where the job ended{reason}."
     phases = [
@@ -142,7 +160,9 @@ def _describe_loss(loss: Mapping[str, Any]) -> str:
         if loss[name]
     ]
     parts = ", ".join([f"{redone} of work is done again", *phases])
-    loader_text = f"; what they read is by {loss['loader']}" if loss.get("loader") else ""
+    loader_text = (
+        f"; what they read is by {loss['loader']}" if loss.get("loader") else ""
+    )
     return f"{beginning}: {parts}; {loss['ranks']:,} ranks went on ({loss['policy']}){loader_text}."
 
 

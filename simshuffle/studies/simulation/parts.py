@@ -40,7 +40,9 @@ def list_parts(result: Result) -> Iterable[str | Table]:
 
 
 def list_details(result: Result) -> Iterable[str | Table]:
-    """Return all epochs by label and cause, intervals, bytes, and notes on the computation."""
+    """Return all epochs by label and cause, intervals, bytes, and notes on the
+    computation.
+    """
     run_means = means_of(result)
     booking = booking_of(result.meta)
     legend = textwrap.fill(report.legend(run_means.breakdown, booking), LINE)
@@ -56,7 +58,9 @@ def list_details(result: Result) -> Iterable[str | Table]:
 
 
 def export_parts(result: Result) -> Iterable[str | Table]:
-    """Return tables of the warm epochs, with three significant digits, for a page of a paper."""
+    """Return tables of the warm epochs, with three significant digits, for a page of a
+    paper.
+    """
     run_means = means_of(result)
     warm = warm_epochs(run_means.epochs, run_means.epoch_half)
     interval_meta = result.meta.get("intervals")
@@ -92,7 +96,9 @@ def _notes(result: Result) -> list[str]:
 def means_of(result: Result) -> Means:
     """Return the means over the seeds of a result, with the ends of its intervals."""
     run_means = means_over_seeds(result.tables["epochs"], result.tables["breakdown"])
-    return replace(run_means, ends=intervals.interval_ends(result.meta.get("intervals")))
+    return replace(
+        run_means, ends=intervals.interval_ends(result.meta.get("intervals"))
+    )
 
 
 def booking_of(meta: Meta) -> report.Booking:

@@ -1,4 +1,6 @@
-"""Sentences that rank runs, one for each scale of a comparison: which tie, and which lose."""
+"""Sentences that rank runs, one for each scale of a comparison: which tie, and which
+lose.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,21 @@ from simshuffle.studies.simulation.contest import (
 MAX_SCALES = 8
 """Largest number of scales with a sentence; of more, evenly chosen ones have it."""
 MAX_NAMES = 5
-"""Largest number of runs that are named together; of more, the first and the last are named."""
+"""Largest number of runs that are named together; of more, the first and the last are
+named.
+"""
 MIN_RATIO_AS_TIMES = 1.5
-"""Smallest ratio of epochs that is given as times as long; a smaller one is given in percent."""
+"""Smallest ratio of epochs that is given as times as long; a smaller one is given in
+percent.
+"""
 NOTABLE_SPREAD = 0.0005
-"""Share of an epoch from which on the spread of tied runs without intervals is reported."""
+"""Share of an epoch from which on the spread of tied runs without intervals is
+reported.
+"""
 SURE_SHARE = 0.95
-"""Share of the draws from which on an order counts as sure; below, the share is reported."""
+"""Share of the draws from which on an order counts as sure; below, the share is
+reported.
+"""
 Odds = Mapping[tuple[str, str], float]
 """Share of the draws in which the first run is faster than the second, by their names."""
 
@@ -44,7 +54,11 @@ def rank_runs(
         intervals: the intervals of a result, if it has any.
     """
     names = {name for scale in scales for name in scale.names}
-    if len(scales) > 1 and len(names) == 1 and not any(scale.across for scale in scales):
+    if (
+        len(scales) > 1
+        and len(names) == 1
+        and not any(scale.across for scale in scales)
+    ):
         return [_describe_speedup(scales)]
     odds = {
         (odds_row["first"], odds_row["second"]): odds_row["share"]
@@ -53,29 +67,38 @@ def rank_runs(
     displayed_scales = scales
     if len(scales) > MAX_SCALES:
         indices = [
-            round(position * (len(scales) - 1) / (MAX_SCALES - 1)) for position in range(MAX_SCALES)
+            round(position * (len(scales) - 1) / (MAX_SCALES - 1))
+            for position in range(MAX_SCALES)
         ]
         displayed_scales = [scales[index] for index in indices]
     sentences = [_rank_scale(scale, causes, odds) for scale in displayed_scales]
     num_hidden = len(scales) - len(displayed_scales)
     return sentences + (
-        [f"{num_hidden} more scales lie between; the table has them."] if num_hidden else []
+        [f"{num_hidden} more scales lie between; the table has them."]
+        if num_hidden
+        else []
     )
 
 
 def _rank_scale(scale: Scale, causes: Causes, odds: Odds) -> str:
-    """Return the sentence on one scale: a ranking, a threshold, a saturation or a single run."""
+    """Return the sentence on one scale: a ranking, a threshold, a saturation or a
+    single run.
+    """
     rows = scale.rows.to_dict("records")
     if scale.across:
         sentence = (
-            _describe_threshold(scale) if len(scale.names) > 1 else _describe_saturation(scale)
+            _describe_threshold(scale)
+            if len(scale.names) > 1
+            else _describe_saturation(scale)
         )
     elif len(rows) == 1:
         sentence = f"{rows[0]['name']} takes {format_seconds(rows[0])} an epoch"
         sentence += f", {rows[0]['samples_per_s']:,.0f} samples/s."
     else:
         sentence = _describe_order(rows, causes, odds)
-    length_note = "" if scale.same_samples else " (Of as many samples as the longest epoch has.)"
+    length_note = (
+        "" if scale.same_samples else " (Of as many samples as the longest epoch has.)"
+    )
     return f"{scale.title}: {sentence}{length_note}"
 
 
@@ -85,8 +108,8 @@ def _rank_scale(scale: Scale, causes: Causes, odds: Odds) -> str:
 def _describe_order(rows: Sequence[Row], causes: Causes, odds: Odds) -> str:
     """Return the sentence that ranks runs at one scale.
 
-    It names the runs that tie with the fastest, those that cannot be told apart from it, and
-    how much longer the others take.
+    It names the runs that tie with the fastest, those that cannot be told apart from
+    it, and how much longer the others take.
     """
     by_time = sorted(rows, key=lambda row: row["epoch_s"])
     fastest = by_time[0]
@@ -95,20 +118,32 @@ def _describe_order(rows: Sequence[Row], causes: Causes, odds: Odds) -> str:
     if len(tied_names) == 1:
         parts = [f"{fastest['name']} is fastest, {format_seconds(fastest)} an epoch"]
     else:
-        count_text = f"all {len(tied_names)}, " if len(tied_names) == len(rows) > MAX_NAMES else ""
-        parts = [f"{count_text}{list_names(tied_names)} tie at {format_seconds(fastest)} an epoch"]
+        count_text = (
+            f"all {len(tied_names)}, "
+            if len(tied_names) == len(rows) > MAX_NAMES
+            else ""
+        )
+        parts = [
+            f"{count_text}{list_names(tied_names)} tie at {format_seconds(fastest)} an epoch"
+        ]
         spread = max(row["epoch_s"] / fastest["epoch_s"] for row in tied_rows) - 1
         if spread >= NOTABLE_SPREAD and not any(row["half"] for row in tied_rows):
             parts[0] += f", within {_format_two_digits(100 * spread)} %"
-    undecided = [row for row in by_time if overlaps_widely(row, fastest) and row is not fastest]
+    undecided = [
+        row for row in by_time if overlaps_widely(row, fastest) and row is not fastest
+    ]
     if undecided:
-        widest = max(row["half"] + fastest["half"] for row in undecided) / fastest["epoch_s"]
+        widest = (
+            max(row["half"] + fastest["half"] for row in undecided) / fastest["epoch_s"]
+        )
         names = list_names([row["name"] for row in undecided])
         parts.append(
             f"{names} cannot be told apart from it (intervals of ±{format_percent(widest)})"
         )
     losers = [
-        row for row in by_time if not ties(row, fastest) and not overlaps_widely(row, fastest)
+        row
+        for row in by_time
+        if not ties(row, fastest) and not overlaps_widely(row, fastest)
     ]
 
     def kind(row: Row) -> tuple[str, bool]:
@@ -120,7 +155,9 @@ def _describe_order(rows: Sequence[Row], causes: Causes, odds: Odds) -> str:
     return f"{'; '.join(parts)}."
 
 
-def _describe_losers(losers: Sequence[Row], fastest: Row, reason: str, odds: Odds) -> str:
+def _describe_losers(
+    losers: Sequence[Row], fastest: Row, reason: str, odds: Odds
+) -> str:
     """Return the phrase on runs that take longer for one reason, fastest first."""
     ratios = [row["epoch_s"] / fastest["epoch_s"] for row in losers]
     names = [row["name"] for row in losers]
@@ -134,8 +171,12 @@ def _describe_losers(losers: Sequence[Row], fastest: Row, reason: str, odds: Odd
     else:
         ratio_text = f"{numbers} % longer"
     remarks = [reason] if reason else []
-    share = min((odds.get((fastest["run"], row["run"]), 1.0) for row in losers), default=1.0)
-    remarks += [f"in {format_percent(share)} of the draws"] if share < SURE_SHARE else []
+    share = min(
+        (odds.get((fastest["run"], row["run"]), 1.0) for row in losers), default=1.0
+    )
+    remarks += (
+        [f"in {format_percent(share)} of the draws"] if share < SURE_SHARE else []
+    )
     remark_text = f" ({', '.join(remarks)})" if remarks else ""
     return f"{list_names(names)} take{verb_ending} {ratio_text}{remark_text}"
 
@@ -143,13 +184,18 @@ def _describe_losers(losers: Sequence[Row], fastest: Row, reason: str, odds: Odd
 def _describe_speedup(scales: Sequence[Scale]) -> str:
     """Return the sentence on what more ranks give to the runs of one name."""
     rows = [scale.rows.iloc[0].to_dict() for scale in scales]
-    displayed_rows = rows if len(rows) <= MAX_NAMES else [rows[0], *rows[1 - MAX_NAMES :]]
-    title_of_run = {scale.rows.iloc[0]["run"]: scale.title for scale in reversed(scales)}
+    displayed_rows = (
+        rows if len(rows) <= MAX_NAMES else [rows[0], *rows[1 - MAX_NAMES :]]
+    )
+    title_of_run = {
+        scale.rows.iloc[0]["run"]: scale.title for scale in reversed(scales)
+    }
     phrases = [
         f"{format_seconds(row)}{' an epoch' if index == 0 else ''} on {title_of_run[row['run']]}"
         for index, row in enumerate(displayed_rows)
     ]
-    smallest, largest = rows[0], rows[-1]
+    smallest = rows[0]
+    largest = rows[-1]
     sentence = f"{smallest['name']} takes {join_words(phrases)}"
     if largest["world_size"] > smallest["world_size"]:
         gain = largest["samples_per_s"] / smallest["samples_per_s"]
@@ -162,13 +208,19 @@ def _describe_speedup(scales: Sequence[Scale]) -> str:
 
 
 def _describe_threshold(scale: Scale) -> str:
-    """Return the sentence on the values of the swept number at which each run is close to the
-    fastest.
+    """Return the sentence on the values of the swept number at which each run is close
+    to the fastest.
     """
     rows = scale.rows
-    by_time = rows.sort_values("epoch_s", kind="stable").drop_duplicates("x").to_dict("records")
+    by_time = (
+        rows.sort_values("epoch_s", kind="stable")
+        .drop_duplicates("x")
+        .to_dict("records")
+    )
     fastest: dict[float, Row] = {row["x"]: row for row in by_time}
-    rows_by_name = {name: rows[rows["name"] == name].to_dict("records") for name in scale.names}
+    rows_by_name = {
+        name: rows[rows["name"] == name].to_dict("records") for name in scale.names
+    }
     ratios = {
         name: [row["epoch_s"] / fastest[row["x"]]["epoch_s"] for row in rows_of_run]
         for name, rows_of_run in rows_by_name.items()
@@ -179,7 +231,9 @@ def _describe_threshold(scale: Scale) -> str:
     }
     always_close = [name for name in scale.names if all(is_close_by_name[name])]
     best = min(always_close, key=lambda name: max(ratios[name]), default="the fastest")
-    texts = {name: [row["x_text"] for row in rows_by_name[name]] for name in scale.names}
+    texts = {
+        name: [row["x_text"] for row in rows_by_name[name]] for name in scale.names
+    }
     never_close = [
         f"{name} takes {_describe_end_ratios(ratios[name], texts[name])}"
         for name in scale.names
@@ -197,7 +251,8 @@ def _describe_threshold(scale: Scale) -> str:
         for name in scale.names
         if any(is_close_by_name[name]) and not all(is_close_by_name[name])
     ]
-    first, last = rows["x_text"].iloc[0], rows["x_text"].iloc[-1]
+    first = rows["x_text"].iloc[0]
+    last = rows["x_text"].iloc[-1]
     throughout = f"throughout ({scale.across} {first} to {last})"
     if len(always_close) > 1:
         names = list_names(always_close)
@@ -217,39 +272,52 @@ def _describe_close_range(
     best: str,
     across: str,
 ) -> str:
-    """Return the phrase on the values at which a run is close to the fastest, and how much longer
-    it takes elsewhere.
+    """Return the phrase on the values at which a run is close to the fastest, and how
+    much longer it takes elsewhere.
 
     Args:
         name: the run.
         rows: its rows, by the swept number.
-        is_close_row: true for each of ``rows`` in which the run is close to the fastest.
+        is_close_row: true for each of ``rows`` in which the run is close to the
+            fastest.
         fastest: the row of the fastest run, by the swept number.
         best: the name of the run to compare with.
         across: the name of the swept number.
     """
-    far_rows = [row for row, is_near in zip(rows, is_close_row, strict=True) if not is_near]
-    close_rows = [row for row, is_near in zip(rows, is_close_row, strict=True) if is_near]
+    far_rows = [
+        row for row, is_near in zip(rows, is_close_row, strict=True) if not is_near
+    ]
+    close_rows = [
+        row for row, is_near in zip(rows, is_close_row, strict=True) if is_near
+    ]
     is_fastest = all(row["run"] == fastest[row["x"]]["run"] for row in close_rows)
     is_within = all(
-        row["epoch_s"] <= (1 + CLOSE_SHARE) * fastest[row["x"]]["epoch_s"] for row in close_rows
+        row["epoch_s"] <= (1 + CLOSE_SHARE) * fastest[row["x"]]["epoch_s"]
+        for row in close_rows
     )
     closeness = (
-        f"is within {format_percent(CLOSE_SHARE)} of {best}" if is_within else f"ties with {best}"
+        f"is within {format_percent(CLOSE_SHARE)} of {best}"
+        if is_within
+        else f"ties with {best}"
     )
     closeness = "is fastest" if is_fastest else closeness
-    worst_row = max(far_rows, key=lambda row: row["epoch_s"] / fastest[row["x"]]["epoch_s"])
-    worst_ratio = describe_ratio(worst_row["epoch_s"] / fastest[worst_row["x"]]["epoch_s"])
+    worst_row = max(
+        far_rows, key=lambda row: row["epoch_s"] / fastest[row["x"]]["epoch_s"]
+    )
+    worst_ratio = describe_ratio(
+        worst_row["epoch_s"] / fastest[worst_row["x"]]["epoch_s"]
+    )
     close_range = describe_range(rows, is_close_row, across)
     return f"{close_range} {name} {closeness}; at {worst_row['x_text']} it takes {worst_ratio}"
 
 
 def describe_range(rows: Sequence[Row], holds: Sequence[bool], across: str) -> str:
-    """Return the values of a swept number at which something holds, such as 'from open_rate 50k/s
-    on'.
+    """Return the values of a swept number at which something holds, such as 'from
+    open_rate 50k/s on'.
     """
     texts = [row["x_text"] for row, is_true in zip(rows, holds, strict=True) if is_true]
-    first, last = holds.index(True), len(holds) - 1 - list(holds)[::-1].index(True)
+    first = holds.index(True)
+    last = len(holds) - 1 - list(holds)[::-1].index(True)
     if all(holds[first:]):
         return f"from {across} {texts[0]} on"
     if all(holds[: last + 1]):
@@ -258,8 +326,8 @@ def describe_range(rows: Sequence[Row], holds: Sequence[bool], across: str) -> s
 
 
 def _describe_saturation(scale: Scale) -> str:
-    """Return the sentence on what one run gains from a swept number, and from which value on it
-    gains nothing.
+    """Return the sentence on what one run gains from a swept number, and from which
+    value on it gains nothing.
     """
     rows = scale.rows.to_dict("records")
     name = rows[0]["name"]
@@ -286,18 +354,26 @@ def _describe_saturation(scale: Scale) -> str:
 def describe_ratio(ratio: float) -> str:
     """Describe a ratio of 1 or more, such as '2.3 % longer' or '4.4 times as long'."""
     if ratio >= MIN_RATIO_AS_TIMES:
-        return f"{ratio:.2g} times as long" if ratio < 100 else f"{ratio:,.0f} times as long"
+        return (
+            f"{ratio:.2g} times as long"
+            if ratio < 100
+            else f"{ratio:,.0f} times as long"
+        )
     return f"{_format_two_digits(100 * (ratio - 1))} % longer"
 
 
 def _format_two_digits(value: float) -> str:
-    """Format a number with two digits and no more than two decimals, so that rounding gives 0."""
+    """Format a number with two digits and no more than two decimals, so that rounding
+    gives 0.
+    """
     text = f"{round(value, 2):.2g}"
     return "0" if float(text) == 0 else text
 
 
 def _describe_end_ratios(ratios: Sequence[float], texts: Sequence[str]) -> str:
-    """Describe how much longer a run takes at the first and at the last value of a swept number."""
+    """Describe how much longer a run takes at the first and at the last value of a
+    swept number.
+    """
     first_text = describe_ratio(ratios[0])
     last_text = describe_ratio(ratios[-1])
     if first_text == last_text:
@@ -321,8 +397,8 @@ def format_seconds(row: Row) -> str:
 def list_names(names: Sequence[str]) -> str:
     """List names in a sentence.
 
-    Names that differ only in the number at their end are joined: 'partial-0.1/0.3'. Of more
-    than `MAX_NAMES` names the first ones are listed.
+    Names that differ only in the number at their end are joined: 'partial-0.1/0.3'. Of
+    more than `MAX_NAMES` names the first ones are listed.
     """
     parts: list[str] = []
     stem = ""
@@ -334,7 +410,9 @@ def list_names(names: Sequence[str]) -> str:
             parts.append(name)
         stem = match[1] if match else ""
     if len(parts) > MAX_NAMES:
-        return join_words([*parts[: MAX_NAMES - 1], f"{len(parts) - MAX_NAMES + 1} more"])
+        return join_words(
+            [*parts[: MAX_NAMES - 1], f"{len(parts) - MAX_NAMES + 1} more"]
+        )
     return join_words(parts)
 
 

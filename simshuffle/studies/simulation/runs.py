@@ -31,7 +31,9 @@ HIDDEN_TOLERANCE = 0.01
 
 
 class HostWaitedFor(TypedDict):
-    """Seconds for which ranks wait for a host, with the label that its ranks spend longer in."""
+    """Seconds for which ranks wait for a host, with the label that its ranks spend
+    longer in.
+    """
 
     host: str
     label: str
@@ -94,7 +96,8 @@ class SimulatedRuns:
     def cells(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield the name of each cell, its run, and its seed as a column of its tables.
 
-        The column is {} where a run has one seed. The seeds of a run follow one another.
+        The column is {} where a run has one seed. The seeds of a run follow one
+        another.
         """
         for run, scenario in self.scenarios.items():
             if run in self.jobs:
@@ -102,7 +105,11 @@ class SimulatedRuns:
                 continue
             for seed in range(scenario.seed, scenario.seed + self.seeds):
                 seed_column = {"seed": seed} if self.seeds > 1 else {}
-                yield f"{run} {combination_name(seed_column)}".rstrip(), run, seed_column
+                yield (
+                    f"{run} {combination_name(seed_column)}".rstrip(),
+                    run,
+                    seed_column,
+                )
 
     def cell_of(self, name: str, run: str, seed_column: Mapping[str, Any]) -> RunCell:
         """Return the cell that `cells` names."""
@@ -113,15 +120,22 @@ class SimulatedRuns:
 
     def outcome(self, outcomes: Outcomes, name: str, run: str) -> Outcome:
         """Return the part of a cell's outcome that belongs to a run."""
-        return of_job(outcomes[name], self.jobs[run][1]) if run in self.jobs else outcomes[name]
+        return (
+            of_job(outcomes[name], self.jobs[run][1])
+            if run in self.jobs
+            else outcomes[name]
+        )
 
 
-def divide_jobs(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], SimulatedRuns]:
-    """Divide scenarios with jobs into runs: each job beside the others, and in isolation on the
-    same hosts.
+def divide_jobs(
+    runs: Mapping[str, Scenario],
+) -> tuple[dict[str, Scenario], SimulatedRuns]:
+    """Divide scenarios with jobs into runs: each job beside the others, and in
+    isolation on the same hosts.
 
     Returns:
-        All runs without jobs, by name, and the request with the cells of the runs that are jobs.
+        All runs without jobs, by name, and the request with the cells of the runs that
+        are jobs.
 
     Raises:
         ScenarioError: a job cannot be placed.
@@ -148,9 +162,11 @@ def divide_jobs(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], Simu
     return scenarios, SimulatedRuns(scenarios, machines=machines, jobs=jobs)
 
 
-def closed_form_facts(runs: SimulatedRuns, seconds: Mapping[Any, float]) -> dict[str, Any]:
-    """Return the facts by closed forms for ``meta.json``: what stays hidden, and that later epochs
-    differ.
+def closed_form_facts(
+    runs: SimulatedRuns, seconds: Mapping[Any, float]
+) -> dict[str, Any]:
+    """Return the facts by closed forms for ``meta.json``: what stays hidden, and that
+    later epochs differ.
 
     Args:
         runs: the request.
@@ -162,11 +178,12 @@ def closed_form_facts(runs: SimulatedRuns, seconds: Mapping[Any, float]) -> dict
 
 
 def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
-    """Return the largest exchange fraction that stays hidden, and its schedule, by world size.
+    """Return the largest exchange fraction that stays hidden, and its schedule, by
+    world size.
 
-    The exchange is that of a run on as many ranks, or partial local shuffle where none exchanges a
-    fraction. Only the `MAX_WORLD_SIZES` largest world sizes count. Jobs and runs with faults are
-    left out, as closed forms do not cover them.
+    The exchange is that of a run on as many ranks, or partial local shuffle where none
+    exchanges a fraction. Only the `MAX_WORLD_SIZES` largest world sizes count. Jobs and
+    runs with faults are left out, as closed forms do not cover them.
     """
     scenarios: dict[int, Scenario] = {}
     for scenario in [] if runs.jobs else runs.scenarios.values():
@@ -189,8 +206,12 @@ def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
 
 
 def _has_closed_form(scenario: Scenario) -> bool:
-    """Return true if closed forms cover the exchange of a scenario: data parallelism without
-    faults.
+    """Return true if closed forms cover the exchange of a scenario: data parallelism
+    without faults.
     """
     by_data = scenario.workload.parallelism.is_data_parallel
-    return scenario.world_size > 1 and by_data and not (scenario.faults or scenario.failures)
+    return (
+        scenario.world_size > 1
+        and by_data
+        and not (scenario.faults or scenario.failures)
+    )

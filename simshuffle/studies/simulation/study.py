@@ -1,4 +1,6 @@
-"""The studies behind ``simshuffle run``: every run of every scenario's sweep, with its seeds."""
+"""The studies behind ``simshuffle run``: every run of every scenario's sweep, with its
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -62,14 +64,24 @@ from simshuffle.study.long_table import LazyTables, LongTable, get_long, join_ta
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.standing import share_teller
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import (
+    Derived,
+    Meta,
+    Outcomes,
+    Request,
+    Result,
+    Study,
+    Tables,
+)
 
 if TYPE_CHECKING:
     pass
 
 
 ROWS_OF_ITERATION = 8  # rows of the timeline of an iteration of one rank, about
-MAX_FULL_ROWS = 3e6  # largest number of rows of a timeline that has all ranks by default
+MAX_FULL_ROWS = (
+    3e6  # largest number of rows of a timeline that has all ranks by default
+)
 DEFAULT_META = {"labels": "cause", "timeline": "full", "seeds": 1}
 """Values that ``meta.json`` leaves out."""
 
@@ -80,16 +92,19 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
     The tables of a single seed have no column of seeds.
 
     Raises:
-        ScenarioError: two runs have one name, a swept value is not valid, or a run has too
-            many packets.
+        ScenarioError: two runs have one name, a swept value is not valid, or a run has
+            too many packets.
         TopologyError: a routing or hosts are not known for the network.
         InputError: a scenario sweeps the seed itself, or there are too many seeds.
     """
-    scenarios, seeds = scenarios_of(options.scenario, options.set), options.seeds
+    scenarios = scenarios_of(options.scenario, options.set)
+    seeds = options.seeds
     runs, divided_runs = divide_jobs(all_runs(scenarios))
     if divided_runs.jobs:
         _check_jobs(options)
-    check_seeds(seeds, len(runs), any("seed" in scenario.sweep for scenario in scenarios))
+    check_seeds(
+        seeds, len(runs), any("seed" in scenario.sweep for scenario in scenarios)
+    )
     for scenario in runs.values():
         check_run(scenario)
     warn_of_partial_batches({name: batch_sizes(run) for name, run in runs.items()})
@@ -97,16 +112,23 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
     num_rows = seeds * sum(map(_estimate_rows, runs.values()))
     timeline = options.timeline or ("full" if num_rows <= MAX_FULL_ROWS else "ranks")
     if timeline not in get_args(KeptRanks):
-        rule, remedy = f"must be one of {', '.join(get_args(KeptRanks))}", "Write one of them."
+        rule = f"must be one of {', '.join(get_args(KeptRanks))}"
+        remedy = "Write one of them."
         refuse("--timeline", rule, repr(timeline)[:60], remedy, COMMAND_LINE)
     meta = {"labels": options.labels, "timeline": timeline, "seeds": seeds}
-    stored_meta = {name: value for name, value in meta.items() if value != DEFAULT_META[name]}
+    stored_meta = {
+        name: value for name, value in meta.items() if value != DEFAULT_META[name]
+    }
     stored_meta |= interval_request(ranges)
     scenario_text, files = serialise_scenarios(scenarios)
-    simulated_runs = replace(divided_runs, timeline=timeline, seeds=seeds, ranges=ranges)
+    simulated_runs = replace(
+        divided_runs, timeline=timeline, seeds=seeds, ranges=ranges
+    )
     documents = {"scenario.yaml": scenario_text}
     study = OF_JOBS if divided_runs.jobs else STUDY if seeds == 1 else OVER_SEEDS
-    return study, Request(scenarios[0].name, simulated_runs, documents, stored_meta, files)
+    return study, Request(
+        scenarios[0].name, simulated_runs, documents, stored_meta, files
+    )
 
 
 def _check_jobs(options: RunOptions) -> None:
@@ -117,14 +139,20 @@ def _check_jobs(options: RunOptions) -> None:
     }
     for option, is_requested in requested.items():
         if is_requested:
-            rule, remedy = "is not known for a scenario with jobs", "Leave it out, or the jobs."
+            rule = "is not known for a scenario with jobs"
+            remedy = "Leave it out, or the jobs."
             refuse(option, rule, "", remedy, COMMAND_LINE)
 
 
 def _estimate_rows(scenario: Scenario) -> int:
     """Estimate the rows of the timeline of a run."""
     ranks = scenario.world_size
-    return ROWS_OF_ITERATION * ranks * scenario.epochs * scenario.workload.iterations(ranks)
+    return (
+        ROWS_OF_ITERATION
+        * ranks
+        * scenario.epochs
+        * scenario.workload.iterations(ranks)
+    )
 
 
 def _cells(runs: SimulatedRuns, outcomes: Outcomes) -> dict[str, Cell]:
@@ -140,9 +168,14 @@ def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
     order = [*report.keys_of(epochs)[:-1], *list(report.EPOCH_COLUMNS)[1:]]
     return LazyTables(
         {
-            **{table: join_tables(_tables_of_runs(cells, table, runs)) for table in TABLES},
+            **{
+                table: join_tables(_tables_of_runs(cells, table, runs))
+                for table in TABLES
+            },
             "epochs": epochs[order],
-            "breakdown": report.drop_absent_labels(concatenate_rows(cells, "breakdown")),
+            "breakdown": report.drop_absent_labels(
+                concatenate_rows(cells, "breakdown")
+            ),
         }
     )
 
@@ -154,11 +187,17 @@ def _tables_of_runs(
     for leading_values, outcome in cells:
         run = pd.Categorical([leading_values["run"]], list(runs.scenarios))
         leading_columns = pd.DataFrame({**leading_values, "run": run}, index=[0])
-        yield table_of_run(outcome, table, runs.timeline).with_leading_columns(leading_columns)
+        yield table_of_run(outcome, table, runs.timeline).with_leading_columns(
+            leading_columns
+        )
 
 
-def _collect_facts(runs: SimulatedRuns, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
-    """Return the facts on each run for ``meta.json``; of several seeds the times are means."""
+def _collect_facts(
+    runs: SimulatedRuns, outcomes: Outcomes, tables: Tables
+) -> dict[str, Any]:
+    """Return the facts on each run for ``meta.json``; of several seeds the times are
+    means.
+    """
     epochs = means_over_seeds(tables["epochs"], tables["breakdown"]).epochs
     facts_by_run: dict[str, Any] = {}
     for name, run, _ in runs.cells():
@@ -169,12 +208,19 @@ def _collect_facts(runs: SimulatedRuns, outcomes: Outcomes, tables: Tables) -> d
                 "staging_s": rows["staging_s"].tolist()[0],
                 "samples_per_s": rows["samples_per_s"].tolist(),
             }
-    seconds = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"].to_dict()
+    seconds = (
+        epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"].to_dict()
+    )
     facts = {"runs": facts_by_run, **closed_form_facts(runs, seconds)}
     if runs.ranges is None:
         return facts
-    predicted = {run: (scenario, seconds[run]) for run, scenario in runs.scenarios.items()}
-    return {**facts, "intervals": interval_facts(predicted, runs.ranges, share_teller("intervals"))}
+    predicted = {
+        run: (scenario, seconds[run]) for run, scenario in runs.scenarios.items()
+    }
+    return {
+        **facts,
+        "intervals": interval_facts(predicted, runs.ranges, share_teller("intervals")),
+    }
 
 
 def _figures(result: Result) -> dict[str, Chart]:
@@ -191,8 +237,8 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 
 def _as_json(result: Result) -> Any:
-    """Return the rows of the epochs with their breakdown, the derived tables, intervals and
-    mishaps.
+    """Return the rows of the epochs with their breakdown, the derived tables, intervals
+    and mishaps.
     """
     table = result.tables["breakdown"]
     if booking_of(result.meta) == "paper":
@@ -205,7 +251,9 @@ def _as_json(result: Result) -> Any:
         {**row, "breakdown": parts[tuple(str(row[key]) for key in keys)]}
         for row in plain_rows(result.tables["epochs"])
     ]
-    interval_meta = {name: result.meta[name] for name in ("intervals",) if name in result.meta}
+    interval_meta = {
+        name: result.meta[name] for name in ("intervals",) if name in result.meta
+    }
     return {
         "epochs": epochs,
         **{name: plain_rows(table) for name, table in result.derived.items()},
@@ -215,41 +263,56 @@ def _as_json(result: Result) -> Any:
 
 
 def _compared_tables(result: Result) -> Tables:
-    """Return the seconds of each epoch by label and cause, and its rates, as means over seeds."""
+    """Return the seconds of each epoch by label and cause, and its rates, as means over
+    seeds.
+    """
     keys = ["run", "epoch", "label"]
     run_means = means_of(result)
     whole_epochs = run_means.whole_epochs().assign(label=report.WHOLE)
     parts = report.by_cause(run_means.breakdown)
     parts["label"] = list(map(report.part_name, parts["label"], parts["waiting"]))
-    rows = pd.concat([whole_epochs, parts.assign(half=0.0)]).astype({"run": str, "label": str})
+    rows = pd.concat([whole_epochs, parts.assign(half=0.0)]).astype(
+        {"run": str, "label": str}
+    )
     sums = rows.groupby(keys, sort=False)[["seconds", "half"]].sum().reset_index()
     index_of_run = {run: index for index, run in enumerate(rows["run"].unique())}
-    sums = sums.assign(place=sums["run"].map(index_of_run)).sort_values(["place", "epoch"])
+    sums = sums.assign(place=sums["run"].map(index_of_run)).sort_values(
+        ["place", "epoch"]
+    )
     seconds = sums.set_index(keys)[["seconds", "half"]]
     seconds.attrs["absent"] = 0.0  # waiting that there is none of has no row
-    return {"rates": epoch_lengths(result.tables["epochs"], keys[:-1]), "seconds": seconds}
+    return {
+        "rates": epoch_lengths(result.tables["epochs"], keys[:-1]),
+        "seconds": seconds,
+    }
 
 
 def _find_faults(result: Result) -> Iterator[Problem]:
     """Yield the faults of a stored result.
 
-    They are tables of other runs or epochs than epochs.csv, an epoch with other labels than the
-    rest, and other numbers of seeds than ``meta.json`` says.
+    They are tables of other runs or epochs than epochs.csv, an epoch with other labels
+    than the rest, and other numbers of seeds than ``meta.json`` says.
     """
     epochs = _epochs_in(result, "epochs")
     fits = {}
     for name, schema in result.study.stored.items():
         is_left_out = name == "timeline" and timeline_of(result.meta) == "none"
         table_epochs = _epochs_in(result, name)
-        fits[f"{name}{schema.suffix}"] = table_epochs == (set() if is_left_out else epochs)
+        fits[f"{name}{schema.suffix}"] = table_epochs == (
+            set() if is_left_out else epochs
+        )
     fits["meta.json: runs"] = {run for run, *_ in epochs} == set(result.meta["runs"])
     breakdown = result.tables["breakdown"]
     keys = report.keys_of(breakdown)
-    own_labels = breakdown[breakdown["cause"] == ""].groupby(keys, observed=True)["label"]
+    own_labels = breakdown[breakdown["cause"] == ""].groupby(keys, observed=True)[
+        "label"
+    ]
     fits["breakdown.csv"] &= own_labels.apply(tuple).nunique() == 1
     if "seed" in result.tables["epochs"]:
         seeds = result.meta.get("seeds", 0)
-        seeds_of_epoch = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
+        seeds_of_epoch = (
+            result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
+        )
         fits["meta.json: seeds"] = seeds > 1 and bool((seeds_of_epoch == seeds).all())
     return problems_of_misfits(fits)
 
@@ -268,12 +331,12 @@ def _summary(result: Result) -> pd.DataFrame:
 
 
 class SimulationResult(Result):
-    """The result of a simulation: tables as in `simshuffle.studies.simulation.tables`, and facts
-    on each run.
+    """The result of a simulation: tables as in `simshuffle.studies.simulation.tables`,
+    and facts on each run.
 
-    With several seeds the tables have a column ``seed`` after the run. ``meta`` has for each
-    run its hosts, storage per host, staging time and samples/s; of several seeds the latter two
-    are means.
+    With several seeds the tables have a column ``seed`` after the run. ``meta`` has for
+    each run its hosts, storage per host, staging time and samples/s; of several seeds
+    the latter two are means.
     """
 
     def _repr_html_(self) -> str:
@@ -282,19 +345,25 @@ class SimulationResult(Result):
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Return the timeline: phases of ranks, bytes on every link, and sources of every epoch's
-        bytes.
+        """Return the timeline: phases of ranks, bytes on every link, and sources of
+        every epoch's bytes.
         """
-        return Timeline(self.tables["timeline"], self.tables["links"], self.tables["sources"])
+        return Timeline(
+            self.tables["timeline"], self.tables["links"], self.tables["sources"]
+        )
 
     @property
     def epochs(self) -> pd.DataFrame:
-        """A row for every epoch of every run: columns `simshuffle.report.report.EPOCH_COLUMNS`."""
+        """A row for every epoch of every run: columns
+        `simshuffle.report.report.EPOCH_COLUMNS`.
+        """
         return self.tables["epochs"]
 
     @property
     def breakdown(self) -> pd.DataFrame:
-        """Seconds of every epoch by label and cause: see `simshuffle.report.report.breakdown`."""
+        """Seconds of every epoch by label and cause: see
+        `simshuffle.report.report.breakdown`.
+        """
         return self.tables["breakdown"]
 
     @property
@@ -308,7 +377,9 @@ def repeat(folder: Path, meta: Meta) -> Request[SimulatedRuns]:
     stored_options = {name: meta[name] for name in ("labels", "seeds") if name in meta}
     stored_options |= repeat_options(meta)
     options = RunOptions(
-        scenario=folder / "scenario.yaml", timeline=meta.get("timeline", "full"), **stored_options
+        scenario=folder / "scenario.yaml",
+        timeline=meta.get("timeline", "full"),
+        **stored_options,
     )
     return request(options)[1]
 

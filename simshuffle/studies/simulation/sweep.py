@@ -1,4 +1,6 @@
-"""The study behind ``simshuffle sweep``: a scenario over values of its keys and over seeds."""
+"""The study behind ``simshuffle sweep``: a scenario over values of its keys and over
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ from simshuffle.spec.overrides import (
     short_text,
     sort_outermost_first,
 )
-from simshuffle.studies.simulation.sweep_axes import axis_names, check_label, check_names, is_number
+from simshuffle.studies.simulation.sweep_axes import (
+    axis_names,
+    check_label,
+    check_names,
+    is_number,
+)
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.sweep_text import (
     last_summary,
@@ -59,19 +66,33 @@ from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.standing import share_teller
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import (
+    Derived,
+    Meta,
+    Outcomes,
+    Request,
+    Result,
+    Study,
+    Tables,
+)
 
 EXCHANGE = "workload.exchange"
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The request of a sweep: a scenario, the combinations of its swept values, and their axes."""
+    """The request of a sweep: a scenario, the combinations of its swept values, and
+    their axes.
+    """
 
     base: Scenario  # scenario without sweep of its own
-    combinations: Sequence[Mapping[str, Any]]  # values by dotted key, the seed among them
+    combinations: Sequence[
+        Mapping[str, Any]
+    ]  # values by dotted key, the seed among them
     axes: Mapping[str, str]  # names of the axes' columns by key; without the seed
-    numbers: frozenset[str]  # columns of ``axes`` that hold numbers; the others hold texts
+    numbers: frozenset[
+        str
+    ]  # columns of ``axes`` that hold numbers; the others hold texts
     label: str  # label of a combination, with columns in braces; '' for the name that runs have
     # as of `simshuffle.studies.simulation.runs.SimulatedRuns`
     ranges: Mapping[str, tuple[float, float]] | None = None
@@ -83,13 +104,16 @@ def request(options: SweepOptions) -> Request[SweepRequest]:
     The scenario's own sweep counts, too, but for keys that ``over`` names.
 
     Raises:
-        InputError: the axes make no grid, a value or a combination is not valid, there are
-            too many seeds, or no such measure.
+        InputError: the axes make no grid, a value or a combination is not valid, there
+            are too many seeds, or no such measure.
     """
     if problems := find_measure_problems(options.measure):
         raise InputError(problems, COMMAND_LINE)
-    scenario, over = _read_base(options), options.over
-    own_axes = {key: values for key, values in scenario.sweep.items() if key not in over}
+    scenario = _read_base(options)
+    over = options.over
+    own_axes = {
+        key: values for key, values in scenario.sweep.items() if key not in over
+    }
     axes = {key: list(values) for key, values in {**own_axes, **over}.items()}
     if EXCHANGE in axes:
         axes[EXCHANGE] = [locate_exchange(value, None) for value in axes[EXCHANGE]]
@@ -101,29 +125,42 @@ def request(options: SweepOptions) -> Request[SweepRequest]:
     check_seeds(options.seeds, len(combinations), "seed" in axes)
     if "seed" not in axes:
         seeds = range(base.seed, base.seed + options.seeds)
-        combinations = [{**values, "seed": seed} for values in combinations for seed in seeds]
-    numbers = frozenset(name for key, name in names.items() if all(map(is_number, axes[key])))
-    run_names = {combination_name(_without_seed_value(values)) for values in combinations}
+        combinations = [
+            {**values, "seed": seed} for values in combinations for seed in seeds
+        ]
+    numbers = frozenset(
+        name for key, name in names.items() if all(map(is_number, axes[key]))
+    )
+    run_names = {
+        combination_name(_without_seed_value(values)) for values in combinations
+    }
     ranges = ranges_of(options.interval, options.ranges, [base], len(run_names))
     sweep = SweepRequest(base, combinations, names, numbers, options.label, ranges)
     document, files = serialise_scenarios([scenario.model_copy(update={"sweep": axes})])
     axis_rows = [
-        {"name": name, "key": key, "numbers": name in numbers} for key, name in names.items()
+        {"name": name, "key": key, "numbers": name in numbers}
+        for key, name in names.items()
     ]
-    stored_options = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
+    stored_options = {
+        name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")
+    }
     stored_meta = {"axes": axis_rows, **stored_options, **interval_request(ranges)}
-    return Request(scenario.name, sweep, {"scenario.yaml": document}, stored_meta, files)
+    return Request(
+        scenario.name, sweep, {"scenario.yaml": document}, stored_meta, files
+    )
 
 
 def _read_base(options: SweepOptions) -> Scenario:
-    """Return the scenario; a required value that it lacks is the first value of that key in
-    ``over``.
+    """Return the scenario; a required value that it lacks is the first value of that
+    key in ``over``.
     """
     try:
         return scenario_of(options.scenario, options.set)
     except InputError as error:
         wrong_keys = {problem.path for problem in error.problems}
-        first_values = {key: values[0] for key, values in options.over.items() if key in wrong_keys}
+        first_values = {
+            key: values[0] for key, values in options.over.items() if key in wrong_keys
+        }
         if not first_values:
             raise
         return scenario_of(options.scenario, {**options.set, **first_values})
@@ -135,9 +172,9 @@ def _read_base(options: SweepOptions) -> Scenario:
 def _cells(sweep: SweepRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Return a run of each combination, by its name.
 
-    Thousands of scenarios take long to check. Each value is therefore checked once by itself,
-    where all values are valid by themselves. A combination that is not valid then fails where
-    it is simulated, and the others go on.
+    Thousands of scenarios take long to check. Each value is therefore checked once by
+    itself, where all values are valid by themselves. A combination that is not valid
+    then fails where it is simulated, and the others go on.
 
     Raises:
         InputError: a value is valid neither by itself nor in a combination.
@@ -153,13 +190,18 @@ def _cells(sweep: SweepRequest, outcomes: Outcomes) -> dict[str, Cell]:
             document = _document(sweep, base, values, combination)
         except InputError as error:
             axes = _values_by_key(sweep)
-            problems += [add_axis_values(problem, axes, combination) for problem in error.problems]
+            problems += [
+                add_axis_values(problem, axes, combination)
+                for problem in error.problems
+            ]
             continue
         name = combination_name(combination)
         cells[name] = RunCell(document, name, with_tables=False)
     if problems:
         raise InputError(list(dict.fromkeys(problems)), sweep.base.name)
-    warn_of_partial_batches({name: batch_sizes(cell.document) for name, cell in cells.items()})
+    warn_of_partial_batches(
+        {name: batch_sizes(cell.document) for name, cell in cells.items()}
+    )
     return {**cells}
 
 
@@ -178,14 +220,14 @@ def _document(
     values: Mapping[tuple[str, str], Any] | None,
     combination: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the plain scenario of a combination, put together from resolved values where there
-    are any.
+    """Return the plain scenario of a combination, put together from resolved values
+    where there are any.
 
     Args:
         sweep: the request.
         base: the plain scenario without swept values.
-        values: resolved values by key and text, of `_resolve_values`; None to resolve the
-            combination as a whole.
+        values: resolved values by key and text, of `_resolve_values`; None to resolve
+            the combination as a whole.
         combination: values by dotted key.
     """
     if values is None:
@@ -229,13 +271,19 @@ def _resolve_values(sweep: SweepRequest) -> dict[tuple[str, str], Any] | None:
     is_separable = all(
         _document(sweep, base, resolved, combination)
         == sweep.base.with_values(combination).to_dict()
-        for combination in {repr(values): values for values in end_combinations}.values()
+        for combination in {
+            repr(values): values for values in end_combinations
+        }.values()
     )
     return resolved if is_separable else None
 
 
-def _replace_value(document: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a copy with another value at a dotted path; what is beside the path is shared."""
+def _replace_value(
+    document: Mapping[str, Any], path: Sequence[str], value: Any
+) -> dict[str, Any]:
+    """Return a copy with another value at a dotted path; what is beside the path is
+    shared.
+    """
     first_part, *further_parts = path
     if further_parts:
         value = _replace_value(document.get(first_part) or {}, further_parts, value)
@@ -249,7 +297,9 @@ def _collect(sweep: SweepRequest, outcomes: Outcomes) -> Tables:
     combinations = {combination_name(values): values for values in sweep.combinations}
     finished = {name: outcome for name, outcome in outcomes.items() if not outcome.lost}
     epochs, breakdown = (
-        concatenate_rows([({"run": name}, outcome) for name, outcome in finished.items()], table)
+        concatenate_rows(
+            [({"run": name}, outcome) for name, outcome in finished.items()], table
+        )
         for table in ("epochs", "breakdown")
     )
     leading_by_run = {
@@ -257,7 +307,9 @@ def _collect(sweep: SweepRequest, outcomes: Outcomes) -> Tables:
         for name, outcome in finished.items()
     }
     leading = pd.DataFrame([leading_by_run[name] for name in epochs["run"]])
-    table = measures_of_epochs(epochs, breakdown).drop(columns=leading.columns, errors="ignore")
+    table = measures_of_epochs(epochs, breakdown).drop(
+        columns=leading.columns, errors="ignore"
+    )
     order = [*leading.columns, *(name for name in SWEEP.columns if name not in leading)]
     return {"sweep": pd.concat([leading, table], axis=1)[order]}
 
@@ -267,14 +319,22 @@ def _leading_values(
 ) -> dict[str, Any]:
     """Return the first columns of a combination: its label, its axes and its seed."""
     axes = {
-        name: combination[key] if name in sweep.numbers else short_text(combination[key])
+        name: combination[key]
+        if name in sweep.numbers
+        else short_text(combination[key])
         for key, name in sweep.axes.items()
     }
     seed = combination["seed"]
     # the name of a run says some of its values already
-    swept_words = combination_name(axes, {"world_size", "exchange_fraction", "exchange"})
+    swept_words = combination_name(
+        axes, {"world_size", "exchange_fraction", "exchange"}
+    )
     default_label = f"{outcome.values['label']} {swept_words}".rstrip()
-    return {"label": sweep.label.format(**axes, seed=seed) or default_label, **axes, "seed": seed}
+    return {
+        "label": sweep.label.format(**axes, seed=seed) or default_label,
+        **axes,
+        "seed": seed,
+    }
 
 
 def _without_seed_value(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,12 +342,18 @@ def _without_seed_value(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key != "seed"}
 
 
-def _collect_facts(sweep: SweepRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
-    """Return the intervals of the last epochs by label, over seeds; {} without intervals."""
+def _collect_facts(
+    sweep: SweepRequest, outcomes: Outcomes, tables: Tables
+) -> dict[str, Any]:
+    """Return the intervals of the last epochs by label, over seeds; {} without
+    intervals.
+    """
     if sweep.ranges is None:
         return {}
     table = tables["sweep"]
-    last_rows = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
+    last_rows = table[
+        table["epoch"] == table.groupby("label")["epoch"].transform("max")
+    ]
     seconds = last_rows.groupby("label", sort=False)["epoch_s"].mean()
     predicted = {}
     for values in sweep.combinations:
@@ -296,12 +362,15 @@ def _collect_facts(sweep: SweepRequest, outcomes: Outcomes, tables: Tables) -> d
         if label and label not in predicted:
             scenario = sweep.base.with_values(_without_seed_value(values))
             predicted[label] = scenario, float(seconds[label])
-    return {"intervals": interval_facts(predicted, sweep.ranges, share_teller("intervals"))}
+    return {
+        "intervals": interval_facts(predicted, sweep.ranges, share_teller("intervals"))
+    }
 
 
 def _summary(result: Result) -> pd.DataFrame:
     return summarise_seeds(
-        result.tables["sweep"], ["label", *(axis["name"] for axis in result.meta["axes"])]
+        result.tables["sweep"],
+        ["label", *(axis["name"] for axis in result.meta["axes"])],
     )
 
 
@@ -311,12 +380,15 @@ def _figures(result: Result) -> dict[str, Chart]:
     rows = last_summary(result)
     if measure == WHOLE_EPOCH:
         ends = intervals.interval_ends(result.meta.get("intervals"))
-        rows = intervals.add_interval_ends(rows[rows["measure"] == measure], ends, "label")
+        rows = intervals.add_interval_ends(
+            rows[rows["measure"] == measure], ends, "label"
+        )
     return {"sweep": sweep_chart(rows, result.meta["axes"], measure, samples=samples)}
 
 
 def _compared_tables(result: Result) -> Tables:
-    """Return the seconds of every epoch and under each label, means over the seeds, and the rates.
+    """Return the seconds of every epoch and under each label, means over the seeds, and
+    the rates.
 
     Rows are told apart by label, and by the axes too where the label is not enough.
     """
@@ -328,7 +400,9 @@ def _compared_tables(result: Result) -> Tables:
         keys[1:1] = [axis["name"] for axis in result.meta["axes"]]
     table = table.assign(half=table["high"] - table["mean"])[[*keys, "mean", "half"]]
     table = table.rename(columns={"measure": "label", "mean": "seconds"})
-    rates = epoch_lengths(result.tables["sweep"].rename(columns={"label": "run"}), keys[:-1])
+    rates = epoch_lengths(
+        result.tables["sweep"].rename(columns={"label": "run"}), keys[:-1]
+    )
     return {"rates": rates, "seconds": table.set_index([*keys[:-1], "label"])}
 
 
@@ -370,7 +444,9 @@ STUDY: Study[SweepRequest] = Study(
     compared=_compared_tables,
     facts=_collect_facts,
     says=SweepMeta,
-    faults=lambda result: find_measure_problems(result.meta["measure"], "meta.json: measure"),
+    faults=lambda result: find_measure_problems(
+        result.meta["measure"], "meta.json: measure"
+    ),
     again=f"{__name__}:repeat",
     partial=True,
 )

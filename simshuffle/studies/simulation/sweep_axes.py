@@ -18,7 +18,9 @@ def is_number(value: object) -> bool:
 
 
 def axis_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return the column of each key: its last part, or the whole key where two share that part."""
+    """Return the column of each key: its last part, or the whole key where two share
+    that part.
+    """
     last_parts = [key.rsplit(".", 1)[-1] for key in keys]
     return {
         key: name if last_parts.count(name) == 1 else key
@@ -27,8 +29,8 @@ def axis_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def check_names(axes: Mapping[str, Sequence[Any]]) -> None:
-    """Check that different values have different names, so that each row can be told from the
-    others.
+    """Check that different values have different names, so that each row can be told
+    from the others.
     """
     problems = []
     for key, values in axes.items():
@@ -49,4 +51,6 @@ def check_label(label: str, columns: set[str]) -> None:
         label.format(**dict.fromkeys(columns, 0))
     except (KeyError, ValueError, IndexError, AttributeError):
         rule = f"may name only {', '.join(sorted(columns))} in braces"
-        refuse("--label", rule, repr(label), "For example 'M={world_size}'.", COMMAND_LINE)
+        refuse(
+            "--label", rule, repr(label), "For example 'M={world_size}'.", COMMAND_LINE
+        )

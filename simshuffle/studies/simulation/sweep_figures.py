@@ -1,4 +1,6 @@
-"""The figure of a sweep: a measure over one axis, a line for each combination of the others."""
+"""The figure of a sweep: a measure over one axis, a line for each combination of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,15 @@ MAX_LINES = 12  # lines of one figure; more cannot be told apart
 NARROW_RATIO = 0.9
 """Smallest share of the largest value that the smallest has where an axis leaves out 0."""
 TOUCHING_SHARE = 0.01
-"""Largest distance of curves that lie on each other, as a share of the axis: half a marker."""
+"""Largest distance of curves that lie on each other, as a share of the axis: half a
+marker.
+"""
 MOST_POINTS_SHARE = 0.5
 """Share of the points from which on a curve lies on another for the most part."""
 MAX_RINGS = 3
-"""Largest number of curves that are visible as rings around points of curves that lie on them."""
+"""Largest number of curves that are visible as rings around points of curves that lie
+on them.
+"""
 IDEAL = Look("ideal (dotted)", "#555555", dash=":", width=0.8)
 
 
@@ -51,19 +57,19 @@ def sweep_chart(
     samples: Iterable[float] = (),
     ideal: bool = False,
 ) -> Chart:
-    """Draw a measure of the last epoch over one axis of a sweep, a line for each combination of
-    the others.
+    """Draw a measure of the last epoch over one axis of a sweep, a line for each
+    combination of the others.
 
-    Points are means over seeds with their 95 % interval, and with the 90 % interval where there
-    are columns `LOW` and `HIGH`.
+    Points are means over seeds with their 95 % interval, and with the 90 % interval
+    where there are columns `LOW` and `HIGH`.
 
     Args:
         summary: the summary of the sweep.
         axes: its axes in their order.
         measure: the measure to draw.
         samples: samples of an epoch of each run, as far as known.
-        ideal: true for a dotted line from the first point of each line, which halves the
-            time with twice the value; both axes are logarithmic then.
+        ideal: true for a dotted line from the first point of each line, which halves
+            the time with twice the value; both axes are logarithmic then.
     """
     table = summary[summary["measure"] == measure]
     table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
@@ -103,7 +109,9 @@ def sweep_chart(
     ]
     marks = [*_ideal_lines(rows, looks), *points] if ideal else points
     title = f"{MAX_LINES} of {len(lines)} lines; sweep.parquet has all"
-    panel = Panel(marks, _across_axis(swept, values), y, title if len(lines) > MAX_LINES else "")
+    panel = Panel(
+        marks, _across_axis(swept, values), y, title if len(lines) > MAX_LINES else ""
+    )
     looks = {**({"ideal": IDEAL} if ideal else {}), **looks, **whisker_looks}
     caption = f"{measure_name(measure).capitalize()} of the last epoch."
     axis_notes = [] if y.log or y.low is not None else ["The axis leaves out 0."]
@@ -118,9 +126,11 @@ def sweep_chart(
     return Chart([panel], 2.3, looks, caption, note=note)
 
 
-def _whiskers(rows: pd.DataFrame, looks: dict[str, Look]) -> tuple[list[Mark], dict[str, Look]]:
-    """Return the marks and looks of the 90 % intervals, in the colours of their lines; none
-    without intervals.
+def _whiskers(
+    rows: pd.DataFrame, looks: dict[str, Look]
+) -> tuple[list[Mark], dict[str, Look]]:
+    """Return the marks and looks of the 90 % intervals, in the colours of their lines;
+    none without intervals.
     """
     rows_with_interval = rows[rows[HIGH].notna()]
     if rows_with_interval.empty:
@@ -130,8 +140,13 @@ def _whiskers(rows: pd.DataFrame, looks: dict[str, Look]) -> tuple[list[Mark], d
         for name, look in looks.items()
     }
     look = rows_with_interval["look"] + OF_90.label
-    interval_mark = Mark("interval", rows_with_interval.assign(look=look), y=LOW, y2=HIGH)
-    return [interval_mark, key(OF_90.label, "interval")], {**line_looks, OF_90.label: OF_90}
+    interval_mark = Mark(
+        "interval", rows_with_interval.assign(look=look), y=LOW, y2=HIGH
+    )
+    return [interval_mark, key(OF_90.label, "interval")], {
+        **line_looks,
+        OF_90.label: OF_90,
+    }
 
 
 def _describe_samples(samples: Iterable[float]) -> list[str]:
@@ -139,7 +154,9 @@ def _describe_samples(samples: Iterable[float]) -> list[str]:
     counts = sorted({round(count) for count in samples})
     if not counts:
         return []
-    count_text = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    count_text = (
+        f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    )
     return [f"An epoch has {count_text} samples."]
 
 
@@ -149,7 +166,9 @@ def _describe_seeds(rows: pd.DataFrame) -> str:
     max_seeds = int(rows["seeds"].max())
     if max_seeds == 1:
         return "One seed, so no interval over seeds."
-    count_text = f"{max_seeds}" if min_seeds == max_seeds else f"{min_seeds} to {max_seeds}"
+    count_text = (
+        f"{max_seeds}" if min_seeds == max_seeds else f"{min_seeds} to {max_seeds}"
+    )
     return f"Mean and 95 % interval of {count_text} seeds."
 
 
@@ -160,25 +179,37 @@ def _touching_shares(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]
     names = list(map(str, values_by_line))
     values = values_by_line.to_numpy(float)
     is_present = ~np.isnan(values)
-    low, high = (np.nanmin(values), np.nanmax(values)) if y.low is None else (y.low, y.high or 0.0)
+    low, high = (
+        (np.nanmin(values), np.nanmax(values))
+        if y.low is None
+        else (y.low, y.high or 0.0)
+    )
     if y.log:
         values = np.log(np.where(values > 0, values, np.nan))
-        low, high = math.log(low), math.log(high)
+        low = math.log(low)
+        high = math.log(high)
 
     def share(first: int, second: int) -> float:
-        is_touching = np.abs(values[:, first] - values[:, second]) <= TOUCHING_SHARE * (high - low)
+        is_touching = np.abs(values[:, first] - values[:, second]) <= TOUCHING_SHARE * (
+            high - low
+        )
         num_points = int((is_present[:, first] | is_present[:, second]).sum())
         return float(is_touching.sum()) / max(1, num_points)
 
     return {
-        name: {names[second]: share(first, second) for second in range(first + 1, len(names))}
+        name: {
+            names[second]: share(first, second)
+            for second in range(first + 1, len(names))
+        }
         for first, name in enumerate(names)
     }
 
 
-def _describe_overlaps(rows: pd.DataFrame, touching: dict[str, dict[str, float]]) -> list[str]:
-    """Return the sentence on curves that cannot be told apart, with their distance, and on curves
-    that mostly touch.
+def _describe_overlaps(
+    rows: pd.DataFrame, touching: dict[str, dict[str, float]]
+) -> list[str]:
+    """Return the sentence on curves that cannot be told apart, with their distance, and
+    on curves that mostly touch.
     """
     phrases = []
     remaining = list(touching)
@@ -188,27 +219,35 @@ def _describe_overlaps(rows: pd.DataFrame, touching: dict[str, dict[str, float]]
         remaining = [name for name in remaining if name not in group]
         if len(group) > 1:
             values_at_x = rows[rows["look"].isin(group)].groupby("x")["y"]
-            max_distance = float((1 - values_at_x.min() / values_at_x.max()).fillna(0.0).max())
-            distance_text = f"at most {math.ceil(1000 * max_distance - 1e-6) / 10:g}\u00a0% apart"
+            max_distance = float(
+                (1 - values_at_x.min() / values_at_x.max()).fillna(0.0).max()
+            )
+            distance_text = (
+                f"at most {math.ceil(1000 * max_distance - 1e-6) / 10:g}\u00a0% apart"
+            )
             names = f"{', '.join(group[:-1])} and {group[-1]}"
             phrases.append(f"{names} ({distance_text if max_distance else 'equal'})")
         if mostly_touching := [
             name for name in remaining if touching[first][name] >= MOST_POINTS_SHARE
         ]:
             share = f"{100 * touching[first][mostly_touching[0]]:.0f}\u00a0%"
-            phrases.append(f"{first} and {mostly_touching[0]} (at {share} of the points)")
+            phrases.append(
+                f"{first} and {mostly_touching[0]} (at {share} of the points)"
+            )
     return [f"On each other: {'; '.join(phrases)}."] if phrases else []
 
 
 def _choose_across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
-    """Return the axis from left to right: ranks, else that with the most numbers, else the first
-    one; '' without axes.
+    """Return the axis from left to right: ranks, else that with the most numbers, else
+    the first one; '' without axes.
     """
     numbers = [axis["name"] for axis in axes if axis["numbers"]]
     if "world_size" in numbers:
         return "world_size"
     return max(
-        numbers, key=lambda name: table[name].nunique(), default=axes[0]["name"] if axes else ""
+        numbers,
+        key=lambda name: table[name].nunique(),
+        default=axes[0]["name"] if axes else "",
     )
 
 
@@ -217,16 +256,22 @@ def _rows_by_line(
 ) -> dict[str, pd.DataFrame]:
     """Return the rows of each line of the figure, by the name of the line."""
     names = [axis["name"] for axis in axes if axis["name"] != across]
-    groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
+    groups = (
+        list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
+    )
     return {
-        _common_name(rows, across) or ", ".join(map(_axis_text, names, values)) or " ": rows
+        _common_name(rows, across)
+        or ", ".join(map(_axis_text, names, values))
+        or " ": rows
         for values, rows in groups
     }
 
 
 def name_without(run: str, across: str, value: Any) -> str:
     """Return the name of a run without the words that give ``across`` its value."""
-    words = [word for word in run.split() if word not in {f"@{value}", f"{across}={value}"}]
+    words = [
+        word for word in run.split() if word not in {f"@{value}", f"{across}={value}"}
+    ]
     if across.endswith("exchange_fraction"):
         fraction = f"{value:g}"
         words = [word for word in words if word != f"{across}={fraction}"]
@@ -235,8 +280,8 @@ def name_without(run: str, across: str, value: Any) -> str:
 
 
 def _common_name(rows: pd.DataFrame, across: str) -> str:
-    """Return the words that the labels of a line share beside the axis from left to right; '' if
-    they differ.
+    """Return the words that the labels of a line share beside the axis from left to
+    right; '' if they differ.
     """
     values = rows[across] if across else rows["label"]
     texts = {
@@ -262,11 +307,15 @@ def _positioned_rows(
         f"{label}: {format_seconds(mean)}"
         for label, mean in zip(rows["label"], rows["mean"], strict=True)
     ]
-    return rows.assign(x=x, y=rows["mean"], look=name, tip=tips).sort_values("x", kind="stable")
+    return rows.assign(x=x, y=rows["mean"], look=name, tip=tips).sort_values(
+        "x", kind="stable"
+    )
 
 
 def _ideal_lines(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
-    """Draw a dotted line from the first point of each line: half the time at twice the value."""
+    """Draw a dotted line from the first point of each line: half the time at twice the
+    value.
+    """
     first = rows.groupby("look", sort=False)[["x", "y"]].transform("first")
     ends = rows.assign(y=first["y"] * first["x"] / rows["x"])
     thin = {"label": "", "marker": "", "dash": ":", "width": 0.8}
@@ -285,25 +334,32 @@ def _value_axis(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
     if ideal:
         ends = rows.groupby("look")[["x", "mean"]].agg(["first", "last"])
         ideal_ends = ends["mean", "first"] * ends["x", "first"] / ends["x", "last"]
-        low = min(0.8 * bottom if bottom > 0 else 1.25 * top, 0.8 * float(ideal_ends.min()))
+        low = min(
+            0.8 * bottom if bottom > 0 else 1.25 * top, 0.8 * float(ideal_ends.min())
+        )
         return log_axis(title, low, 1.25 * top)
     if min_mean > 0 and top / min_mean >= MIN_LOG_RATIO:
         # an interval that reaches 0 has no end on the axis
-        return log_axis(title, (0.7 * bottom) if bottom > 0 else 0.5 * min_mean, 1.3 * top)
+        return log_axis(
+            title, (0.7 * bottom) if bottom > 0 else 0.5 * min_mean, 1.3 * top
+        )
     if min_mean < NARROW_RATIO * top or top <= 0:
         return Axis(title, low=0.0, high=1.08 * top if top > 0 else 1.0)
     return Axis(title)
 
 
 def _across_axis(axis: Swept | None, values: Sequence[Any]) -> Axis:
-    """Return the axis from left to right, with names of values where these are no numbers."""
+    """Return the axis from left to right, with names of values where these are no
+    numbers.
+    """
     if axis is None:
         return Axis(ticks={})
     title = {"world_size": "GPUs"}.get(axis["name"], axis["key"])
     if not axis["numbers"]:
         names = {float(index): str(value) for index, value in enumerate(values)}
         return Axis(title, ticks=names, turned=20)
-    min_value, max_value = min(values), max(values)
+    min_value = min(values)
+    max_value = max(values)
     # ranks are doubled, not added
     is_log = min_value > 0 and max_value / min_value >= (
         1.01 if axis["name"] == "world_size" else MIN_LOG_RATIO

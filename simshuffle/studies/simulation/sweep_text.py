@@ -59,9 +59,15 @@ def sweep_parts(result: Result) -> Iterable[str | Table]:
     if rows is None:
         yield _measures_table(result)
     else:
-        means = table.groupby(["run", "epoch"], sort=False).mean(numeric_only=True).reset_index()
+        means = (
+            table.groupby(["run", "epoch"], sort=False)
+            .mean(numeric_only=True)
+            .reset_index()
+        )
         extra_columns = means.columns.difference(rows.columns).tolist()
-        labelled = rows.merge(means[["run", "epoch", *extra_columns]], on=["run", "epoch"])
+        labelled = rows.merge(
+            means[["run", "epoch", *extra_columns]], on=["run", "epoch"]
+        )
         dividend, _, divisor = result.meta["measure"].partition("/")
         values = labelled.set_index("run")[dividend]
         if divisor:
@@ -69,7 +75,9 @@ def sweep_parts(result: Result) -> Iterable[str | Table]:
         is_epoch = result.meta["measure"] == WHOLE_EPOCH
         measure = None if is_epoch else (measure_name(result.meta["measure"]), values)
         interval_meta = result.meta.get("intervals")
-        yield warm_table_of_sweep(labelled, seeds, interval_meta, measure, is_dlio_workload(result))
+        yield warm_table_of_sweep(
+            labelled, seeds, interval_meta, measure, is_dlio_workload(result)
+        )
     for name, reason in result.meta["lost"].items():
         yield f"Not simulated: {name}: {reason}"
 
@@ -95,16 +103,22 @@ def _measures_table(result: Result) -> Table:
     wide = last_rows.pivot(index=keys, columns="measure", values=statistics)
     combinations = last_rows[keys].drop_duplicates()
     is_multi = len(keys) > 1
-    wide = wide.loc[pd.MultiIndex.from_frame(combinations) if is_multi else combinations["label"]]
+    wide = wide.loc[
+        pd.MultiIndex.from_frame(combinations) if is_multi else combinations["label"]
+    ]
     measures = ["epoch_s", "samples_per_s", "exchange_exposed_s"]
-    table = new_table("Last epoch, mean over seeds", ["run"], ["seeds", "epoch (s)", "samples/s"])
+    table = new_table(
+        "Last epoch, mean over seeds", ["run"], ["seeds", "epoch (s)", "samples/s"]
+    )
     table.add_column("exchange shown (s)", justify="right")
     if measure not in measures:
         measures.append(measure)
         table.add_column(measure_name(measure), justify="right")
     for key, row in wide.head(MAX_ROWS).iterrows():
         label = key[0] if isinstance(key, tuple) else key
-        halves = [(row["high", measure] - row["low", measure]) / 2 for measure in measures]
+        halves = [
+            (row["high", measure] - row["low", measure]) / 2 for measure in measures
+        ]
         means = [row["mean", measure] for measure in measures]
         cells = map(text.format_with_half, means, halves)
         table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
@@ -112,17 +126,24 @@ def _measures_table(result: Result) -> Table:
 
 
 def sweep_verdict(result: Result) -> Iterable[str]:
-    """Return the verdict; no line where labels of the user's own do not tell runs apart."""
+    """Return the verdict; no line where labels of the user's own do not tell runs
+    apart.
+    """
     table, rows, seeds = _warm_epochs_by_run(result)
     if rows is None:
         return []
     scales = scales_of(rows, inputs_of_sweep(result))
     interval_meta = result.meta.get("intervals")
-    return verdict.verdict_of_sweep(scales, causes_of_sweep(table, rows), seeds, interval_meta)
+    return verdict.verdict_of_sweep(
+        scales, causes_of_sweep(table, rows), seeds, interval_meta
+    )
 
 
-def _warm_epochs_by_run(result: Result) -> tuple[pd.DataFrame, pd.DataFrame | None, int]:
-    """Return the table by run, the warm epoch of each run, and the number of seeds of each.
+def _warm_epochs_by_run(
+    result: Result,
+) -> tuple[pd.DataFrame, pd.DataFrame | None, int]:
+    """Return the table by run, the warm epoch of each run, and the number of seeds of
+    each.
 
     The warm epochs are None where names do not tell runs apart.
     """

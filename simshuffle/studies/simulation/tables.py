@@ -1,4 +1,6 @@
-"""The tables of a simulation, its measures and seeds, and means and intervals over seeds."""
+"""The tables of a simulation, its measures and seeds, and means and intervals over
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ BREAKDOWN_COLUMNS = {
         "empty for a rank's own work; of waiting for other ranks, the label of what they did",
         *("", *ALL_LABELS),
     ),
-    "seconds": amount("s of the epoch, mean over ranks; the rows of an epoch add up to it"),
+    "seconds": amount(
+        "s of the epoch, mean over ranks; the rows of an epoch add up to it"
+    ),
 }
 STORED = {
     "timeline": Schema(PHASE_COLUMNS, ".parquet"),
@@ -53,17 +57,23 @@ def _insert_seed_column(schema: Schema) -> Schema:
     return replace(schema, columns=columns, key=key)
 
 
-STORED_OVER_SEEDS = {name: _insert_seed_column(schema) for name, schema in STORED.items()}
+STORED_OVER_SEEDS = {
+    name: _insert_seed_column(schema) for name, schema in STORED.items()
+}
 
 
 def label_column(label: str, waiting: bool = False) -> str:
-    """Return the column of a label: 'ge_wu_s' for 'GE+WU', 'wait_ge_wu_s' for waiting for it."""
+    """Return the column of a label: 'ge_wu_s' for 'GE+WU', 'wait_ge_wu_s' for waiting
+    for it.
+    """
     column = f"{label.lower().replace('/', '').replace('+', '_')}_s"
     return f"wait_{column}" if waiting else column
 
 
 class SweptAxis(TypedDict):
-    """An axis of a sweep: its column, its dotted key, and whether its values are numbers."""
+    """An axis of a sweep: its column, its dotted key, and whether its values are
+    numbers.
+    """
 
     name: str
     key: str
@@ -95,7 +105,13 @@ _MEASURES = {
     },
 }
 SWEEP = Schema({"seed": _SEED, **_MEASURES}, ".parquet")
-PLANNED_COLUMNS = ("world_size", "exchange_fraction", "epoch", "iterations", "iterations_simulated")
+PLANNED_COLUMNS = (
+    "world_size",
+    "exchange_fraction",
+    "epoch",
+    "iterations",
+    "iterations_simulated",
+)
 COLUMNS_WITHOUT_MEASURE = ("seed", "strategy", *PLANNED_COLUMNS)
 SUMMARY = Schema(
     {
@@ -103,7 +119,9 @@ SUMMARY = Schema(
         "measure": text("a column of sweep.parquet"),
         "seeds": count("how many there are", low=1),
         "mean": real("over the seeds, in the unit of the measure"),
-        "low": real("lower end of the 95 % interval by Student's t; empty of one", empty=True),
+        "low": real(
+            "lower end of the 95 % interval by Student's t; empty of one", empty=True
+        ),
         "high": real("upper end of it; empty of one", empty=True),
     }
 )
@@ -111,7 +129,9 @@ SUMMARY_OVER_SEEDS = Schema(
     {
         "run": text("name of the run"),
         **SUMMARY.columns,
-        "measure": text("a column of epochs.csv, or a label of the breakdown: wait_ for waiting"),
+        "measure": text(
+            "a column of epochs.csv, or a label of the breakdown: wait_ for waiting"
+        ),
     }
 )
 
@@ -122,18 +142,25 @@ DIVISORS = {"iterations": "iteration", "world_size": "GPU"}
 
 
 def find_measure_problems(measure: str, path: str = "--measure") -> list[Problem]:
-    """Return the problems of a measure that stands at ``path``; [] if there is such a measure."""
+    """Return the problems of a measure that stands at ``path``; [] if there is such a
+    measure.
+    """
     name, slash, divisor = measure.partition("/")
     measures = [
-        column for column in SWEEP.columns if column not in {*COLUMNS_WITHOUT_MEASURE, *DIVISORS}
+        column
+        for column in SWEEP.columns
+        if column not in {*COLUMNS_WITHOUT_MEASURE, *DIVISORS}
     ]
     problems = []
     if name not in measures:
-        rule, remedy = "must begin with a measure of sweep.parquet", suggest_nearest(name, measures)
+        rule = "must begin with a measure of sweep.parquet"
+        remedy = suggest_nearest(name, measures)
         problems.append(Problem(path, rule, repr(name), remedy))
     if slash and divisor not in DIVISORS:
         rule = "may be divided only by a number of something"
-        problems.append(Problem(path, rule, repr(divisor), f"Use {', '.join(DIVISORS)}."))
+        problems.append(
+            Problem(path, rule, repr(divisor), f"Use {', '.join(DIVISORS)}.")
+        )
     return problems
 
 
@@ -159,14 +186,26 @@ def check_seeds(seeds: int, num_runs: int, is_seed_swept: bool) -> None:
         is_seed_swept: true if the seed is swept, too.
 
     Raises:
-        InputError: the seeds are no whole number from 1 on, the seed is swept too, or there
-            are too many runs.
+        InputError: the seeds are no whole number from 1 on, the seed is swept too, or
+            there are too many runs.
     """
     source = "command line"
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        refuse("--seeds", "must be a whole number from 1 on", repr(seeds)[:60], "Try 5.", source)
+        refuse(
+            "--seeds",
+            "must be a whole number from 1 on",
+            repr(seeds)[:60],
+            "Try 5.",
+            source,
+        )
     if is_seed_swept and seeds > 1:
-        refuse("--seeds", "is not needed where seed is swept", str(seeds), "Drop one.", source)
+        refuse(
+            "--seeds",
+            "is not needed where seed is swept",
+            str(seeds),
+            "Drop one.",
+            source,
+        )
     if seeds > 1 and seeds * num_runs > MOST_COMBINATIONS:
         rule = f"must make at most {MOST_COMBINATIONS} runs"
         max_seeds = max(1, MOST_COMBINATIONS // num_runs)
@@ -180,14 +219,16 @@ LEVEL = 0.95  # of the intervals
 def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Return the mean and 95 % interval of every measure over the seeds.
 
-    A row is a combination of ``keys`` (label and axes of a sweep), epoch and measure. The
-    interval is mean ± t s / √n, with the sample's standard deviation s over n seeds and the
-    97.5th percentile t of Student's distribution of n − 1 degrees of freedom (Student, 'The
-    probable error of a mean', Biometrika 6, 1908). The seeds are taken as independent draws
-    from a normal distribution.
+    A row is a combination of ``keys`` (label and axes of a sweep), epoch and measure.
+    The interval is mean ± t s / √n, with the sample's standard deviation s over n seeds
+    and the 97.5th percentile t of Student's distribution of n − 1 degrees of freedom
+    (Student, 'The probable error of a mean', Biometrika 6, 1908). The seeds are taken
+    as independent draws from a normal distribution.
     """
     keys = [*keys, "epoch"]
-    measures = [name for name in table.columns if name not in {*keys, *COLUMNS_WITHOUT_MEASURE}]
+    measures = [
+        name for name in table.columns if name not in {*keys, *COLUMNS_WITHOUT_MEASURE}
+    ]
     groups = table.groupby(keys, sort=False, dropna=False, observed=True)[measures]
     mean = groups.mean()
     seeds = groups.size().to_numpy()
@@ -195,7 +236,9 @@ def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     # (groups,) t / √n
     with np.errstate(invalid="ignore", divide="ignore"):
         student_factor = np.where(
-            seeds > 1, special.stdtrit(seeds - 1, 0.5 + LEVEL / 2) / np.sqrt(seeds), np.nan
+            seeds > 1,
+            special.stdtrit(seeds - 1, 0.5 + LEVEL / 2) / np.sqrt(seeds),
+            np.nan,
         )
     # (groups, measures) centre and half of each interval: mean ± t s / √n
     half_intervals = groups.std(ddof=1).to_numpy() * student_factor[:, None]
@@ -215,15 +258,17 @@ def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def measures_of_epochs(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of ``epochs`` with a column for the seconds of own work and of waiting under
-    each label.
+    """Return the rows of ``epochs`` with a column for the seconds of own work and of
+    waiting under each label.
 
     The seconds are 0 where an epoch has none. ``epochs`` and ``breakdown`` are of
     `simshuffle.report.report`.
     """
     keys = report.keys_of(epochs)
     parts = report.by_cause(breakdown)[[*keys, "label", "waiting", "seconds"]]
-    seconds_by_row = {row[:-1]: row[-1] for row in parts.itertuples(index=False, name=None)}
+    seconds_by_row = {
+        row[:-1]: row[-1] for row in parts.itertuples(index=False, name=None)
+    }
     rows = list(epochs[keys].itertuples(index=False, name=None))
     seconds = {
         label_column(label, waiting): [
@@ -237,16 +282,20 @@ def measures_of_epochs(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.Data
 
 def last_epochs(epochs: pd.DataFrame) -> pd.DataFrame:
     """Return the row of the last epoch of each run, in the order of the epochs."""
-    rows = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
+    rows = epochs.assign(run=epochs["run"].astype(str)).sort_values(
+        "epoch", kind="stable"
+    )
     return rows.drop_duplicates("run", keep="last")
 
 
 def epoch_lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return samples, iterations and samples/s of every epoch, means over seeds; ``keys`` tell
-    rows apart.
+    """Return samples, iterations and samples/s of every epoch, means over seeds;
+    ``keys`` tell rows apart.
     """
     table = epochs.assign(run=epochs["run"].astype(str), samples=samples_of(epochs))
-    return table.groupby(keys, sort=False)[["samples", "iterations", "samples_per_s"]].mean()
+    return table.groupby(keys, sort=False)[
+        ["samples", "iterations", "samples_per_s"]
+    ].mean()
 
 
 def samples_of(epochs: pd.DataFrame) -> pd.Series[float]:
@@ -275,17 +324,25 @@ class Means:
     def epoch_half(self) -> pd.Series[float] | None:
         """Return half the 95 % interval of an epoch (s), by run and epoch.
 
-        It is over the seeds, or with one seed for the iterations that were not simulated; None
-        if all were simulated.
+        It is over the seeds, or with one seed for the iterations that were not
+        simulated; None if all were simulated.
         """
         if self.half_intervals is not None:
             return self.half_intervals["epoch_s"]
         return half_of_window(self.epochs)
 
     def whole_epochs(self) -> pd.DataFrame:
-        """Return the epochs with the columns seconds, and half their interval, 0 without one."""
-        run_epochs = pd.MultiIndex.from_frame(self.epochs[["run", "epoch"]].astype({"run": str}))
-        half_s = 0.0 if self.epoch_half is None else self.epoch_half.loc[run_epochs].to_numpy()
+        """Return the epochs with the columns seconds, and half their interval, 0
+        without one.
+        """
+        run_epochs = pd.MultiIndex.from_frame(
+            self.epochs[["run", "epoch"]].astype({"run": str})
+        )
+        half_s = (
+            0.0
+            if self.epoch_half is None
+            else self.epoch_half.loc[run_epochs].to_numpy()
+        )
         return self.epochs.assign(seconds=self.epochs["epoch_s"], half=half_s)
 
     @property
@@ -297,17 +354,22 @@ class Means:
 
 
 def half_of_window(epochs: pd.DataFrame) -> pd.Series[float] | None:
-    """Return half the interval of each epoch (s) of which a part was simulated, by run and epoch;
-    None if all was simulated."""
+    """Return half the interval of each epoch (s) of which a part was simulated, by run
+    and epoch; None if all was simulated.
+    """
     half_intervals = epochs["epoch_high_s"] - epochs["epoch_s"]
     if not half_intervals.any():
         return None
     runs = epochs["run"].astype(str)
-    return pd.Series(half_intervals.to_numpy(), pd.MultiIndex.from_arrays([runs, epochs["epoch"]]))
+    return pd.Series(
+        half_intervals.to_numpy(), pd.MultiIndex.from_arrays([runs, epochs["epoch"]])
+    )
 
 
 def means_over_seeds(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
-    """Return the means over seeds of epochs and their breakdown, which may have one seed."""
+    """Return the means over seeds of epochs and their breakdown, which may have one
+    seed.
+    """
     if "seed" not in epochs:
         return Means(epochs, breakdown)
     keys = ["run", "epoch"]
@@ -315,7 +377,11 @@ def means_over_seeds(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
         table.assign(run=table["run"].astype(str)) for table in (epochs, breakdown)
     )
     # a label that a seed does not have counts as 0 s there
-    labels = breakdown[["label", "cause"]].drop_duplicates().merge(epochs[[*keys, "seed"]], "cross")
+    labels = (
+        breakdown[["label", "cause"]]
+        .drop_duplicates()
+        .merge(epochs[[*keys, "seed"]], "cross")
+    )
     filled_rows = labels.merge(breakdown, "left").fillna({"seconds": 0.0})
     parts = summarise_seeds(filled_rows, ["run", "label", "cause"])
     parts = parts.rename(columns={"mean": "seconds"})
@@ -326,8 +392,8 @@ def means_over_seeds(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
 
 
 def mean_epochs(epochs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Return the means over seeds of the columns `EPOCH_COLUMNS`, half their 95 % intervals, and
-    the number of seeds.
+    """Return the means over seeds of the columns `EPOCH_COLUMNS`, half their 95 %
+    intervals, and the number of seeds.
 
     The intervals are of each measure, by run and epoch.
     """
@@ -338,4 +404,8 @@ def mean_epochs(epochs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     wide = summary.pivot(index=keys, columns="measure", values=["mean", "half"])
     means = epochs.drop_duplicates(keys)[columns].set_index(keys)
     means = means.assign(**{str(name): wide["mean"][name] for name in wide["mean"]})
-    return means.reset_index()[columns], pd.DataFrame(wide["half"]), int(summary["seeds"].max())
+    return (
+        means.reset_index()[columns],
+        pd.DataFrame(wide["half"]),
+        int(summary["seeds"].max()),
+    )

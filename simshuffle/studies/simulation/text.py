@@ -31,17 +31,23 @@ SUMMARY_PARTS = {
         (True, report.SLOWING),
     ],
     "exchange": [(False, "EXCHANGE")],
-    "waiting": [(True, label) for label in report.ALL_LABELS if label != report.SLOWING],
+    "waiting": [
+        (True, label) for label in report.ALL_LABELS if label != report.SLOWING
+    ],
 }
-"""Parts of an epoch by heading: pairs of waiting (true or false) and label, which add up to it."""
+"""Parts of an epoch by heading: pairs of waiting (true or false) and label, which add
+up to it.
+"""
 
 
 def bytes_tables(run_means: Means) -> list[Table]:
-    """Return the tables of bytes by source, and of the requests to an object store, if there is
-    one.
+    """Return the tables of bytes by source, and of the requests to an object store, if
+    there is one.
     """
     seeds_text = f", mean over {run_means.seeds} seeds" if run_means.seeds > 1 else ""
-    displayed_epochs = run_means.epochs.assign(epoch=run_means.epochs["epoch"].map(_epoch_text))
+    displayed_epochs = run_means.epochs.assign(
+        epoch=run_means.epochs["epoch"].map(_epoch_text)
+    )
     if run_means.half_intervals is not None:
         half_rates = run_means.half_intervals["samples_per_s"]
         rates = run_means.epochs[["run", "epoch", "samples_per_s"]]
@@ -52,13 +58,27 @@ def bytes_tables(run_means: Means) -> list[Table]:
     listing = STORED["epochs"].listing
     title = f"Throughput, accelerator utilisation (AU), and bytes read by source{seeds_text}"
     source_columns = [name for name in SOURCES if run_means.epochs[name].any()]
-    columns = ("run", "epoch", "samples_per_s", "accelerator_utilisation", *source_columns)
+    columns = (
+        "run",
+        "epoch",
+        "samples_per_s",
+        "accelerator_utilisation",
+        *source_columns,
+    )
     tables = [listing(displayed_epochs, title, columns)]
     if run_means.epochs[["nbytes_object_store", "object_store_usd"]].any(axis=None):
         title = "What the object store is asked in an epoch; dollars with those of staging before"
-        request_columns = ("read_requests_object_store", "nbytes_object_store", "object_store_usd")
+        request_columns = (
+            "read_requests_object_store",
+            "nbytes_object_store",
+            "object_store_usd",
+        )
         tables.append(
-            listing(displayed_epochs, f"{title} it{seeds_text}", ("run", "epoch", *request_columns))
+            listing(
+                displayed_epochs,
+                f"{title} it{seeds_text}",
+                ("run", "epoch", *request_columns),
+            )
         )
     return tables
 
@@ -73,10 +93,12 @@ def seconds_table(run_means: Means, booking: report.Booking | None = None) -> Ta
 
     Args:
         run_means: means over seeds.
-        booking: the booking of waiting, for a column for each label, which fits 100 columns
-            of one seed; None for sums alone, which fit a page.
+        booking: the booking of waiting, for a column for each label, which fits 100
+            columns of one seed; None for sums alone, which fit a page.
     """
-    averaged_over = f"ranks and {run_means.seeds} seeds" if run_means.seeds > 1 else "ranks"
+    averaged_over = (
+        f"ranks and {run_means.seeds} seeds" if run_means.seeds > 1 else "ranks"
+    )
     arranged_breakdown = report.arrange_labels(run_means.breakdown, booking or "cause")
     seconds = _seconds_by_part(arranged_breakdown)
     kinds = {(is_waiting, label) for *_, is_waiting, label in seconds}
@@ -90,7 +112,9 @@ def seconds_table(run_means: Means, booking: report.Booking | None = None) -> Ta
         if booking == "paper":
             title_end = ", waiting booked as in the authors' timers"
         all_kinds = [
-            (is_waiting, label) for is_waiting in (False, True) for label in report.ALL_LABELS
+            (is_waiting, label)
+            for is_waiting in (False, True)
+            for label in report.ALL_LABELS
         ]
         headings = [
             "\n".join(report.part_name(label, is_waiting).rsplit(" ", 1))
@@ -103,7 +127,10 @@ def seconds_table(run_means: Means, booking: report.Booking | None = None) -> Ta
     runs = run_means.epochs["run"].astype(str)
     keys = list(zip(runs, run_means.epochs["epoch"].tolist(), strict=True))
     values: dict[str, Sequence[float]] = {
-        head: [sum(seconds.get((*key, *kind), 0.0) for kind in kinds_of_column) for key in keys]
+        head: [
+            sum(seconds.get((*key, *kind), 0.0) for kind in kinds_of_column)
+            for key in keys
+        ]
         for head, kinds_of_column in columns.items()
     }
     values |= {
@@ -112,7 +139,9 @@ def seconds_table(run_means: Means, booking: report.Booking | None = None) -> Ta
     }
     totals = []
     for key, epoch_s in zip(keys, run_means.epochs["epoch_s"].tolist(), strict=True):
-        half_interval = None if run_means.epoch_half is None else float(run_means.epoch_half[key])
+        half_interval = (
+            None if run_means.epoch_half is None else float(run_means.epoch_half[key])
+        )
         if half_interval is None or (half_interval == 0 and run_means.seeds == 1):
             totals.append(format_seconds(epoch_s))
         else:
@@ -128,15 +157,21 @@ def seconds_table(run_means: Means, booking: report.Booking | None = None) -> Ta
 def labels_table(run_means: Means) -> Table:
     """Return the seconds of every epoch by label and cause, a row for each label."""
     seconds = _seconds_by_part(report.by_cause(run_means.breakdown))
-    title = "The same by label: own work, waiting for ranks that do it, and what is hidden"
+    title = (
+        "The same by label: own work, waiting for ranks that do it, and what is hidden"
+    )
     rows = []
     for row in run_means.epochs.to_dict("records"):
-        run, epoch = str(row["run"]), int(row["epoch"])
+        run = str(row["run"])
+        epoch = int(row["epoch"])
         for label in report.ALL_LABELS:
             own_work, waiting = (
-                seconds.get((run, epoch, is_waiting, label), 0.0) for is_waiting in (False, True)
+                seconds.get((run, epoch, is_waiting, label), 0.0)
+                for is_waiting in (False, True)
             )
-            waiting_and_slowed = (0.0, waiting) if label == report.SLOWING else (waiting, 0.0)
+            waiting_and_slowed = (
+                (0.0, waiting) if label == report.SLOWING else (waiting, 0.0)
+            )
             hidden = 0.0
             if label in HIDDEN_COLUMNS:
                 hidden = report.hidden_seconds(row, HIDDEN_COLUMNS[label])
@@ -144,8 +179,12 @@ def labels_table(run_means: Means) -> Table:
                 rows.append((run, label, _epoch_text(epoch), *values))
     leading_names = ("run", "label", "epoch")
     headings = ("own work", "waiting", "slowed by it", "hidden")
-    columns: Any = dict(zip((*leading_names, *headings), zip(*rows, strict=True), strict=True))
-    return _build_table(title, {name: columns.pop(name) for name in leading_names}, columns)
+    columns: Any = dict(
+        zip((*leading_names, *headings), zip(*rows, strict=True), strict=True)
+    )
+    return _build_table(
+        title, {name: columns.pop(name) for name in leading_names}, columns
+    )
 
 
 def _build_table(
@@ -153,8 +192,8 @@ def _build_table(
     leading_columns: Mapping[str, Sequence[str]],
     seconds_by_heading: Mapping[str, Sequence[float]],
 ) -> Table:
-    """Build a table with texts up to the epoch, which tell rows apart, and the columns of seconds
-    that are not all 0.
+    """Build a table with texts up to the epoch, which tell rows apart, and the columns
+    of seconds that are not all 0.
     """
     displayed_columns = dict(leading_columns)
     for heading, seconds in seconds_by_heading.items():
@@ -162,12 +201,14 @@ def _build_table(
             displayed_columns[heading] = [*map(format_seconds, seconds)]
     names = [*leading_columns][: [*leading_columns].index("epoch")]
     numbers = [head for head in displayed_columns if head not in names]
-    return new_table(title, names, numbers, zip(*displayed_columns.values(), strict=True))
+    return new_table(
+        title, names, numbers, zip(*displayed_columns.values(), strict=True)
+    )
 
 
 def _seconds_by_part(parts: pd.DataFrame) -> dict[Any, float]:
-    """Return the seconds of an arranged breakdown by run, epoch, waiting (true or false), and
-    label.
+    """Return the seconds of an arranged breakdown by run, epoch, waiting (true or
+    false), and label.
     """
     table = parts.astype({"run": str}).set_index(["run", "epoch", "waiting", "label"])
     seconds: dict[Any, float] = table["seconds"].to_dict()
@@ -175,8 +216,8 @@ def _seconds_by_part(parts: pd.DataFrame) -> dict[Any, float]:
 
 
 def format_with_half(mean: float, half_interval: float) -> str:
-    """Format a mean and half its interval with as many digits; the mean alone where there is no
-    interval.
+    """Format a mean and half its interval with as many digits; the mean alone where
+    there is no interval.
     """
     digits = 0 if abs(mean) >= 1000 else 3
     text = f"{mean:,.{digits}f}"
@@ -189,8 +230,8 @@ def describe_interval(subject: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format seconds with at least three digits, and no more than 1 ms where there are that many;
-    '-' for 0.
+    """Format seconds with at least three digits, and no more than 1 ms where there are
+    that many; '-' for 0.
     """
     return "-" if seconds == 0 else f"{seconds:,.{count_decimals(seconds)}f}"
 
@@ -201,8 +242,8 @@ def count_decimals(seconds: float) -> int:
 
 
 def list_notes(result: Result, *, extrapolated: bool = True) -> list[str]:
-    """Return the lines on storage, staging, routing and extrapolated values, one or more for each
-    run.
+    """Return the lines on storage, staging, routing and extrapolated values, one or
+    more for each run.
 
     Args:
         result: the result.
@@ -213,7 +254,9 @@ def list_notes(result: Result, *, extrapolated: bool = True) -> list[str]:
         stored_nbytes = meta["storage_per_host_nbytes"]
         seconds = meta["staging_s"]
         tier_text = "in memory" if meta["staged_to"] == "memory" else "on its SSD"
-        storage = f"a host holds {readable(stored_nbytes, Dimension.NBYTES)} {tier_text}"
+        storage = (
+            f"a host holds {readable(stored_nbytes, Dimension.NBYTES)} {tier_text}"
+        )
         if seconds:
             duration = readable(seconds, Dimension.SECONDS, 3)
             storage += f", copied there in {duration}"
@@ -227,7 +270,10 @@ def list_notes(result: Result, *, extrapolated: bool = True) -> list[str]:
                 for slow_cables in [meta.get("slow_cables")]
                 if slow_cables
             ),
-            *(f"  extrapolated: {value}." for value in extrapolated * meta.get("extrapolated", [])),
+            *(
+                f"  extrapolated: {value}."
+                for value in extrapolated * meta.get("extrapolated", [])
+            ),
         ]
     return [
         *lines,
@@ -237,10 +283,11 @@ def list_notes(result: Result, *, extrapolated: bool = True) -> list[str]:
 
 
 def list_cautions(result: Result) -> list[str]:
-    """Return the lines on what makes numbers differ or doubtful, each once with its runs.
+    """Return the lines on what makes numbers differ or doubtful, each once with its
+    runs.
 
-    They are slow cables, and values that are used outside their range; the first `MAX_CAUTIONS`
-    are returned.
+    They are slow cables, and values that are used outside their range; the first
+    `MAX_CAUTIONS` are returned.
     """
     runs: dict[str, list[str]] = {}
     for run, meta in result.meta["runs"].items():
@@ -249,7 +296,9 @@ def list_cautions(result: Result) -> list[str]:
             for slow_cables in [meta.get("slow_cables")]
             if slow_cables
         ]
-        extrapolated = [f"Extrapolated: {value}" for value in meta.get("extrapolated", [])]
+        extrapolated = [
+            f"Extrapolated: {value}" for value in meta.get("extrapolated", [])
+        ]
         for caution in [*slow_phrases, *extrapolated]:
             runs.setdefault(caution, []).append(run)
     names_by_caution = {
@@ -257,10 +306,14 @@ def list_cautions(result: Result) -> list[str]:
         for caution, cautioned_runs in runs.items()
     }
     lines = [
-        f"{f'{names}: ' if names else ''}{caution}." for caution, names in names_by_caution.items()
+        f"{f'{names}: ' if names else ''}{caution}."
+        for caution, names in names_by_caution.items()
     ]
     num_hidden = len(lines) - MAX_CAUTIONS
-    return [*lines[:MAX_CAUTIONS], *[f"{num_hidden} more cautions with -v."] * (num_hidden > 0)]
+    return [
+        *lines[:MAX_CAUTIONS],
+        *[f"{num_hidden} more cautions with -v."] * (num_hidden > 0),
+    ]
 
 
 def _describe_unknown_division(tables: Tables) -> Iterator[str]:
@@ -268,10 +321,13 @@ def _describe_unknown_division(tables: Tables) -> Iterator[str]:
 
     The beginning of such a run says little of whose reading the others wait for later.
     """
-    epochs, parts = tables["epochs"], report.by_cause(tables["breakdown"])
+    epochs = tables["epochs"]
+    parts = report.by_cause(tables["breakdown"])
     reading_waits = parts[parts["waiting"] & (parts["label"] == "I/O")]
     keys = report.keys_of(epochs)
-    rows = epochs.astype({"run": str}).merge(reading_waits.astype({"run": str}), on=keys)
+    rows = epochs.astype({"run": str}).merge(
+        reading_waits.astype({"run": str}), on=keys
+    )
     is_partial = rows["iterations_simulated"] < rows["iterations"]
     is_notable = rows["seconds"] > NOTABLE_READING * rows["epoch_s"]
     for run in rows.loc[is_partial & is_notable, "run"].unique():
@@ -282,8 +338,8 @@ def _describe_unknown_division(tables: Tables) -> Iterator[str]:
 
 
 def _describe_groups(group: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the sentence on what a rank that divides its steps with others does in FW+BW beside
-    computing.
+    """Yield the sentence on what a rank that divides its steps with others does in
+    FW+BW beside computing.
     """
     if group is None:
         return
@@ -306,13 +362,14 @@ def _describe_groups(group: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def describe_windows(sources: pd.DataFrame) -> list[str]:
-    """Return the lines on how many iterations were simulated under a time tolerance, one or more
-    for each run.
+    """Return the lines on how many iterations were simulated under a time tolerance,
+    one or more for each run.
     """
     lines = []
     has_tolerance = (sources["steady_last"] > 0) | (sources["whole_because"] != "")
     for name, table in sources[has_tolerance].groupby("run", observed=True, sort=False):
-        run, windowed = str(name), table[table["steady_last"] > 0]
+        run = str(name)
+        windowed = table[table["steady_last"] > 0]
         if len(windowed):
             min_simulated = windowed["iterations_simulated"].min()
             max_simulated = windowed["iterations_simulated"].max()
@@ -326,7 +383,9 @@ def describe_windows(sources: pd.DataFrame) -> list[str]:
             )
         for reason, epochs in table.groupby("whole_because", observed=True, sort=False):
             if reason_text := str(reason):
-                *first_epochs, last = (str(epoch) for epoch in sorted(set(epochs["epoch"])))
+                *first_epochs, last = (
+                    str(epoch) for epoch in sorted(set(epochs["epoch"]))
+                )
                 epochs_text = f"epoch {last}"
                 if first_epochs:
                     epochs_text = f"epochs {', '.join(first_epochs)} and {last}"
@@ -337,8 +396,8 @@ def describe_windows(sources: pd.DataFrame) -> list[str]:
 
 
 def describe_timeline(timeline: KeptRanks) -> list[str]:
-    """Return the line on the ranks of the timeline, and on how to get the others; [] where it has
-    all.
+    """Return the line on the ranks of the timeline, and on how to get the others; []
+    where it has all.
     """
     if timeline == "full":
         return []

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from simshuffle.job.scenario.options import Interval, Over, Ranges, ScenarioName, ScenarioNames, Set
+from simshuffle.job.scenario.options import (
+    Interval,
+    Over,
+    Ranges,
+    ScenarioName,
+    ScenarioNames,
+    Set,
+)
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
@@ -13,7 +20,9 @@ if TYPE_CHECKING:
     pass
 
 
-Seeds = Annotated[int, Option("N", "Seeds of each run, from the scenario's own on.", low=1)]
+Seeds = Annotated[
+    int, Option("N", "Seeds of each run, from the scenario's own on.", low=1)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +65,15 @@ class SweepOptions(CellOptions):
     scenario: ScenarioName
     over: Over = field(default_factory=dict)
     zip: Annotated[
-        bool, Option("", "Take the first values of all keys together, then the second ones, ...")
+        bool,
+        Option(
+            "", "Take the first values of all keys together, then the second ones, ..."
+        ),
     ] = False
     seeds: Seeds = 1
     label: Annotated[
-        str, Option("TEXT", "Names the runs, with axes in braces: 'Q={exchange_fraction}'.")
+        str,
+        Option("TEXT", "Names the runs, with axes in braces: 'Q={exchange_fraction}'."),
     ] = ""
     measure: Annotated[
         str,

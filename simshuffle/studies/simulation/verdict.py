@@ -1,5 +1,5 @@
-"""The verdict on runs, from their tables: which tie and lose at every scale, why, what the verdict
-rests on, and what to do next.
+"""The verdict on runs, from their tables: which tie and lose at every scale, why, what
+the verdict rests on, and what to do next.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ UNANSWERED = {
 def verdict(result: Result) -> list[str]:
     """Return the sentences of the verdict on a result of ``run``.
 
-    They are a sentence for each scale, what still changes, why, what to measure or ask next, and
-    what the verdict rests on.
+    They are a sentence for each scale, what still changes, why, what to measure or ask
+    next, and what the verdict rests on.
     """
     run_means = means_over_seeds(result.tables["epochs"], result.tables["breakdown"])
     rows = warm_epochs(run_means.epochs, run_means.epoch_half)
@@ -50,7 +50,10 @@ def verdict(result: Result) -> list[str]:
 
 
 def verdict_of_sweep(
-    scales: Sequence[Scale], causes: Causes, seeds: int, interval_meta: Mapping[str, Any] | None
+    scales: Sequence[Scale],
+    causes: Causes,
+    seeds: int,
+    interval_meta: Mapping[str, Any] | None,
 ) -> list[str]:
     """Return the sentences of the verdict on a result of ``sweep``.
 
@@ -70,10 +73,12 @@ def verdict_of_sweep(
 
 
 def describe_hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line on the largest exchanged fraction that stays hidden, by closed forms.
+    """Yield a line on the largest exchanged fraction that stays hidden, by closed
+    forms.
 
     Args:
-        hidden: ``fraction`` and ``schedule`` by number of ranks, as ``meta.json`` has them.
+        hidden: ``fraction`` and ``schedule`` by number of ranks, as ``meta.json`` has
+            them.
     """
     world_sizes = sorted(hidden, key=int)
     if not any(hidden[world_size]["fraction"] for world_size in world_sizes):
@@ -122,5 +127,9 @@ def suggest_next_steps(
         "--interval": True,
         "simshuffle accuracy": bool((rows["exchange_fraction"] < 1).any()),
     }
-    parts = [f"{UNANSWERED[name]} ({name})" for name, is_open in is_unanswered.items() if is_open]
+    parts = [
+        f"{UNANSWERED[name]} ({name})"
+        for name, is_open in is_unanswered.items()
+        if is_open
+    ]
     yield f"Not in it: {join_words(parts)}."

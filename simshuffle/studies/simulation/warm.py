@@ -18,7 +18,9 @@ from simshuffle.studies.simulation.text import count_decimals
 from simshuffle.study.study import Result
 
 MAX_ROWS = 24
-"""Runs of the table: with the verdict of a few scales below it, it fits a screen of 40 lines."""
+"""Runs of the table: with the verdict of a few scales below it, it fits a screen of 40
+lines.
+"""
 AU = "AU"
 """Column of accelerator utilisation, which a scenario of DLIO has in this table."""
 WAITING, FIRST = "waiting", "first"
@@ -38,7 +40,8 @@ def warm_table(
 
     Args:
         run_means: means over seeds.
-        rows: the warm epoch of each run, of `simshuffle.studies.simulation.contest.warm_epochs`.
+        rows: the warm epoch of each run, of
+            `simshuffle.studies.simulation.contest.warm_epochs`.
         interval_meta: intervals of the result, if it has any.
         booking: how waiting is booked.
         max_rows: runs of the table; of more the fastest and the slowest are chosen.
@@ -47,7 +50,12 @@ def warm_table(
     displayed_rows = _choose_rows(rows, max_rows)
     seconds = _seconds_by_column(run_means, displayed_rows, booking)
     table = _build_table(
-        displayed_rows, len(rows), seconds, run_means.seeds, interval_meta, is_dlio=is_dlio
+        displayed_rows,
+        len(rows),
+        seconds,
+        run_means.seeds,
+        interval_meta,
+        is_dlio=is_dlio,
     )
     if booking == "paper":
         table.title = f"{table.title}, waiting booked as in the authors' timers"
@@ -64,17 +72,23 @@ def warm_table_of_sweep(
     """Return the table of warm epochs of a result of ``sweep``.
 
     Args:
-        rows: of `warm_epochs`, with a column of seconds for each label and for waiting for it.
+        rows: of `warm_epochs`, with a column of seconds for each label and for waiting
+            for it.
         seeds: seeds of each run.
         interval_meta: intervals of the result, if it has any.
-        measure: heading and values by run of the measure of the figure, if it is not the epoch.
+        measure: heading and values by run of the measure of the figure, if it is not
+            the epoch.
         is_dlio: true if the scenario was a workload of DLIO, by `is_dlio_workload`.
     """
     displayed_rows = _choose_rows(rows)
-    seconds = {label: displayed_rows[label_column(label)].tolist() for label in report.LABELS}
+    seconds = {
+        label: displayed_rows[label_column(label)].tolist() for label in report.LABELS
+    }
     waiting_columns = [label_column(label, waiting=True) for label in report.LABELS]
     waiting_columns.remove(slowed_column := label_column(report.SLOWING, waiting=True))
-    slowed_seconds = displayed_rows[label_column(report.SLOWING)] + displayed_rows[slowed_column]
+    slowed_seconds = (
+        displayed_rows[label_column(report.SLOWING)] + displayed_rows[slowed_column]
+    )
     seconds |= {
         report.SLOWING: slowed_seconds.tolist(),
         WAITING: displayed_rows[waiting_columns].sum(axis=1).tolist(),
@@ -82,7 +96,9 @@ def warm_table_of_sweep(
     if measure is not None:
         heading, values = measure
         seconds[heading] = [float(values[run]) for run in displayed_rows["run"]]
-    return _build_table(displayed_rows, len(rows), seconds, seeds, interval_meta, is_dlio=is_dlio)
+    return _build_table(
+        displayed_rows, len(rows), seconds, seeds, interval_meta, is_dlio=is_dlio
+    )
 
 
 def is_dlio_workload(result: Result) -> bool:
@@ -99,7 +115,8 @@ def _build_table(
     *,
     is_dlio: bool,
 ) -> Table:
-    """Build the table of the displayed runs with the columns of ``seconds`` that are not empty.
+    """Build the table of the displayed runs with the columns of ``seconds`` that are
+    not empty.
 
     Args:
         displayed_rows: the warm epochs that have a row.
@@ -109,17 +126,23 @@ def _build_table(
         interval_meta: intervals of the result, if it has any.
         is_dlio: true for a column of accelerator utilisation.
     """
-    columns = {"epoch": [format_epoch(row) for row in displayed_rows.to_dict("records")]}
+    columns = {
+        "epoch": [format_epoch(row) for row in displayed_rows.to_dict("records")]
+    }
     if interval_meta is not None:
         columns["90 %"] = [
             intervals.range_of(interval_meta, str(run)) for run in displayed_rows["run"]
         ]
     if is_dlio:
-        columns[AU] = [f"{share:.1%}" for share in displayed_rows["accelerator_utilisation"]]
+        columns[AU] = [
+            f"{share:.1%}" for share in displayed_rows["accelerator_utilisation"]
+        ]
     for name, values in seconds.items():
         if any(values):
             columns[name] = [format_three_digits(value) for value in values]
-    title = "Seconds of the last epoch" + (f", mean over {seeds} seeds" if seeds > 1 else "")
+    title = "Seconds of the last epoch" + (
+        f", mean over {seeds} seeds" if seeds > 1 else ""
+    )
     if is_dlio:
         title += "; AU: accelerator utilisation"
     if FIRST in columns:
@@ -151,14 +174,19 @@ def _seconds_by_column(
 ) -> dict[str, list[float]]:
     """Return (rows,) the seconds of each column.
 
-    The columns are own work by label, all waiting for other ranks, and what comes before the
-    second epoch. What gradients in flight add to the backward pass counts as theirs.
+    The columns are own work by label, all waiting for other ranks, and what comes
+    before the second epoch. What gradients in flight add to the backward pass counts as
+    theirs.
     """
     breakdown = report.arrange_labels(run_means.breakdown.astype({"run": str}), booking)
     keys = ["run", "epoch", "waiting", "label"]
-    seconds_of_part: Mapping[Any, float] = breakdown.set_index(keys)["seconds"].to_dict()
+    seconds_of_part: Mapping[Any, float] = breakdown.set_index(keys)[
+        "seconds"
+    ].to_dict()
     epochs = run_means.epochs.astype({"run": str}).set_index(["run", "epoch"])
-    cold_seconds: Mapping[Any, float] = (epochs["staging_s"] + epochs["epoch_s"]).to_dict()
+    cold_seconds: Mapping[Any, float] = (
+        epochs["staging_s"] + epochs["epoch_s"]
+    ).to_dict()
 
     columns: dict[str, list[float]] = {}
     for run, epoch in rows[["run", "epoch"]].itertuples(index=False, name=None):
@@ -179,7 +207,9 @@ def _seconds_by_column(
 
 
 def format_epoch(row: Row) -> str:
-    """Format the seconds of an epoch with four digits, and half its interval, if it has one."""
+    """Format the seconds of an epoch with four digits, and half its interval, if it has
+    one.
+    """
     seconds = float(row["epoch_s"])
     digits = count_decimals(seconds)
     text = f"{seconds:,.{digits}f}"
@@ -187,7 +217,9 @@ def format_epoch(row: Row) -> str:
 
 
 def format_three_digits(seconds: float) -> str:
-    """Format seconds with three digits, and no more than 1 ms; '-' for less than half of that."""
+    """Format seconds with three digits, and no more than 1 ms; '-' for less than half
+    of that.
+    """
     if seconds < 5e-4:
         return "-"
     return f"{seconds:,.{max(0, min(3, 2 - math.floor(math.log10(seconds))))}f}"

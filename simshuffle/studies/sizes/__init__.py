@@ -1,1 +1,3 @@
-"""Sizes of a job: the bytes and samples that each rank holds, reads and sends in an epoch."""
+"""Sizes of a job: the bytes and samples that each rank holds, reads and sends in an
+epoch.
+"""

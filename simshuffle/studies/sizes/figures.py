@@ -13,11 +13,15 @@ PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
-    """A histogram of ranks by their bytes, from the table `ranks`, a line for each run; a panel for
-    each quantity that there is, by the NAME of its column ``NAME_nbytes`` and what it is called."""
+    """A histogram of ranks by their bytes, from the table `ranks`, a line for each run;
+    a panel for each quantity that there is, by the NAME of its column ``NAME_nbytes``
+    and what it is called.
+    """
     runs = list(dict.fromkeys(ranks["run"]))
     looks = {
-        run: Look(run, COLOURS[n % len(COLOURS)], dash=DASHES[n // len(COLOURS) % len(DASHES)])
+        run: Look(
+            run, COLOURS[n % len(COLOURS)], dash=DASHES[n // len(COLOURS) % len(DASHES)]
+        )
         for n, run in enumerate(runs)
     }
     panels = [
@@ -35,9 +39,11 @@ def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
     power = int(np.log10(max(float(ranks[column].max()), 1.0)) // 3)
     power = min(power, len(PREFIXES) - 1)
     unit = 1000.0**power
-    low, high = float(ranks[column].min()) / unit, float(ranks[column].max()) / unit
+    low = float(ranks[column].min()) / unit
+    high = float(ranks[column].max()) / unit
     if low == high:  # all alike: in the middle of the axis
-        low, high = 0.95 * low, 1.05 * high
+        low = 0.95 * low
+        high = 1.05 * high
     edges = np.linspace(low, high, BINS + 1)
     width = edges[1] - edges[0]
     # a line falls to none beside the first and the last range
@@ -50,5 +56,7 @@ def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
         found = zip(middles, [0, *counts.tolist(), 0], strict=True)
         rows += [{"look": run, "x": x, "y": float(y)} for x, y in found]
     return Panel(
-        [Mark("line", pd.DataFrame(rows))], Axis(f"{meaning} ({PREFIXES[power]}B)"), Axis(low=0.0)
+        [Mark("line", pd.DataFrame(rows))],
+        Axis(f"{meaning} ({PREFIXES[power]}B)"),
+        Axis(low=0.0),
     )

@@ -1,5 +1,6 @@
-"""The study behind ``simshuffle study sizes``: what each rank holds, reads and sends, as
-planned."""
+"""The study behind ``simshuffle study sizes``: what each rank holds, reads and sends,
+as planned.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +16,25 @@ from numpy.typing import NDArray
 from simshuffle.errors import refuse
 from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.job.scenario.reading import identity_of
-from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    from_dict,
+    load_scenario,
+    serialise_scenarios,
+)
 from simshuffle.studies.sizes.figures import sizes_chart
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import Schema, amount, count, share, text
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import (
+    Derived,
+    Meta,
+    Outcomes,
+    Request,
+    Result,
+    Study,
+    Tables,
+)
 
 Floats = NDArray[np.float64]
 QUANTITIES = {
@@ -33,7 +47,9 @@ QUANTITIES = {
 """Bytes of a rank in an epoch, and what they are called."""
 QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0}
 HEADS = {"low": "5 %", "high": "95 %"}
-UNEVEN = 0.1  # from such a share above the mean on, the rank with most is worth a sentence
+UNEVEN = (
+    0.1  # from such a share above the mean on, the rank with most is worth a sentence
+)
 AWAITED = ("read", "sent", "received")
 """Columns that make other ranks wait for the rank with the largest value."""
 _RUN = text("name of the run", head="run")
@@ -43,18 +59,25 @@ RANKS = Schema(
         "run": _RUN,
         "rank": count("number of the rank, from 0"),
         "samples": count("samples that it trains on"),
-        **{f"{name}_nbytes": amount(f"bytes {meaning}") for name, meaning in QUANTITIES.items()},
+        **{
+            f"{name}_nbytes": amount(f"bytes {meaning}")
+            for name, meaning in QUANTITIES.items()
+        },
     },
     key=("run", "rank"),
 )
 QUANTILES_OF = Schema(
     {
         "run": _RUN,
-        "quantity": text("bytes of a rank", *QUANTITIES.values(), head="bytes of a rank"),
+        "quantity": text(
+            "bytes of a rank", *QUANTITIES.values(), head="bytes of a rank"
+        ),
         "total_nbytes": amount("of all ranks together", head="all ranks", look="bytes"),
         **{
             name: amount(
-                f"quantile {at:g} over ranks (bytes)", head=HEADS.get(name, ""), look="bytes"
+                f"quantile {at:g} over ranks (bytes)",
+                head=HEADS.get(name, ""),
+                look="bytes",
             )
             for name, at in QUANTILES.items()
         },
@@ -87,7 +110,9 @@ class SizesCell(PlainCell):
         return 0.1 + 2e-7 * self.epoch * samples
 
     def run(self, tell: Tell) -> Outcome:
-        """Plan the epochs up to this one, and return the samples and bytes of each rank in it."""
+        """Plan the epochs up to this one, and return the samples and bytes of each rank
+        in it.
+        """
         scenario = from_dict(self.document, self.label)
         nbytes = sample_nbytes(scenario)
         for plan in plan_epochs(scenario, nbytes):
@@ -98,9 +123,11 @@ class SizesCell(PlainCell):
 
 
 def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
-    """Bytes of every rank; sent and received: of samples that leave theirs, (steps, M) of the
-    plan."""
-    moving, ranks = plan.exchange.moving, plan.exchange.world_size
+    """Bytes of every rank; sent and received: of samples that leave theirs, (steps, M)
+    of the plan.
+    """
+    moving = plan.exchange.moving
+    ranks = plan.exchange.world_size
     moved = nbytes[plan.exchange.sample[moving]]
     # a column of the plan is a rank that sends; its target receives
     sender = np.nonzero(moving)[1]
@@ -112,12 +139,17 @@ def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
         "read_nbytes": (training.nbytes.sum(axis=0) - cached).tolist(),
         "cached_nbytes": cached.tolist(),
         "sent_nbytes": np.bincount(sender, moved, ranks).tolist(),
-        "received_nbytes": np.bincount(plan.exchange.target[moving], moved, ranks).tolist(),
+        "received_nbytes": np.bincount(
+            plan.exchange.target[moving], moved, ranks
+        ).tolist(),
     }
 
 
-def request(scenario: Scenario, epoch: int | None = None) -> Request[Mapping[str, SizesCell]]:
-    """Check a request: an epoch of every run of the scenario's sweep, the last epoch if None.
+def request(
+    scenario: Scenario, epoch: int | None = None
+) -> Request[Mapping[str, SizesCell]]:
+    """Check a request: an epoch of every run of the scenario's sweep, the last epoch if
+    None.
 
     Raises:
         InputError: a run has no such epoch, or is not valid.
@@ -127,10 +159,18 @@ def request(scenario: Scenario, epoch: int | None = None) -> Request[Mapping[str
         number = single.epochs if epoch is None else epoch
         if number > single.epochs:
             rule = f"must be at most {single.epochs}, the epochs of {name}"
-            refuse("--epoch", rule, str(number), f"Add --set epochs={number}.", COMMAND_LINE)
+            refuse(
+                "--epoch",
+                rule,
+                str(number),
+                f"Add --set epochs={number}.",
+                COMMAND_LINE,
+            )
         cells[name] = SizesCell(name, single.to_dict(), number)
     document, files = serialise_scenarios([scenario])
-    return Request(scenario.name, cells, {"scenario.yaml": document}, {"epoch": epoch}, files)
+    return Request(
+        scenario.name, cells, {"scenario.yaml": document}, {"epoch": epoch}, files
+    )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Mapping[str, SizesCell]]:
@@ -144,7 +184,9 @@ def _cells(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Mapping[str, C
 
 def _collect(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Tables:
     parts = [
-        pd.DataFrame(of.values["ranks"]).assign(run=name, rank=lambda table: range(len(table)))
+        pd.DataFrame(of.values["ranks"]).assign(
+            run=name, rank=lambda table: range(len(table))
+        )
         for name, of in outcomes.items()
     ]
     return {"ranks": pd.concat(parts, ignore_index=True)[list(RANKS.columns)]}
@@ -158,8 +200,14 @@ def _quantiles(result: Result) -> pd.DataFrame:
             found = np.quantile(values, list(QUANTILES.values())).tolist()
             mean = float(values.mean())
             uneven = min(values.max() / mean - 1, 1.0) if mean else 0.0
-            about = {"run": run, "quantity": meaning, "total_nbytes": float(values.sum())}
-            rows.append({**about, **dict(zip(QUANTILES, found, strict=True)), "uneven": uneven})
+            about = {
+                "run": run,
+                "quantity": meaning,
+                "total_nbytes": float(values.sum()),
+            }
+            rows.append(
+                {**about, **dict(zip(QUANTILES, found, strict=True)), "uneven": uneven}
+            )
     return pd.DataFrame(rows, columns=list(QUANTILES_OF.columns))
 
 
@@ -168,7 +216,9 @@ def says(result: Result) -> Iterator[str]:
     awaited = {QUANTITIES[name] for name in AWAITED}
     for row in result.derived["quantiles"].to_dict("records"):
         if row["uneven"] > UNEVEN and row["quantity"] in awaited:
-            most, middle = (QUANTILES_OF.columns[k].cell(row[k]) for k in ("most", "median"))
+            most, middle = (
+                QUANTILES_OF.columns[k].cell(row[k]) for k in ("most", "median")
+            )
             yield (
                 f"{row['run']}: {row['quantity']}: one rank has {most}, half of them at most"
                 f" {middle}; the others wait for it."
@@ -179,7 +229,9 @@ def _parts(result: Result) -> Iterator[Any]:
     table = result.derived["quantiles"]
     columns = ("run", "quantity", "total_nbytes", *QUANTILES, "uneven")
     shown = table[table["total_nbytes"] > 0]
-    yield QUANTILES_OF.listing(shown, "Bytes of a rank in an epoch, over ranks", columns, names=2)
+    yield QUANTILES_OF.listing(
+        shown, "Bytes of a rank in an epoch, over ranks", columns, names=2
+    )
     yield from says(result)
 
 

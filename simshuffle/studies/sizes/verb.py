@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 class SizesOptions(CellOptions):
     """Say what each rank holds, reads and sends in an epoch.
 
-    Quantiles over ranks and a histogram, for each run of the scenario's sweep. Simulates nothing.
+    Quantiles over ranks and a histogram, for each run of the scenario's sweep.
+    Simulates nothing.
     """
 
     scenario: ScenarioName
     epoch: Annotated[
-        int | None, Option("N", "Number of the epoch. Default: the last of the scenario.", low=1)
+        int | None,
+        Option("N", "Number of the epoch. Default: the last of the scenario.", low=1),
     ] = None
     set: Set = field(default_factory=dict)
 

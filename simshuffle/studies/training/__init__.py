@@ -1,1 +1,3 @@
-"""Accuracy: tables of training runs, what follows from them, and their figures. No torch."""
+"""Accuracy: tables of training runs, what follows from them, and their figures. No
+torch.
+"""

@@ -42,8 +42,9 @@ from simshuffle.workload.exchange import STYLES
 MAX_PANELS = 4
 PANEL_INCHES = 1.45
 DODGE = 0.12
-"""Shift between lines, so that their intervals do not cover each other: powers of two, or
-twentieths of the axis."""
+"""Shift between lines, so that their intervals do not cover each other: powers of two,
+or twentieths of the axis.
+"""
 LOG_DODGE = 0.017
 """Shift between lines, as a share of a logarithmic axis."""
 LAST_LABEL = "test accuracy after\nthe last epoch (%)"
@@ -91,54 +92,71 @@ def world_size_chart(settings: pd.DataFrame, training_label: str) -> Chart | Non
         > 1
     )
     panels = _group_panels(settings[has_several_sizes], ["variant", "batch_norm"])
-    return _draw_panels(panels, _draw_by_world_size, "ranks M", LAST_LABEL, training_label)
+    return _draw_panels(
+        panels, _draw_by_world_size, "ranks M", LAST_LABEL, training_label
+    )
 
 
 def fraction_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
     """Draw accuracy after the last epoch against Q, from rows of summary.csv.
 
-    A line is a strategy with several Q, a panel a condition; global and local shuffle are
-    bands. None where there is one Q.
+    A line is a strategy with several Q, a panel a condition; global and local shuffle
+    are bands. None where there is one Q.
     """
     exchanged = settings[~settings["strategy"].isin(["global", "local"])]
     has_several_fractions = (
-        exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique") > 1
+        exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique")
+        > 1
     )
     conditions = exchanged.loc[has_several_fractions, list(CONDITION)].drop_duplicates()
     panels = _group_panels(settings.merge(conditions), list(CONDITION))
     return _draw_panels(
-        panels, _draw_by_fraction, "exchanged fraction Q", LAST_LABEL, training_label, share=False
+        panels,
+        _draw_by_fraction,
+        "exchanged fraction Q",
+        LAST_LABEL,
+        training_label,
+        share=False,
     )
 
 
-def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Chart | None:
+def epoch_chart(
+    runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str
+) -> Chart | None:
     """Draw accuracy against the epoch, for each condition with several strategies.
 
-    At most four panels: those with most strategies and then most ranks. Of several Q the
-    smallest is drawn. ``runs`` are those that are done.
+    At most four panels: those with most strategies and then most ranks. Of several Q
+    the smallest is drawn. ``runs`` are those that are done.
     """
     column = f"{statistics}_accuracy"
     rows = epochs.merge(runs[["run", "seed", *SETTING]], on="run")
     rows = rows[rows[column].notna()].assign(accuracy=lambda table: table[column])
     smallest = rows.groupby(list(SETTING[:4]))["exchange_fraction"].transform("min")
-    rows = rows[rows["exchange_fraction"].isna() | (rows["exchange_fraction"] == smallest)]
+    rows = rows[
+        rows["exchange_fraction"].isna() | (rows["exchange_fraction"] == smallest)
+    ]
     num_strategies = rows.groupby(list(CONDITION))["strategy"].transform("nunique")
     rows = rows.assign(num_strategies=num_strategies)[num_strategies > 1]
     panels = _group_panels(rows, list(CONDITION))
     panel_positions = {key: position for position, (key, _) in enumerate(panels)}
     panels = sorted(
-        sorted(panels, key=lambda panel: (-int(panel[1]["num_strategies"].max()), -panel[0][2]))[
-            :MAX_PANELS
-        ],
+        sorted(
+            panels,
+            key=lambda panel: (-int(panel[1]["num_strategies"].max()), -panel[0][2]),
+        )[:MAX_PANELS],
         key=lambda panel: panel_positions[panel[0]],
     )
-    return _draw_panels(panels, _draw_by_epoch, "epoch", EPOCH_LABEL, describe_networks(runs))
+    return _draw_panels(
+        panels, _draw_by_epoch, "epoch", EPOCH_LABEL, describe_networks(runs)
+    )
 
 
 def samples_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
-    """Draw accuracy lost against global shuffle over the samples that a rank's statistics rest on.
+    """Draw accuracy lost against global shuffle over the samples that a rank's
+    statistics rest on.
 
-    A panel is a variant, with the curve that is fitted to it. None where there is no curve.
+    A panel is a variant, with the curve that is fitted to it. None where there is no
+    curve.
     """
     rows = losses_against_global(settings)
     panels = [
@@ -155,7 +173,9 @@ def samples_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
 
 
 def scale_to_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
-    """Return rows with y, low and high in %: accuracy and its interval, from ``low`` to 100."""
+    """Return rows with y, low and high in %: accuracy and its interval, from ``low`` to
+    100.
+    """
     shares = {"y": "accuracy", "low": "low", "high": "high"}
     return rows.assign(
         **{
@@ -165,7 +185,9 @@ def scale_to_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
     )
 
 
-def _draw_by_world_size(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
+def _draw_by_world_size(
+    rows: pd.DataFrame, strategy_order: Sequence[str]
+) -> PanelContent:
     """Draw a line of accuracy against M for each strategy."""
     sizes = sorted(set(rows["world_size"]))
     placed = rows.assign(x=rows["world_size"]).sort_values("x", kind="stable")
@@ -176,9 +198,15 @@ def _draw_by_world_size(rows: pd.DataFrame, strategy_order: Sequence[str]) -> Pa
     return with_intervals("line", lines), axis
 
 
-def _draw_by_fraction(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
-    """Draw a line of accuracy against Q for each strategy, and strategies without Q as bands."""
-    placed = scale_to_percent(rows.assign(look=rows["strategy"], x=rows["exchange_fraction"]))
+def _draw_by_fraction(
+    rows: pd.DataFrame, strategy_order: Sequence[str]
+) -> PanelContent:
+    """Draw a line of accuracy against Q for each strategy, and strategies without Q as
+    bands.
+    """
+    placed = scale_to_percent(
+        rows.assign(look=rows["strategy"], x=rows["exchange_fraction"])
+    )
     positive = rows.loc[rows["exchange_fraction"] > 0, "exchange_fraction"]
     log = bool(positive.max() > 20 * positive.min())
     is_band = placed["strategy"].isin(WITHOUT_FRACTION)
@@ -186,10 +214,14 @@ def _draw_by_fraction(rows: pd.DataFrame, strategy_order: Sequence[str]) -> Pane
     for row in placed[is_band].drop_duplicates("strategy").to_dict("records"):
         colour = look_of(row["strategy"], strategy_order)["color"]
         if not math.isnan(row["low"]):
-            marks.append(rule(Look(colour=colour, alpha=0.15), y=row["low"], y2=row["high"]))
+            marks.append(
+                rule(Look(colour=colour, alpha=0.15), y=row["low"], y2=row["high"])
+            )
         marks.append(rule(Look(row["strategy"], colour, dash=DASHES[1]), y=row["y"]))
     step = 2 ** (DODGE / 2) if log else 0.05 * DODGE
-    lines = spread_points(placed[~is_band].sort_values("x", kind="stable"), "look", step, log=log)
+    lines = spread_points(
+        placed[~is_band].sort_values("x", kind="stable"), "look", step, log=log
+    )
     marks += with_intervals("line", lines)
     axis_ticks = ticks(sorted(set(positive)))
     return marks, Axis(log=log, low=None if log else 0.0, ticks=axis_ticks, small=True)
@@ -199,7 +231,10 @@ def _draw_by_epoch(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelCo
     """Draw a line of accuracy after each epoch, with its band, for each strategy."""
     keys = ["strategy", "exchange_fraction", "epoch"]
     estimates = [
-        {**dict(zip(keys, key, strict=True)), **vars(estimate(epoch_rows["accuracy"].tolist()))}
+        {
+            **dict(zip(keys, key, strict=True)),
+            **vars(estimate(epoch_rows["accuracy"].tolist())),
+        }
         for key, epoch_rows in rows.groupby(keys, sort=False, dropna=False)
     ]
     lines = pd.DataFrame(estimates).rename(columns={"mean": "accuracy", "epoch": "x"})
@@ -211,21 +246,31 @@ def _draw_by_epoch(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelCo
 def lines_and_bands(lines: pd.DataFrame) -> list[Mark]:
     """Return lines and the bands of their intervals as marks; ``colour`` is a column."""
     bands = [
-        Mark("band", line_rows, y="low", y2="high", look=Look(colour=str(colour), alpha=0.2))
+        Mark(
+            "band",
+            line_rows,
+            y="low",
+            y2="high",
+            look=Look(colour=str(colour), alpha=0.2),
+        )
         for (_, colour), line_rows in lines.groupby(["look", "colour"], sort=False)
     ]
     return [*bands, Mark("line", lines)]
 
 
 def _draw_by_samples(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
-    """Draw the loss of each setting against n, and the curve that is fitted to the losses."""
+    """Draw the loss of each setting against n, and the curve that is fitted to the
+    losses.
+    """
     low = rows["effective_samples"].min()
     high = rows["effective_samples"].max()
     marks = []
     if loss_curve := fit_loss_curve(rows):
         global_samples = rows["global_effective_samples"].mode().iloc[0]
         x = np.geomspace(low, global_samples, 200)
-        fitted = pd.DataFrame({"x": x, "y": 100 * loss_curve.slope * (1 / x - 1 / global_samples)})
+        fitted = pd.DataFrame(
+            {"x": x, "y": 100 * loss_curve.slope * (1 / x - 1 / global_samples)}
+        )
         marks.append(Mark("line", fitted, look=Look(colour="#999999")))
     points = rows.drop(columns=["accuracy", "low", "high"], errors="ignore")
     points = scale_to_percent(points.rename(columns=LOSS_COLUMNS), -100)
@@ -237,10 +282,14 @@ def _draw_by_samples(rows: pd.DataFrame, strategy_order: Sequence[str]) -> Panel
 
 
 def _assign_looks(rows: pd.DataFrame, strategy_order: Sequence[str]) -> pd.DataFrame:
-    """Return rows with ``look``, the strategy with its Q; ``colour``; and ``tip``, its text."""
+    """Return rows with ``look``, the strategy with its Q; ``colour``; and ``tip``, its
+    text.
+    """
     labels = [setting_label(row) for row in rows.to_dict("records")]
     colours = {name: look_of(name, strategy_order)["color"] for name in strategy_order}
-    tips = pd.Series(labels, rows.index) + (100 * rows["accuracy"]).map(": {:.4g} %".format)
+    tips = pd.Series(labels, rows.index) + (100 * rows["accuracy"]).map(
+        ": {:.4g} %".format
+    )
     return rows.assign(look=labels, colour=rows["strategy"].map(colours), tip=tips)
 
 
@@ -250,10 +299,14 @@ def _assign_looks(rows: pd.DataFrame, strategy_order: Sequence[str]) -> pd.DataF
 def _group_panels(
     rows: pd.DataFrame, columns: list[str]
 ) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Group rows by ``columns`` (variant, batch norm and perhaps M): per rank first, then by M."""
+    """Group rows by ``columns`` (variant, batch norm and perhaps M): per rank first,
+    then by M.
+    """
     groups: Any = rows.groupby(columns, sort=False, dropna=False)
     norms = list(NORMS)
-    return sorted(groups, key=lambda panel: (panel[0][0], norms.index(panel[0][1]), *panel[0][2:]))
+    return sorted(
+        groups, key=lambda panel: (panel[0][0], norms.index(panel[0][1]), *panel[0][2:])
+    )
 
 
 def _title(key: tuple[Any, ...]) -> str:
@@ -265,7 +318,9 @@ def _title(key: tuple[Any, ...]) -> str:
 
 
 def order_strategies(rows: pd.DataFrame) -> list[str]:
-    """Return the strategies of a table: first the ones with a style, in the order of `STYLES`."""
+    """Return the strategies of a table: first the ones with a style, in the order of
+    `STYLES`.
+    """
     present = list(dict.fromkeys(rows["strategy"]))
     return [name for name in STYLES if name in present] + [
         name for name in present if name not in STYLES
@@ -275,21 +330,26 @@ def order_strategies(rows: pd.DataFrame) -> list[str]:
 def look_of(strategy: str, strategy_order: Sequence[str]) -> dict[str, Any]:
     """Return colour and marker of a strategy.
 
-    Strategies without a style in `STYLES` have them by their position among each other, and
-    no two of 30 have equal ones.
+    Strategies without a style in `STYLES` have them by their position among each other,
+    and no two of 30 have equal ones.
     """
     if strategy in STYLES:
         return {"color": STYLES[strategy].colour, "marker": STYLES[strategy].marker}
     position = [name for name in strategy_order if name not in STYLES].index(strategy)
-    marker_turn = position + position // math.lcm(len(OTHER_COLOURS), len(OTHER_MARKERS))
+    marker_turn = position + position // math.lcm(
+        len(OTHER_COLOURS), len(OTHER_MARKERS)
+    )
     return {
         "color": OTHER_COLOURS[position % len(OTHER_COLOURS)],
         "marker": OTHER_MARKERS[marker_turn % len(OTHER_MARKERS)],
     }
 
 
-def looks_of(lines: Sequence[tuple[str, str]], strategy_order: Sequence[str]) -> dict[str, Look]:
-    """Return looks by the label of a line: colour and marker by strategy, a dash of its own.
+def looks_of(
+    lines: Sequence[tuple[str, str]], strategy_order: Sequence[str]
+) -> dict[str, Look]:
+    """Return looks by the label of a line: colour and marker by strategy, a dash of its
+    own.
 
     Args:
         lines: strategy and label of each line.
@@ -297,7 +357,9 @@ def looks_of(lines: Sequence[tuple[str, str]], strategy_order: Sequence[str]) ->
     """
     looks: dict[str, Look] = {}
     for strategy in strategy_order:
-        labels = dict.fromkeys(label for line_strategy, label in lines if line_strategy == strategy)
+        labels = dict.fromkeys(
+            label for line_strategy, label in lines if line_strategy == strategy
+        )
         look = look_of(strategy, strategy_order)
         for index, label in enumerate(labels):
             dash = DASHES[index % len(DASHES)]
@@ -321,7 +383,8 @@ def _draw_panels(
         draw: makes the marks and the axis of a panel from its rows and the strategies.
         across_label: names the axis from left to right.
         up_label: names the axis upwards.
-        training_label: the networks and data that were trained; it stands over the legend.
+        training_label: the networks and data that were trained; it stands over the
+            legend.
         share: whether panels share the scale of accuracy.
 
     Returns:

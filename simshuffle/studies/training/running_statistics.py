@@ -40,7 +40,9 @@ from simshuffle.workload.exchange import RankPlaces, Strategy
 from simshuffle.workload.exchange.epochs import Epochs, batch_sizes
 
 SMALLEST_SHARE = 1e-6
-"""Shares of running statistics that are smaller than this part of a new one's are left out."""
+"""Shares of running statistics that are smaller than this part of a new one's are left
+out.
+"""
 
 
 # ------------------------------------------------------------------------------- epoch by epoch
@@ -55,31 +57,36 @@ def share_after_epoch(momentum: float, iterations: int) -> float:
 
 
 def count_remembered_epochs(retained_share: float) -> int:
-    """Return how many of the last epochs running statistics still remember, at least one.
+    """Return how many of the last epochs running statistics still remember, at least
+    one.
 
-    An epoch is remembered while it has at least `SMALLEST_SHARE` of a new epoch's share,
-    where running statistics keep ``retained_share`` over an epoch.
+    An epoch is remembered while it has at least `SMALLEST_SHARE` of a new epoch's
+    share, where running statistics keep ``retained_share`` over an epoch.
     """
     forgetting_rate = -math.log(retained_share) if retained_share > 0.0 else math.inf
     return 1 + math.floor(-math.log(SMALLEST_SHARE) / max(forgetting_rate, 1e-300))
 
 
-def effective_number(owners: Sequence[Ints], world_size: int, retained_share: float) -> float:
-    """Return the number of samples that a rank's running statistics rest on, by whole epochs.
+def effective_number(
+    owners: Sequence[Ints], world_size: int, retained_share: float
+) -> float:
+    """Return the number of samples that a rank's running statistics rest on, by whole
+    epochs.
 
     It is the mean over ranks. All samples of an epoch weigh alike.
 
-    Running statistics forget: an epoch's share in them shrinks to ``retained_share`` of it
-    in the next. So sample i has the weight w_i, the sum of ``retained_share`` to the power
-    of the epochs that have gone since each one in which the rank held it. The number is
-    (sum w)^2 / sum w^2 (Kish, Survey Sampling, 1965): that of a shard if it never changes,
-    more if others come.
+    Running statistics forget: an epoch's share in them shrinks to ``retained_share`` of
+    it in the next. So sample i has the weight w_i, the sum of ``retained_share`` to the
+    power of the epochs that have gone since each one in which the rank held it. The
+    number is (sum w)^2 / sum w^2 (Kish, Survey Sampling, 1965): that of a shard if it
+    never changes, more if others come.
 
     Args:
-        owners: the rank of each sample, (N,), in every epoch that counts, the last one at
-            the end; -1 where no rank had it.
+        owners: the rank of each sample, (N,), in every epoch that counts, the last one
+            at the end; -1 where no rank had it.
         world_size: M.
-        retained_share: `share_after_epoch`, from 0, where only the last epoch counts, to 1.
+        retained_share: `share_after_epoch`, from 0, where only the last epoch counts,
+            to 1.
     """
     samples = len(owners[0])
     # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a
@@ -88,15 +95,20 @@ def effective_number(owners: Sequence[Ints], world_size: int, retained_share: fl
         [owner.astype(np.int64) * samples + np.arange(samples) for owner in owners]
     )
     weights = np.repeat(retained_share ** np.arange(len(owners) - 1, -1, -1.0), samples)
-    numbers = _effective_numbers(pairs[pairs >= 0], weights[pairs >= 0], samples, world_size)
+    numbers = _effective_numbers(
+        pairs[pairs >= 0], weights[pairs >= 0], samples, world_size
+    )
     return float(np.mean(numbers))
 
 
-def _effective_numbers(pairs: Ints, weights: Floats, samples: int, world_size: int) -> Floats:
+def _effective_numbers(
+    pairs: Ints, weights: Floats, samples: int, world_size: int
+) -> Floats:
     """Return (sum w)^2 / sum w^2 of each rank that has any sample.
 
     Args:
-        pairs: rank times ``samples`` plus sample, for each ``weights``; pairs may repeat.
+        pairs: rank times ``samples`` plus sample, for each ``weights``; pairs may
+            repeat.
         weights: the weight of each entry of ``pairs``.
         samples: N, the number of distinct samples.
         world_size: M.
@@ -117,7 +129,9 @@ def _effective_numbers(pairs: Ints, weights: Floats, samples: int, world_size: i
 # --------------------------------------------------------------------------------- by iteration
 
 
-def number_by_iteration(training_rows: Sequence[Ints], batch_size: int, momentum: float) -> Floats:
+def number_by_iteration(
+    training_rows: Sequence[Ints], batch_size: int, momentum: float
+) -> Floats:
     """Return the number of samples that each rank's running statistics rest on: (M,).
 
     Each batch counts as much as the statistics remember of it after the last of these
@@ -135,13 +149,17 @@ def number_by_iteration(training_rows: Sequence[Ints], batch_size: int, momentum
     weights = []
     for epoch_rows in reversed(training_rows):
         # batches from the last one of the epoch to the first
-        for begin in range((len(epoch_rows) - 1) // batch_size * batch_size, -1, -batch_size):
+        for begin in range(
+            (len(epoch_rows) - 1) // batch_size * batch_size, -1, -batch_size
+        ):
             if retained_share < SMALLEST_SHARE:
                 break
             batch = epoch_rows[begin : begin + batch_size]
             size = np.maximum((batch >= 0).sum(axis=0), 1)
             batches.append(batch)
-            weights.append(np.broadcast_to(momentum * retained_share / size, batch.shape))
+            weights.append(
+                np.broadcast_to(momentum * retained_share / size, batch.shape)
+            )
             retained_share *= 1.0 - momentum
 
     # (samples of all batches, M): a sample and its weight m (1 - m)^(T - t) / b
@@ -158,11 +176,13 @@ def number_by_iteration(training_rows: Sequence[Ints], batch_size: int, momentum
 class StatisticsMemory:
     """The memory of a rank's running statistics after so many epochs, in closed form.
 
-    Each epoch trains on an equal number of samples S, each once, in a random order of its
-    own.
+    Each epoch trains on an equal number of samples S, each once, in a random order of
+    its own.
     """
 
-    batches: Sequence[int]  # samples of each batch of an epoch, as `batch_sizes` gives them
+    batches: Sequence[
+        int
+    ]  # samples of each batch of an epoch, as `batch_sizes` gives them
     momentum: float  # m, above 0 to 1
     epochs: int  # epochs of the training, at least 1
 
@@ -183,7 +203,8 @@ class StatisticsMemory:
 
     @cached_property
     def inverse_without_repeats(self) -> float:
-        """1/n if no sample ever came again: the sum over all batches of weight^2 / size.
+        """1/n if no sample ever came again: the sum over all batches of weight^2 /
+        size.
 
         For whole batches and many epochs it is m/(b (2 - m)).
         """
@@ -198,9 +219,9 @@ class StatisticsMemory:
     def inverse_of_repeats(self) -> float:
         """The amount that a shard that never changes adds to 1/n.
 
-        Each of its samples is there once an epoch, at a place of its own, so that two epochs d
-        and e share sum w w = W_d W_e / S, W being the weight of all of an epoch. For many
-        epochs it is 2 a/((1 + a) S).
+        Each of its samples is there once an epoch, at a place of its own, so that two
+        epochs d and e share sum w w = W_d W_e / S, W being the weight of all of an
+        epoch. For many epochs it is 2 a/((1 + a) S).
         """
         powers = self.retained_share ** np.arange(float(self.epochs))
         epoch_weights = (1.0 - self.retained_share) * powers
@@ -215,19 +236,23 @@ class StatisticsMemory:
     def number_from_returns(self, return_probability: float) -> float:
         """Return n where samples come back to their rank with a probability.
 
-        ``return_probability`` is that of a sample of an epoch to be with its rank again in any
-        other epoch: 1 of local shuffle, 1/M of global shuffle.
+        ``return_probability`` is that of a sample of an epoch to be with its rank again
+        in any other epoch: 1 of local shuffle, 1/M of global shuffle.
         """
-        return 1.0 / (self.inverse_without_repeats + return_probability * self.inverse_of_repeats)
+        return 1.0 / (
+            self.inverse_without_repeats + return_probability * self.inverse_of_repeats
+        )
 
     def pool_ranks(self, number: float, ranks: int, world_size: int) -> float:
-        """Return n of the statistics of several ranks together; each alone rests on ``number``.
+        """Return n of the statistics of several ranks together; each alone rests on
+        ``number``.
 
-        Together means the mean of their statistics, or batches that they normalise as one.
+        Together means the mean of their statistics, or batches that they normalise as
+        one.
 
-        1/n = (1/n_1 + (x - 1) y)/x for x ranks, y being what two of them share: of the samples
-        that a rank no longer has, each of the M - 1 others has as many. All ranks together rest
-        on what one rank with all samples and batches of M b would.
+        1/n = (1/n_1 + (x - 1) y)/x for x ranks, y being what two of them share: of the
+        samples that a rank no longer has, each of the M - 1 others has as many. All
+        ranks together rest on what one rank with all samples and batches of M b would.
         """
         if world_size == 1:
             return number
@@ -240,10 +265,15 @@ class StatisticsMemory:
 # ----------------------------------------------------------------- before a training is done
 
 MAX_CHANCE_RETURNS = 0.01
-"""Most that samples that come back by chance may add to 1/n, as a share of 1/n, where fewer ranks
-are emulated."""
-MIN_EMULATED_RANKS, MIN_EMULATED_SAMPLES, MAX_EMULATED_SAMPLES = 16, 1 << 15, 1 << 21
-"""Least ranks, least samples and most samples (of all ranks together) that are emulated."""
+"""Most that samples that come back by chance may add to 1/n, as a share of 1/n, where
+fewer ranks are emulated.
+"""
+MIN_EMULATED_RANKS = 16
+MIN_EMULATED_SAMPLES = 1 << 15
+MAX_EMULATED_SAMPLES = 1 << 21
+"""Least ranks, least samples and most samples (of all ranks together) that are
+emulated.
+"""
 MAX_FOLLOWED_RANKS = 64
 """Most ranks whose statistics are followed; n is the mean over these ranks."""
 NORMAL_90 = 1.6448536269514722
@@ -252,7 +282,9 @@ NORMAL_90 = 1.6448536269514722
 
 @dataclass(frozen=True)
 class EffectiveSamples:
-    """The number of samples that a rank's running statistics rest on, with its interval."""
+    """The number of samples that a rank's running statistics rest on, with its
+    interval.
+    """
 
     number: float  # n, mean over the ranks that were followed
     # low, high: the 90 % interval of n, from how much ranks differ
@@ -275,21 +307,23 @@ def estimate_effective_samples(
     seed: int = 0,
     places: RankPlaces | None = None,
 ) -> EffectiveSamples:
-    """Estimate the number of samples that a rank's running statistics rest on after a training.
+    """Estimate the number of samples that a rank's running statistics rest on after a
+    training.
 
-    The training is on random shards. Nothing is trained: the strategy alone deals samples.
+    The training is on random shards. Nothing is trained: the strategy alone deals
+    samples.
 
-    As many epochs are followed as are remembered, and no more than ``epochs``. None have to
-    go by before: shards are as well mixed at first as ever, and of samples that came at one
-    time as many go in an epoch as of the oldest later on. Where who sends to whom does not
-    hang on how many ranks there are, fewer of them with as many samples each are emulated:
-    so many that samples that come back by chance add no more than `MAX_CHANCE_RETURNS` of
-    1/n to what they would. Where it does (a loader's order, partners of the same host) all
-    are.
+    As many epochs are followed as are remembered, and no more than ``epochs``. None
+    have to go by before: shards are as well mixed at first as ever, and of samples that
+    came at one time as many go in an epoch as of the oldest later on. Where who sends
+    to whom does not hang on how many ranks there are, fewer of them with as many
+    samples each are emulated: so many that samples that come back by chance add no more
+    than `MAX_CHANCE_RETURNS` of 1/n to what they would. Where it does (a loader's
+    order, partners of the same host) all are.
 
     Importances are drawn from an exponential distribution in every epoch, as in the
-    simulator. Real losses last from epoch to epoch, so that strategies that select by them
-    rest on less.
+    simulator. Real losses last from epoch to epoch, so that strategies that select by
+    them rest on less.
 
     Args:
         strategy: decides which rank trains on which samples.
@@ -298,7 +332,8 @@ def estimate_effective_samples(
         epochs: of the training.
         drop_last: whether samples that fill no batch are left out.
         seed: of all that is drawn.
-        places: hosts, leaves and racks of the ranks, for strategies with close partners.
+        places: hosts, leaves and racks of the ranks, for strategies with close
+            partners.
 
     Raises:
         InputError: raised by `batch_sizes` or by the strategy.
@@ -306,13 +341,17 @@ def estimate_effective_samples(
     sizes = batch_sizes(num_samples, world_size, batch_size, drop_last=drop_last)
     memory = StatisticsMemory(sizes, momentum, epochs)
     if not strategy.fetches and not strategy.fraction:
-        exact = memory.number_from_returns(1.0 / world_size if strategy.redraws else 1.0)
+        exact = memory.number_from_returns(
+            1.0 / world_size if strategy.redraws else 1.0
+        )
         return EffectiveSamples(exact, exact, exact, memory, 0, 0)
 
     ranks = world_size
     if not strategy.fetches and not strategy.needs_places:
         ranks = _count_emulated_ranks(memory, world_size)
-    samples = num_samples if ranks == world_size else round(num_samples / world_size * ranks)
+    samples = (
+        num_samples if ranks == world_size else round(num_samples / world_size * ranks)
+    )
     emulated_epochs = Epochs(
         strategy, samples, ranks, batch_size, seed, drop_last=drop_last, places=places
     )
@@ -322,7 +361,9 @@ def estimate_effective_samples(
     numbers = number_by_iteration(training_rows, batch_size, momentum)
     mean = float(numbers.mean())
     half_width = NORMAL_90 * _standard_error(numbers)
-    return EffectiveSamples(mean, mean - half_width, mean + half_width, memory, ranks, remembered)
+    return EffectiveSamples(
+        mean, mean - half_width, mean + half_width, memory, ranks, remembered
+    )
 
 
 def _standard_error(numbers: Floats) -> float:
@@ -333,7 +374,8 @@ def _standard_error(numbers: Floats) -> float:
 
 
 def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
-    """Return how many ranks are emulated of a strategy that does not hang on their number.
+    """Return how many ranks are emulated of a strategy that does not hang on their
+    number.
 
     The number is even, as the exchange between pairs needs it.
     """
@@ -343,7 +385,9 @@ def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
         2.0 * retained_share / max(1.0 - retained_share, 1e-12) / MAX_CHANCE_RETURNS
     )
     preferred_ranks = max(
-        MIN_EMULATED_RANKS, min(chance_ranks, world_size), MIN_EMULATED_SAMPLES // memory.samples
+        MIN_EMULATED_RANKS,
+        min(chance_ranks, world_size),
+        MIN_EMULATED_SAMPLES // memory.samples,
     )
     max_ranks = max(MIN_EMULATED_RANKS, MAX_EMULATED_SAMPLES // memory.samples)
     ranks = min(preferred_ranks, max_ranks)
@@ -351,12 +395,15 @@ def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
 
 
 def _emulate_training_rows(emulated_epochs: Epochs, epochs: int) -> list[Ints]:
-    """Return the samples that the first ranks train on in each epoch, for `number_by_iteration`.
+    """Return the samples that the first ranks train on in each epoch, for
+    `number_by_iteration`.
 
     Each array is (n, ranks) with at most `MAX_FOLLOWED_RANKS` ranks.
     """
     emulated_epochs.owner = emulated_epochs.strategy.first_owner(
-        emulated_epochs.num_samples, emulated_epochs.world_size, emulated_epochs.rng("partition")
+        emulated_epochs.num_samples,
+        emulated_epochs.world_size,
+        emulated_epochs.rng("partition"),
     )
     training_rows = []
     for epoch in range(1, epochs + 1):

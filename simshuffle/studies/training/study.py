@@ -1,4 +1,5 @@
-"""The study behind ``simshuffle train``: shuffling strategies by the accuracy that they reach.
+"""The study behind ``simshuffle train``: shuffling strategies by the accuracy that they
+reach.
 
 The cells come with the request, so that results are read, drawn and joined without
 torch.
@@ -59,8 +60,13 @@ def _collect(trainings: Trainings, outcomes: Outcomes) -> dict[str, Any]:
 
 
 def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str, Any]:
-    """Return the facts of the study in ``meta.json``; a run's outcome adds to its description."""
-    recorded = {name: outcome.values.get("description", {}) for name, outcome in outcomes.items()}
+    """Return the facts of the study in ``meta.json``; a run's outcome adds to its
+    description.
+    """
+    recorded = {
+        name: outcome.values.get("description", {})
+        for name, outcome in outcomes.items()
+    }
     return {
         "study": trainings.name,
         "description": trainings.description,
@@ -75,7 +81,11 @@ def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str
 def _files_by_run(outcomes: Outcomes, file: str, suffix: str) -> Files:
     """Return one file of every run that has it, named by run and ``suffix``."""
     contents = {name: outcome.files.get(file) for name, outcome in outcomes.items()}
-    return {f"{name}{suffix}": content for name, content in contents.items() if content is not None}
+    return {
+        f"{name}{suffix}": content
+        for name, content in contents.items()
+        if content is not None
+    }
 
 
 def _json(result: Result) -> dict[str, Any]:
@@ -93,10 +103,14 @@ STUDY: Study[Trainings] = Study(
     collect=_collect,
     stored=STORED,
     documents=("study.yaml",),
-    derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
+    derived={
+        "summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))
+    },
     files_in={
         "plans": lambda trainings, outcomes: _files_by_run(outcomes, PLANS, ".npz"),
-        "timelines": lambda trainings, outcomes: _files_by_run(outcomes, TIMELINE, ".parquet"),
+        "timelines": lambda trainings, outcomes: _files_by_run(
+            outcomes, TIMELINE, ".parquet"
+        ),
     },
     figures=lambda result: figures(TrainingTables(**result.tables)),
     **report_fields(

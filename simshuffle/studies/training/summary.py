@@ -1,7 +1,9 @@
-"""Summarise runs by setting: means over seeds, differences by seed, and the fitted loss curve.
+"""Summarise runs by setting: means over seeds, differences by seed, and the fitted loss
+curve.
 
-Sources: Student, 'The probable error of a mean', Biometrika 6 (1908); S. Holm, 'A simple
-sequentially rejective multiple test procedure', Scandinavian Journal of Statistics 6 (1979).
+Sources: Student, 'The probable error of a mean', Biometrika 6 (1908); S. Holm, 'A
+simple sequentially rejective multiple test procedure', Scandinavian Journal of
+Statistics 6 (1979).
 """
 
 from __future__ import annotations
@@ -47,12 +49,13 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Estimate the mean of ``values``, taken as independent draws from a normal distribution.
+    """Estimate the mean of ``values``, taken as independent draws from a normal
+    distribution.
 
-    mean ± t s / √n, with the sample's standard deviation s and the 97.5th percentile t of
-    Student's distribution of n − 1 degrees of freedom. Of differences of pairs it is the
-    paired t-test. Where all values are equal, the interval is that point, and p is 1 if it
-    is 0 and 0 otherwise.
+    mean ± t s / √n, with the sample's standard deviation s and the 97.5th percentile t
+    of Student's distribution of n − 1 degrees of freedom. Of differences of pairs it is
+    the paired t-test. Where all values are equal, the interval is that point, and p is
+    1 if it is 0 and 0 otherwise.
     """
     array = np.asarray(values, np.float64)
     n = len(array)
@@ -79,7 +82,9 @@ def holm(p: Sequence[float]) -> list[float]:
     smallest of m (from 0) is multiplied by m − i, at least the one before it, and at most
     1. NaN stays and does not count.
     """
-    order = sorted((i for i, value in enumerate(p) if not math.isnan(value)), key=lambda i: p[i])
+    order = sorted(
+        (i for i, value in enumerate(p) if not math.isnan(value)), key=lambda i: p[i]
+    )
     corrected = [math.nan] * len(p)
     highest = 0.0
     for position, i in enumerate(order):
@@ -92,8 +97,9 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 REFERENCES = ("global", "local", "partial")
-"""Strategies that a setting is compared with, by runs of equal condition and seed; 'partial' at
-equal Q."""
+"""Strategies that a setting is compared with, by runs of equal condition and seed;
+'partial' at equal Q.
+"""
 
 
 def comparison_columns(
@@ -116,7 +122,10 @@ def comparison_columns(
         "p": "p-value of the paired t-test, two-sided",
         "p_holm": f"the same after Holm's correction over all comparisons {family}",
     }
-    return {f"{prefix}_{suffix}": number_column(meaning) for suffix, meaning in meanings.items()}
+    return {
+        f"{prefix}_{suffix}": number_column(meaning)
+        for suffix, meaning in meanings.items()
+    }
 
 
 def comparison_values(prefix: str, difference: Estimate) -> dict[str, Any]:
@@ -147,7 +156,9 @@ def _reference_columns(reference: str) -> dict[str, Column]:
     if reference == "partial":
         reference_label = "partial local shuffle at the same Q"
     family = f"with {reference_label} of the study, with the same statistics"
-    return comparison_columns(reference, reference_label, f"of {reference_label}", family)
+    return comparison_columns(
+        reference, reference_label, f"of {reference_label}", family
+    )
 
 
 SUMMARY_COLUMNS = {
@@ -155,7 +166,9 @@ SUMMARY_COLUMNS = {
     "statistics": text("where evaluation gets the batch-norm statistics from"),
     "seeds": number_column("runs that ended as they should"),
     "effective_samples": amount(f"{EFFECTIVE_SAMPLES}; mean over seeds", empty=True),
-    "accuracy": number_column("mean over seeds, share of test samples after the last epoch"),
+    "accuracy": number_column(
+        "mean over seeds, share of test samples after the last epoch"
+    ),
     **INTERVAL_COLUMNS,
     "best_accuracy": number_column(
         "mean over seeds of the highest share after any epoch that was evaluated; chosen by the"
@@ -207,11 +220,17 @@ def _summary_rows(finished_runs: pd.DataFrame, statistics: str) -> list[dict[str
             **dict(zip(SETTING, key, strict=True)),
             "statistics": statistics,
             "seeds": mean.n,
-            "effective_samples": estimate(list(effective_samples.get(key, {}).values())).mean,
+            "effective_samples": estimate(
+                list(effective_samples.get(key, {}).values())
+            ).mean,
         }
         best = estimate(list(best_accuracies[key].values()))
         row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
-        row |= {"best_accuracy": best.mean, "best_low": best.low, "best_high": best.high}
+        row |= {
+            "best_accuracy": best.mean,
+            "best_low": best.low,
+            "best_high": best.high,
+        }
         for reference in REFERENCES:
             difference = difference_to_reference(accuracies, key, reference)
             row |= comparison_values(reference, difference)
@@ -227,15 +246,21 @@ def _summary_sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def strategy_sort_key(strategy: str, fraction: float | None) -> tuple[int, str, float]:
-    """Return the sort key of a strategy with its Q: known strategies first, then by name."""
-    strategy_rank = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
+    """Return the sort key of a strategy with its Q: known strategies first, then by
+    name.
+    """
+    strategy_rank = (
+        STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
+    )
     return strategy_rank, strategy, fraction or 0.0
 
 
 def group_values(
     runs: pd.DataFrame, column: str, key_columns: Iterable[str] = SETTING
 ) -> Accuracies:
-    """Group the filled values of a column by setting and seed, in the order of the runs."""
+    """Group the filled values of a column by setting and seed, in the order of the
+    runs.
+    """
     values_by_key: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
         key = tuple(None if pd.isna(row[name]) else row[name] for name in key_columns)
@@ -243,19 +268,29 @@ def group_values(
     return values_by_key
 
 
-def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate:
-    """Estimate by how much the first values exceed the second, over the seeds that both have."""
+def paired_difference(
+    first: Mapping[int, float], second: Mapping[int, float]
+) -> Estimate:
+    """Estimate by how much the first values exceed the second, over the seeds that both
+    have.
+    """
     return estimate([first[seed] - second[seed] for seed in first if seed in second])
 
 
-def difference_to_reference(accuracies: Accuracies, key: Key, reference: str) -> Estimate:
-    """Estimate the difference of setting ``key`` to a reference, over the seeds that both have."""
+def difference_to_reference(
+    accuracies: Accuracies, key: Key, reference: str
+) -> Estimate:
+    """Estimate the difference of setting ``key`` to a reference, over the seeds that
+    both have.
+    """
     condition = key[: len(CONDITION)]
     strategy, fraction = key[len(CONDITION) :]
     if strategy in _NOT_COMPARED[reference]:
         return estimate([])
     reference_fraction = fraction if reference == "partial" else _FRACTION[reference]
-    reference_accuracies = accuracies.get((*condition, reference, reference_fraction), {})
+    reference_accuracies = accuracies.get(
+        (*condition, reference, reference_fraction), {}
+    )
     return paired_difference(accuracies[key], reference_accuracies)
 
 
@@ -264,8 +299,9 @@ _NOT_COMPARED = {
     "local": {"global", "local"},
     "partial": {"global", "local", "partial"},
 }
-"""Strategies that are not compared with each reference. Global against local would repeat local
-against global."""
+"""Strategies that are not compared with each reference. Global against local would
+repeat local against global.
+"""
 _FRACTION = {"global": None, "local": 0.0}
 
 
@@ -284,16 +320,19 @@ class LossCurve:
     slope: float  # c, share of accuracy times samples
     residual: float  # root mean square of losses less the curve, share of accuracy
     spread: float  # root mean square of losses, share of accuracy
-    worst_row: Mapping[Any, Any]  # the row of `losses_against_global` farthest from the curve
+    worst_row: Mapping[
+        Any, Any
+    ]  # the row of `losses_against_global` farthest from the curve
     worst_excess: float  # loss of this row less that of the curve, share of accuracy
 
 
 def losses_against_global(settings: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of summary.csv with a rank's own statistics, beside global shuffle's.
+    """Return the rows of summary.csv with a rank's own statistics, beside global
+    shuffle's.
 
-    Global shuffle is that of the row's condition. New columns: loss, loss_low, loss_high
-    (accuracy of global shuffle less that of the setting; 0 and empty for itself) and
-    global_effective_samples.
+    Global shuffle is that of the row's condition. New columns: loss, loss_low,
+    loss_high (accuracy of global shuffle less that of the setting; 0 and empty for
+    itself) and global_effective_samples.
     """
     own_statistics = settings[
         (settings["statistics"] == "own") & settings["effective_samples"].notna()
@@ -321,7 +360,10 @@ def fit_loss_curve(rows: pd.DataFrame) -> LossCurve | None:
     samples.
     """
     compared_rows = rows[rows["strategy"] != "global"]
-    x = 1.0 / compared_rows["effective_samples"] - 1.0 / compared_rows["global_effective_samples"]
+    x = (
+        1.0 / compared_rows["effective_samples"]
+        - 1.0 / compared_rows["global_effective_samples"]
+    )
     y = compared_rows["loss"]
     if len(compared_rows) < MIN_SETTINGS or not (square := float((x * x).sum())) > 0.0:
         return None

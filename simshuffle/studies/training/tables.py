@@ -13,7 +13,17 @@ from typing import Any, Literal
 import pandas as pd
 
 from simshuffle.study.cell import Outcome
-from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, real, share, spent, text
+from simshuffle.study.schema import (
+    LARGEST,
+    Column,
+    Schema,
+    amount,
+    count,
+    real,
+    share,
+    spent,
+    text,
+)
 from simshuffle.workload.exchange import STYLES
 from simshuffle.workload.exchange.recording import RecordedPlans, write_plans
 
@@ -25,7 +35,9 @@ STATISTICS = ("own", "rank0", "pooled", "recalibrated")
 def columns_by_statistics(
     name: str, column: Callable[[str], Column], meaning: str
 ) -> dict[str, Column]:
-    """Return a column for each kind of statistics; its meaning names the kind where it has {}."""
+    """Return a column for each kind of statistics; its meaning names the kind where it
+    has {}.
+    """
     return {f"{kind}_{name}": column(meaning.format(kind)) for kind in STATISTICS}
 
 
@@ -43,7 +55,9 @@ EPOCH_COLUMNS = {
     "epoch": count("from 1", 1),
     "samples": count("trained on, by all ranks", empty=True),
     "learning_rate": number_column("at the end of the epoch"),
-    "train_loss": number_column("mean over the samples of the epoch, as they were trained on"),
+    "train_loss": number_column(
+        "mean over the samples of the epoch, as they were trained on"
+    ),
     "moved": count("samples that left their rank after it", empty=True),
     "label_divergence": share_column(
         "mean over ranks of the total variation distance between the labels of a shard and those of"
@@ -90,8 +104,12 @@ IMPORTANCE_COLUMNS = {
     "p50": number_column("nats, median"),
     "p90": number_column("nats"),
     "max": number_column("nats"),
-    "top_tenth_share": number_column("share of the sum that the tenth of largest values has"),
-    "between_ranks": number_column("variance of the ranks' means over the variance of all values"),
+    "top_tenth_share": number_column(
+        "share of the sum that the tenth of largest values has"
+    ),
+    "between_ranks": number_column(
+        "variance of the ranks' means over the variance of all values"
+    ),
 }
 """Columns of a run's importance table."""
 
@@ -147,7 +165,8 @@ NORMS = {
 SETTING_COLUMNS = {
     "variant": text("what else is varied in the study, as key=value; '' if nothing"),
     "batch_norm": text(
-        "'per_rank', 'sync' or 'none'; 'absent' where the network has no such layers", *NORMS
+        "'per_rank', 'sync' or 'none'; 'absent' where the network has no such layers",
+        *NORMS,
     ),
     "world_size": count("M, ranks", 1),
     "strategy": text(
@@ -186,7 +205,9 @@ ENDING_COLUMNS = {
 }
 """Columns that say how a run ended."""
 INTERVAL_COLUMNS = {
-    "low": number_column("lower end of its 95 % interval by Student's t; empty for one seed"),
+    "low": number_column(
+        "lower end of its 95 % interval by Student's t; empty for one seed"
+    ),
     "high": number_column("upper end"),
 }
 """Columns of the interval of a mean over seeds."""
@@ -210,7 +231,9 @@ RUN_COLUMNS = {
         " '{}'; chosen by the test samples themselves, so it flatters",
     ),
     **columns_by_statistics(
-        "best_epoch", lambda m: count(m, empty=True), "first epoch of that accuracy, from 1"
+        "best_epoch",
+        lambda m: count(m, empty=True),
+        "first epoch of that accuracy, from 1",
     ),
     **columns_by_statistics(
         "loss",
@@ -254,7 +277,9 @@ def collect_tables(
             reason; missing runs have none.
     """
     rows = []
-    pieces: dict[str, list[pd.DataFrame]] = {name: [_empty_table(STORED[name])] for name in TABLES}
+    pieces: dict[str, list[pd.DataFrame]] = {
+        name: [_empty_table(STORED[name])] for name in TABLES
+    }
     for run, description in descriptions.items():
         outcome = outcomes.get(run)
         rows.append({"run": run, **description, **_ending_values(outcome)})
@@ -275,16 +300,25 @@ def collect_tables(
 def _empty_table(schema: Schema) -> pd.DataFrame:
     """Return a table without rows: texts as objects, numbers as floats."""
     kinds = {
-        name: object if column.kind == "text" else float for name, column in schema.columns.items()
+        name: object if column.kind == "text" else float
+        for name, column in schema.columns.items()
     }
-    return pd.DataFrame({name: pd.Series([], dtype=kind) for name, kind in kinds.items()})
+    return pd.DataFrame(
+        {name: pd.Series([], dtype=kind) for name, kind in kinds.items()}
+    )
 
 
 def _drop_infinite_losses(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table without losses that no float holds; networks may evaluate to infinity."""
+    """Return the table without losses that no float holds; networks may evaluate to
+    infinity.
+    """
     floats = table.select_dtypes("float")
     is_infinite = floats.abs() > LARGEST
-    return table.assign(**floats.mask(is_infinite)) if is_infinite.any(axis=None) else table
+    return (
+        table.assign(**floats.mask(is_infinite))
+        if is_infinite.any(axis=None)
+        else table
+    )
 
 
 def _ending_values(outcome: Outcome | None) -> dict[str, Any]:
@@ -302,25 +336,33 @@ def _ending_values(outcome: Outcome | None) -> dict[str, Any]:
     if values["status"] != "done":
         return values
     values["effective_samples"] = outcome.values["description"].get("effective_samples")
-    scores = [f"{name}_{score}" for score in ("accuracy", "loss") for name in STATISTICS]
+    scores = [
+        f"{name}_{score}" for score in ("accuracy", "loss") for name in STATISTICS
+    ]
     last = {name: float(epochs[name].iloc[-1]) for name in ("train_loss", *scores)}
     return values | last | _best_accuracies(epochs)
 
 
 def _best_accuracies(epochs: pd.DataFrame) -> dict[str, float]:
-    """Return the best accuracy with each of the statistics that were evaluated, and its epoch."""
+    """Return the best accuracy with each of the statistics that were evaluated, and its
+    epoch.
+    """
     values: dict[str, float] = {}
     for name in STATISTICS:
         evaluated = epochs[epochs[f"{name}_accuracy"].notna()]
         if len(evaluated):
             best_row = int(evaluated[f"{name}_accuracy"].argmax())
-            values[f"{name}_best_accuracy"] = float(evaluated[f"{name}_accuracy"].iloc[best_row])
+            values[f"{name}_best_accuracy"] = float(
+                evaluated[f"{name}_accuracy"].iloc[best_row]
+            )
             values[f"{name}_best_epoch"] = float(evaluated["epoch"].iloc[best_row])
     return values
 
 
 def describe_networks(runs: pd.DataFrame) -> str:
-    """Describe networks and data of runs.csv, such as 'two-layer network on synthetic images'."""
+    """Describe networks and data of runs.csv, such as 'two-layer network on synthetic
+    images'.
+    """
     return ", ".join(dict.fromkeys(runs["model"] + " on " + runs["data"]))
 
 

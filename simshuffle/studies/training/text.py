@@ -1,4 +1,6 @@
-"""Write the report of a training study: findings in sentences, and the limits of the numbers."""
+"""Write the report of a training study: findings in sentences, and the limits of the
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.report.console import new_table
-from simshuffle.studies.training.summary import fit_loss_curve, losses_against_global, summary
+from simshuffle.studies.training.summary import (
+    fit_loss_curve,
+    losses_against_global,
+    summary,
+)
 from simshuffle.studies.training.tables import (
     ABSENT,
     CONDITION,
@@ -48,7 +54,9 @@ STATISTICS_EXPLAINED = {
 
 
 def parts(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the findings, in order; ``meta`` has 'study' and 'description' of the study."""
+    """Yield the findings, in order; ``meta`` has 'study' and 'description' of the
+    study.
+    """
     yield _study_head(tables, meta)
     yield from _list_unusable_runs(tables)
     settings = summary(tables.runs)
@@ -77,7 +85,9 @@ def details(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | T
 
 
 def _accuracy_row(row: Row) -> list[str]:
-    """Return the cells of a setting: last epoch, best, gaps to global and local, samples, seeds."""
+    """Return the cells of a setting: last epoch, best, gaps to global and local,
+    samples, seeds.
+    """
     gaps = (star_difference(row, against) for against in ("global", "local"))
     means = (format_accuracy(row), format_accuracy(row, "best_"))
     return [
@@ -99,18 +109,24 @@ def _study_head(tables: TrainingTables, meta: Mapping[str, Any]) -> str:
         f"Trained: {describe_networks(tables.runs)}. Partition: {partitions}.",
     ]
     return paragraph(
-        f"Study {meta.get('study', '')}", [" ".join(line.split()) for line in lines if line]
+        f"Study {meta.get('study', '')}",
+        [" ".join(line.split()) for line in lines if line],
     )
 
 
 def _list_unusable_runs(tables: TrainingTables) -> Iterator[str]:
     """Yield the runs that the numbers leave out, and the reason."""
     for status, title in (
-        ("failed", "Runs that failed; they are left out of every mean and comparison below"),
+        (
+            "failed",
+            "Runs that failed; they are left out of every mean and comparison below",
+        ),
         ("lost", "Runs that were lost; the same command tries them again"),
     ):
         rows = tables.runs[tables.runs["status"] == status].to_dict("records")
-        yield paragraph(f"{title}:", [f"{row['run']}: {row['message']}" for row in rows])
+        yield paragraph(
+            f"{title}:", [f"{row['run']}: {row['message']}" for row in rows]
+        )
     missing = int((tables.runs["status"] == "missing").sum())
     if missing:
         yield (
@@ -119,7 +135,9 @@ def _list_unusable_runs(tables: TrainingTables) -> Iterator[str]:
         )
 
 
-def _explain_method(names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any]) -> str:
+def _explain_method(
+    names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any]
+) -> str:
     """Explain how accuracies, intervals and p-values come about."""
     seeds = (
         tables.finished_runs()
@@ -129,7 +147,9 @@ def _explain_method(names: Sequence[str], tables: TrainingTables, meta: Mapping[
     fewest = int(seeds.min())
     statistics_clause = ""
     if _has_batch_norm(tables.runs):
-        statistics_clause = f", with the statistics '{names[0]}' unless another is named"
+        statistics_clause = (
+            f", with the statistics '{names[0]}' unless another is named"
+        )
     lines = [
         (
             "Accuracy is the share of test samples classified rightly after the last epoch"
@@ -169,21 +189,30 @@ def _state_momentum(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
     Results of earlier versions may lack one or both.
     """
-    momenta = sorted({run["statistics_momentum"] for run in runs if run.get("statistics_momentum")})
+    momenta = sorted(
+        {run["statistics_momentum"] for run in runs if run.get("statistics_momentum")}
+    )
     if momenta:
         yield (
             "Running statistics of batch norm move towards those of each batch with momentum"
             f" {' or '.join(f'{momentum:g}' for momentum in momenta)}."
         )
-    passes = sorted({run["importance_pass"] for run in runs if run.get("importance_pass")})
-    effect = {"eval": "leaves them as they are", "train": "refreshes them from the old shard"}
+    passes = sorted(
+        {run["importance_pass"] for run in runs if run.get("importance_pass")}
+    )
+    effect = {
+        "eval": "leaves them as they are",
+        "train": "refreshes them from the old shard",
+    }
     if momenta and passes:
         effects = "; ".join(f"in {name} mode it {effect[name]}" for name in passes)
         yield f"The pass that measures importance runs before an epoch: {effects}."
 
 
 def _state_findings(main: pd.DataFrame) -> str:
-    """State local against global shuffle by M, and the part of the gap that exchange closes."""
+    """State local against global shuffle by M, and the part of the gap that exchange
+    closes.
+    """
     lines: list[str] = []
     for _, rows in main.groupby(["variant", "batch_norm"], sort=False):
         lines += _state_local_gap(rows.to_dict("records"))
@@ -225,12 +254,18 @@ def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
 
 def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
     """Yield how partial local shuffle shrinks the gap to global shuffle with Q."""
-    gap = next((row for row in rows if row["strategy"] == "local" and row["global_pairs"]), None)
-    partial = [row for row in rows if row["strategy"] == "partial" and row["global_pairs"]]
+    gap = next(
+        (row for row in rows if row["strategy"] == "local" and row["global_pairs"]),
+        None,
+    )
+    partial = [
+        row for row in rows if row["strategy"] == "partial" and row["global_pairs"]
+    ]
     if gap is None or not partial:
         return
     gaps = ", ".join(
-        f"{format_difference(row, 'global')} at Q = {row['exchange_fraction']:g}" for row in partial
+        f"{format_difference(row, 'global')} at Q = {row['exchange_fraction']:g}"
+        for row in partial
     )
     closed_rows = [
         row
@@ -242,7 +277,9 @@ def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
     closing_sentence = ""
     if closed_rows and is_monotone:
         fraction = closed_rows[0]["exchange_fraction"]
-        closing_sentence = f" From Q = {fraction:g} on no difference to global shuffle is found."
+        closing_sentence = (
+            f" From Q = {fraction:g} on no difference to global shuffle is found."
+        )
     yield (
         f"{condition_label(rows[0])}: partial local shuffle changes local shuffle's gap of"
         f" {format_difference(gap, 'global')} to {gaps}.{closing_sentence}"
@@ -250,7 +287,9 @@ def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _compare_at_equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield strategies against partial local shuffle at equal Q, and a verdict over all."""
+    """Yield strategies against partial local shuffle at equal Q, and a verdict over
+    all.
+    """
     compared = [row for row in main.to_dict("records") if row["partial_pairs"]]
     if not compared:
         return
@@ -294,7 +333,9 @@ def _state_equal_fraction_verdict(compared: Sequence[Row]) -> str:
         for name, sign in (("better", 1), ("worse", -1))
     }
     listed = "; ".join(
-        f"{name}: {', '.join(names)}" for name, names in names_by_verdict.items() if names
+        f"{name}: {', '.join(names)}"
+        for name, names in names_by_verdict.items()
+        if names
     )
     return wrap_paragraph(
         f"Of these {len(tested)} comparisons {len(significant)} differ from partial local shuffle"
@@ -305,9 +346,13 @@ def _state_equal_fraction_verdict(compared: Sequence[Row]) -> str:
 
 
 def _state_loss_curve(main: pd.DataFrame) -> str:
-    """State how well the loss against global shuffle follows from n, the samples of statistics."""
+    """State how well the loss against global shuffle follows from n, the samples of
+    statistics.
+    """
     lines = []
-    for _, rows in losses_against_global(main).groupby(["variant", "batch_norm"], sort=False):
+    for _, rows in losses_against_global(main).groupby(
+        ["variant", "batch_norm"], sort=False
+    ):
         if loss_curve := fit_loss_curve(rows):
             worst = loss_curve.worst_row
             lines.append(
@@ -324,11 +369,15 @@ def _state_loss_curve(main: pd.DataFrame) -> str:
         " in which the rank had it. If it alone decided, c (1/n - 1/n of global shuffle) would be"
         " lost; by least squares:"
     )
-    return paragraph("On how many samples a rank's statistics rest", [law, *lines] if lines else [])
+    return paragraph(
+        "On how many samples a rank's statistics rest", [law, *lines] if lines else []
+    )
 
 
 def _state_gap_by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
-    """State the gap of local shuffle to global shuffle under each kind of evaluation statistics."""
+    """State the gap of local shuffle to global shuffle under each kind of evaluation
+    statistics.
+    """
     if len(names) < 2 or not _has_batch_norm(settings):
         return ""
     gaps = settings[
@@ -338,10 +387,14 @@ def _state_gap_by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> st
     ]
     lines = []
     for rows in rows_by_condition(gaps):
-        parts = ", ".join(f"{row['statistics']} {format_difference(row, 'global')}" for row in rows)
+        parts = ", ".join(
+            f"{row['statistics']} {format_difference(row, 'global')}" for row in rows
+        )
         lines.append(f"{condition_label(rows[0])}: local - global {parts}.")
     explanations = [f"{STATISTICS_EXPLAINED[name]}." for name in names]
-    return paragraph("Where evaluation gets the batch-norm statistics from", explanations + lines)
+    return paragraph(
+        "Where evaluation gets the batch-norm statistics from", explanations + lines
+    )
 
 
 def _has_batch_norm(rows: pd.DataFrame) -> bool:
@@ -354,7 +407,8 @@ def _state_times(tables: TrainingTables) -> str:
     runs = tables.runs[tables.runs["seconds"].notna()]
     if not len(runs):
         return ""
-    total, samples = float(runs["seconds"].sum()), float(runs["samples"].sum())
+    total = float(runs["seconds"].sum())
+    samples = float(runs["samples"].sum())
     importance = float(tables.epochs["importance_s"].sum())
     speed = f"{samples / total:,.0f} samples/s, evaluation included"
     return paragraph(

@@ -1,4 +1,6 @@
-"""Word the reports on trainings: paragraphs, tables, settings, and means with intervals."""
+"""Word the reports on trainings: paragraphs, tables, settings, and means with
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -81,14 +83,18 @@ def _as_lines(table: Table) -> str:
 def count_runs(runs: pd.DataFrame) -> str:
     """Count runs by how they ended, and list their seeds, in a sentence."""
     counts = runs["status"].value_counts().to_dict()
-    ended = ", ".join(f"{counts[status]} {status}" for status in STATUS if status in counts)
+    ended = ", ".join(
+        f"{counts[status]} {status}" for status in STATUS if status in counts
+    )
     seeds = ", ".join(str(seed) for seed in sorted(set(runs["seed"])))
     return f"{len(runs)} runs: {ended}. Seeds: {seeds}."
 
 
 def rows_by_condition(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
     """Return the rows of each condition, in the order of the table."""
-    return [rows.to_dict("records") for _, rows in main.groupby(list(CONDITION), sort=False)]
+    return [
+        rows.to_dict("records") for _, rows in main.groupby(list(CONDITION), sort=False)
+    ]
 
 
 def condition_label(row: Row) -> str:
@@ -126,12 +132,18 @@ def format_percent(value: float, low: float, high: float, sign: str = "") -> str
 
 
 def format_accuracy(row: Row, prefix: str = "") -> str:
-    """Format accuracy in %, with half its interval; ``prefix`` begins the names of the columns."""
-    return format_percent(row[f"{prefix}accuracy"], row[f"{prefix}low"], row[f"{prefix}high"])
+    """Format accuracy in %, with half its interval; ``prefix`` begins the names of the
+    columns.
+    """
+    return format_percent(
+        row[f"{prefix}accuracy"], row[f"{prefix}low"], row[f"{prefix}high"]
+    )
 
 
 def format_effective_samples(row: Row) -> str:
-    """Format the number of samples that a rank's running statistics rest on; '' if it has none."""
+    """Format the number of samples that a rank's running statistics rest on; '' if it
+    has none.
+    """
     n = row["effective_samples"]
     return "" if math.isnan(n) else f"{n:.1f}" if n < 99.95 else f"{n:.0f}"
 

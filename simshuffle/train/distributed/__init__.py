@@ -1,5 +1,6 @@
-"""Partial local shuffle and all other strategies for real: ranks of torch.distributed exchange the
-samples of their local storage."""
+"""Partial local shuffle and all other strategies for real: ranks of torch.distributed
+exchange the samples of their local storage.
+"""
 
 from __future__ import annotations
 

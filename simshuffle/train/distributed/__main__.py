@@ -1,5 +1,5 @@
-"""torchrun --nproc-per-node M -m simshuffle.train.distributed STUDY: the runs of a study on real
-ranks, with the usual tables.
+"""torchrun --nproc-per-node M -m simshuffle.train.distributed STUDY: the runs of a
+study on real ranks, with the usual tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; None is that of the process."""
-    parser = argparse.ArgumentParser(prog="simshuffle.train.distributed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="simshuffle.train.distributed", description=__doc__
+    )
     parser.add_argument("study", help="a study file, or a name below studies/")
     parser.add_argument(
         "--set",
@@ -42,7 +44,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="set a key of the study, such as seeds=1",
     )
     parser.add_argument(
-        "--out", type=Path, help="result folder; the default is results/ranks-NAME-FINGERPRINT"
+        "--out",
+        type=Path,
+        help="result folder; the default is results/ranks-NAME-FINGERPRINT",
     )
     parser.add_argument(
         "--storage",
@@ -100,24 +104,31 @@ def _report_input_error(error: InputError) -> int:
 
 
 def _run_study(options: argparse.Namespace, device: torch.device) -> None:
-    """Train every run of the study, one after the other, except those in the result folder; then
-    save the result and print its tables on rank 0.
+    """Train every run of the study, one after the other, except those in the result
+    folder; then save the result and print its tables on rank 0.
     """
     ranks = RankGroup.current()
     values: dict[str, Any] = {"world_size": ranks.world_size}
     for text in options.set:
         key, equals, value = text.partition("=")
         if not equals:
-            rule, remedy = "is written KEY=VALUE", "For example --set seeds=1."
+            rule = "is written KEY=VALUE"
+            remedy = "For example --set seeds=1."
             refuse("--set", rule, repr(text), remedy, "command line")
         values[key] = read_value(value, f"--set {key}")
     emulated = request(load_study(options.study, values), device.type)
-    real = request_on_ranks(emulated, ranks.world_size, options.transport, options.storage, device)
+    real = request_on_ranks(
+        emulated, ranks.world_size, options.transport, options.storage, device
+    )
     mark = fingerprint(STUDY, real)
-    folder: Path = options.out or Path("results") / f"ranks-{real.name.replace('/', '-')}-{mark}"
+    folder: Path = (
+        options.out or Path("results") / f"ranks-{real.name.replace('/', '-')}-{mark}"
+    )
     replaces = meta_of(folder).get("fingerprint") == mark
     is_first = ranks.rank == 0
-    run_collectively(ranks, lambda: check_place(folder, replace=replaces) if is_first else None)
+    run_collectively(
+        ranks, lambda: check_place(folder, replace=replaces) if is_first else None
+    )
     result = run_on_ranks(ranks, real, Disk((folder.parent / CELLS).absolute()))
     if result is not None:
         result.save(folder, replace=replaces)

@@ -1,5 +1,5 @@
-"""Checks of a scheduler's arguments and of the order of its calls: what is refused, and what is
-warned of.
+"""Checks of a scheduler's arguments and of the order of its calls: what is refused, and
+what is warned of.
 """
 
 from __future__ import annotations
@@ -30,16 +30,27 @@ class Arguments(Spec):
 
 
 def read_arguments(
-    fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str
+    fraction: float | None,
+    strategy: Any,
+    batch_size: int,
+    drop_last: bool,
+    transport: str,
 ) -> Arguments:
     """Return the strategy and training that the arguments of a scheduler describe.
 
     Raises:
-        InputError: an argument is not valid; there is neither a fraction nor a strategy, or both.
+        InputError: an argument is not valid; there is neither a fraction nor a
+            strategy, or both.
     """
     if (fraction is None) == (strategy is None):
         remedy = "Give fraction=Q for partial local shuffle, or strategy=."
-        refuse("strategy", "either a fraction or a strategy is needed", "", remedy, "scheduler")
+        refuse(
+            "strategy",
+            "either a fraction or a strategy is needed",
+            "",
+            remedy,
+            "scheduler",
+        )
     if transport not in TRANSPORTS:
         rule = f"must be one of {', '.join(TRANSPORTS)}"
         refuse("transport", rule, repr(transport), "Use 'isend'.", "scheduler")
@@ -65,9 +76,13 @@ REMEDIES = {
 
 
 def check_arguments_equal(
-    dataset: ShardDataset, arguments: Arguments, transport: str, weights: ArrayLike | None
+    dataset: ShardDataset,
+    arguments: Arguments,
+    transport: str,
+    weights: ArrayLike | None,
 ) -> None:
-    """Raise InputError on all ranks if they gave a scheduler different arguments. Collective.
+    """Raise InputError on all ranks if they gave a scheduler different arguments.
+    Collective.
 
     Args:
         dataset: whose samples are shuffled.
@@ -88,7 +103,9 @@ def check_arguments_equal(
         "drop_last": arguments.training.drop_last,
         "weights": weights_mark,
     }
-    check_equal(dataset.ranks, {name: str(value) for name, value in values.items()}, REMEDIES)
+    check_equal(
+        dataset.ranks, {name: str(value) for name, value in values.items()}, REMEDIES
+    )
 
 
 def read_weights(weights: ArrayLike, num_samples: int) -> Floats:
@@ -112,8 +129,8 @@ def read_weights(weights: ArrayLike, num_samples: int) -> Floats:
 def loader_difference(
     loader: DataLoader[Any], sampler: ShardSampler, batch_size: int, drop_last: bool
 ) -> str:
-    """Return in what ``loader`` differs from its scheduler, which then counts other iterations;
-    '' if in nothing.
+    """Return in what ``loader`` differs from its scheduler, which then counts other
+    iterations; '' if in nothing.
 
     Raises:
         InputError: the loader does not use the scheduler's ``sampler``.
@@ -122,7 +139,9 @@ def loader_difference(
     if loader_sampler is not sampler:
         remedy = "Make it with sampler=scheduler.sampler; weights go into Scheduler(weights=)."
         rule = "must give what is scheduled"
-        refuse("loader", rule, f"a {type(loader_sampler).__name__}", remedy, "scheduler")
+        refuse(
+            "loader", rule, f"a {type(loader_sampler).__name__}", remedy, "scheduler"
+        )
     in_loader = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     in_scheduler = {"batch_size": batch_size, "drop_last": drop_last}
     return "; ".join(
@@ -133,7 +152,9 @@ def loader_difference(
 
 
 def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
-    """Raise InputError unless ``epoch`` is the one to be scheduled next, and none is under way."""
+    """Raise InputError unless ``epoch`` is the one to be scheduled next, and none is
+    under way.
+    """
     if under_way:
         rule = "cannot be scheduled while another one is under way"
         remedy = "Call clean_local_storage() at the end of every epoch."
@@ -157,12 +178,21 @@ def steps_done(steps: int | None, counted: int, sampler: ShardSampler) -> int:
     """
     if steps is None and not counted and sampler.place > sampler.begin:
         rule = "are not known: neither epoch() was used nor communicate() called"
-        refuse("steps", rule, "None", "Give state_dict(steps) those that are done.", "scheduler")
+        refuse(
+            "steps",
+            rule,
+            "None",
+            "Give state_dict(steps) those that are done.",
+            "scheduler",
+        )
     return counted if steps is None else steps
 
 
-def check_remaining_weights(state: EpochState, current: Epochs, *, weighted: bool) -> None:
-    """Raise InputError if the rest of an epoch that is drawn by weights would go to other ranks.
+def check_remaining_weights(
+    state: EpochState, current: Epochs, *, weighted: bool
+) -> None:
+    """Raise InputError if the rest of an epoch that is drawn by weights would go to
+    other ranks.
 
     Args:
         state: saved by the ranks that began the epoch.
@@ -182,8 +212,8 @@ def check_remaining_weights(state: EpochState, current: Epochs, *, weighted: boo
 
 
 def check_epoch_state(call: str, *, needs_epoch: bool, under_way: bool) -> None:
-    """Raise InputError if a ``call`` needs an epoch and none is ``under_way``, or the other way
-    round.
+    """Raise InputError if a ``call`` needs an epoch and none is ``under_way``, or the
+    other way round.
     """
     if needs_epoch and not under_way:
         remedy = "Call scheduling(epoch) first."
@@ -194,8 +224,8 @@ def check_epoch_state(call: str, *, needs_epoch: bool, under_way: bool) -> None:
 
 
 def exchange_count_message(num_begun: int, iterations: int, batch_size: int) -> str:
-    """Return a warning of an exchange that was not begun once in every iteration; '' if it was, or
-    never.
+    """Return a warning of an exchange that was not begun once in every iteration; '' if
+    it was, or never.
 
     Args:
         num_begun: calls of ``communicate`` in the epoch.

@@ -1,4 +1,6 @@
-"""Carrying out the exchange of one epoch; checking that all shards together are the data set."""
+"""Carrying out the exchange of one epoch; checking that all shards together are the
+data set.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,9 @@ from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, Strategy
 class EpochExchange:
     """Carries out a plan, iteration by iteration.
 
-    Nothing is removed before all ranks have said that everything has arrived. Problems of this
-    rank's own storage are noted and raised at the end, so that no other rank waits for messages in
-    vain.
+    Nothing is removed before all ranks have said that everything has arrived. Problems
+    of this rank's own storage are noted and raised at the end, so that no other rank
+    waits for messages in vain.
 
     Args:
         dataset: whose local storage samples are sent from and stored in.
@@ -39,8 +41,8 @@ class EpochExchange:
         schedule: of the messages: payload and barriers.
         transport: carries the messages.
         iterations: of the epoch.
-        first: the first iteration to carry out; samples that were received before it are read from
-            the source again.
+        first: the first iteration to carry out; samples that were received before it
+            are read from the source again.
 
     Attributes:
         next: the iteration whose messages are begun next.
@@ -73,8 +75,8 @@ class EpochExchange:
         self._read_from_source(first)
 
     def begin(self) -> Pair:
-        """Begin the messages of the next iteration, without waiting; return their requests, none
-        after the last iteration.
+        """Begin the messages of the next iteration, without waiting; return their
+        requests, none after the last iteration.
         """
         self.num_begun += 1
         if self.next >= self.iterations:
@@ -126,10 +128,11 @@ class EpochExchange:
             self.finish_under_way()
 
     def settle(self) -> None:
-        """After `finish_all`: remove the sent samples if everything has arrived on all ranks.
+        """After `finish_all`: remove the sent samples if everything has arrived on all
+        ranks.
 
-        Otherwise remove the received samples; the shards are then those before the epoch. Where a
-        peer is gone nothing is removed, as the others may have gone on.
+        Otherwise remove the received samples; the shards are then those before the
+        epoch. Where a peer is gone nothing is removed, as the others may have gone on.
 
         Raises:
             ExchangeError: on all ranks, if something has not arrived on one.
@@ -143,7 +146,9 @@ class EpochExchange:
             for sample in self._received:
                 self.dataset.store.remove(sample)
             listed = "\n".join(
-                f"rank {rank}: {problem}" for rank, problem in enumerate(problems) if problem
+                f"rank {rank}: {problem}"
+                for rank, problem in enumerate(problems)
+                if problem
             )
             remedy = (
                 "Every rank has its shard as before the epoch; when the cause is removed, the epoch"
@@ -161,7 +166,9 @@ class EpochExchange:
                 content = self.dataset.read(int(sample))
                 content = self.dataset.to_payload(content, self.schedule.payload)
             except (OSError, SimshuffleError) as error:
-                self._problems.append(f"sample {sample} could not be read: {reason_of(error)}")
+                self._problems.append(
+                    f"sample {sample} could not be read: {reason_of(error)}"
+                )
             else:
                 self._store(int(sample), content)
 
@@ -172,16 +179,22 @@ class EpochExchange:
             self.dataset.store.remove(int(sample))
 
     def _payload(self, sample: int) -> bytes:
-        """Return the bytes to send of a sample; zeros if it cannot be read, which the receiver
-        refuses.
+        """Return the bytes to send of a sample; zeros if it cannot be read, which the
+        receiver refuses.
         """
         try:
-            content = self.dataset.to_payload(self.dataset.store.get(sample), self.schedule.payload)
+            content = self.dataset.to_payload(
+                self.dataset.store.get(sample), self.schedule.payload
+            )
             if self.manifest.fits(sample, content):
                 return content
-            self._problems.append(f"sample {sample} is not what it was when it was staged")
+            self._problems.append(
+                f"sample {sample} is not what it was when it was staged"
+            )
         except (OSError, SimshuffleError) as error:
-            self._problems.append(f"sample {sample} could not be read: {reason_of(error)}")
+            self._problems.append(
+                f"sample {sample} could not be read: {reason_of(error)}"
+            )
         return bytes(int(self.manifest.sizes[sample]))
 
     def _store(self, sample: int, content: bytes) -> None:
@@ -194,7 +207,9 @@ class EpochExchange:
             self.dataset.store.write(sample, stored)
             self._received.append(sample)
         except (OSError, SimshuffleError) as error:
-            self._problems.append(f"sample {sample} could not be stored: {reason_of(error)}")
+            self._problems.append(
+                f"sample {sample} could not be stored: {reason_of(error)}"
+            )
 
 
 # -------------------------------------------------------------------------- staging, and the check
@@ -224,8 +239,11 @@ def stage_shard(
     return Manifest(dataset, owner, payload)
 
 
-def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload: Payload) -> None:
-    """Check that every rank holds its samples, these alone, with their content. Collective.
+def check_shards(
+    dataset: ShardDataset, owner: Ints, manifest: Manifest, payload: Payload
+) -> None:
+    """Check that every rank holds its samples, these alone, with their content.
+    Collective.
 
     Args:
         dataset: of this rank.
@@ -238,7 +256,11 @@ def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload
     """
     stored = dataset.store.samples()
     damaged = np.array(
-        [sample for sample in stored if not _intact(dataset, int(sample), manifest, payload)],
+        [
+            sample
+            for sample in stored
+            if not _intact(dataset, int(sample), manifest, payload)
+        ],
         np.int64,
     )
     samples_on = [np.asarray(part, np.int64) for part in dataset.ranks.gather(stored)]
@@ -287,19 +309,24 @@ def faults(samples_on: list[Ints64], owner: Ints) -> list[str]:
         problems.append("more than once: " + list_samples(repeated, texts))
     if len(misplaced):
         texts = [
-            f"on rank {holder[sample]} instead of {owner[sample]}" for sample in misplaced[:SHOWN]
+            f"on rank {holder[sample]} instead of {owner[sample]}"
+            for sample in misplaced[:SHOWN]
         ]
         problems.append("misplaced: " + list_samples(misplaced, texts))
     return problems
 
 
-def _intact(dataset: ShardDataset, sample: int, manifest: Manifest, payload: Payload) -> bool:
+def _intact(
+    dataset: ShardDataset, sample: int, manifest: Manifest, payload: Payload
+) -> bool:
     """Return whether a stored sample can be read and is as it was when it was staged;
     true of a number that is not of the set.
     """
     if sample >= len(manifest.sizes):
         return True
     try:
-        return manifest.fits(sample, dataset.to_payload(dataset.store.get(sample), payload))
+        return manifest.fits(
+            sample, dataset.to_payload(dataset.store.get(sample), payload)
+        )
     except (OSError, SimshuffleError):
         return False

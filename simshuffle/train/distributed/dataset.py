@@ -1,5 +1,5 @@
-"""ShardDataset: a map-style dataset of which this rank holds a shard in local storage; and
-ShardSampler, which yields the samples that the rank trains on.
+"""ShardDataset: a map-style dataset of which this rank holds a shard in local storage;
+and ShardSampler, which yields the samples that the rank trains on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed.group import RankGroup, run_collectively
-from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
+from simshuffle.train.distributed.storage import (
+    FolderStore,
+    MemoryStore,
+    Store,
+    decode,
+    encode,
+)
 from simshuffle.train.emulate import read_records
 from simshuffle.train.partition import Partition
 from simshuffle.train.sources import dataset_length
@@ -29,21 +35,22 @@ Payload = Literal["decoded", "encoded"]
 
 
 class ShardDataset(Dataset[Any]):
-    """A map-style dataset, of which every rank copies its own samples to local storage. Samples
-    keep their numbers in the whole set.
+    """A map-style dataset, of which every rank copies its own samples to local storage.
+    Samples keep their numbers in the whole set.
 
-    The process group must be there. A `Scheduler` stages the samples, exchanges them, and says by
-    its sampler which ones this rank trains on; ``dataset[sample]`` gives the item, from local
-    storage if it was staged, else from ``source``.
+    The process group must be there. A `Scheduler` stages the samples, exchanges them,
+    and says by its sampler which ones this rank trains on; ``dataset[sample]`` gives
+    the item, from local storage if it was staged, else from ``source``.
 
     Args:
-        source: the whole dataset, the same on every rank. Its items are bytes, or tuples of
-            tensors, arrays and numbers, such as (input, target). They are read once, when they are
-            staged, so random transforms belong into ``transform``.
-        storage: folder on the node's local storage; every rank makes a folder of its own in it.
-            None keeps the samples in memory.
-        partition: who holds which sample before the first epoch; a record or text, such as
-            ``"dirichlet:alpha=0.3"``.
+        source: the whole dataset, the same on every rank. Its items are bytes, or
+            tuples of tensors, arrays and numbers, such as (input, target). They are
+            read once, when they are staged, so random transforms belong into
+            ``transform``.
+        storage: folder on the node's local storage; every rank makes a folder of its
+            own in it. None keeps the samples in memory.
+        partition: who holds which sample before the first epoch; a record or text, such
+            as ``"dirichlet:alpha=0.3"``.
         seed: of all that is drawn: partition, shuffling, exchange.
         targets: (N,) labels, which all partitions but the random one need. By default
             ``source.targets``.
@@ -74,11 +81,15 @@ class ShardDataset(Dataset[Any]):
         self.source = source
         self.seed = seed
         self.transform = transform
-        self.partition = read_records(_Arguments, "dataset", partition=partition).partition
+        self.partition = read_records(
+            _Arguments, "dataset", partition=partition
+        ).partition
         self._encode = encode
         self._decode = decode
         self._targets = targets
-        self._folder = None if storage is None else Path(storage) / f"rank-{self.ranks.rank:05d}"
+        self._folder = (
+            None if storage is None else Path(storage) / f"rank-{self.ranks.rank:05d}"
+        )
         self.staged = False
         self._store: Store | None = None
 
@@ -87,28 +98,44 @@ class ShardDataset(Dataset[Any]):
         return self._count
 
     def __getitem__(self, sample: int) -> Any:
-        """Return the item with the number ``sample``, or raise InputError if it was not staged on
-        this rank.
+        """Return the item with the number ``sample``, or raise InputError if it was not
+        staged on this rank.
         """
-        item = self.item(self.store.get(int(sample))) if self.staged else self.source[int(sample)]
+        item = (
+            self.item(self.store.get(int(sample)))
+            if self.staged
+            else self.source[int(sample)]
+        )
         return item if self.transform is None else self.transform(item)
 
     @property
     def store(self) -> Store:
         """The local storage of this rank."""
         if self._store is None:
-            self._store = MemoryStore() if self._folder is None else FolderStore(self._folder)
+            self._store = (
+                MemoryStore() if self._folder is None else FolderStore(self._folder)
+            )
         return self._store
 
     def owner(self) -> Ints:
-        """Return (N,) int32, the rank of each sample before the first epoch; equal on all ranks."""
+        """Return (N,) int32, the rank of each sample before the first epoch; equal on
+        all ranks.
+        """
         random = self.partition.kind == "random"
         targets = np.zeros(len(self), np.int64) if random else self.targets()
-        return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
+        return self.partition.owner(
+            targets, self.ranks.world_size, stream(self.seed, "partition")
+        )
 
     def targets(self) -> Ints64:
-        """Return the label of every sample, (N,), or raise InputError if there are none."""
-        labels = getattr(self.source, "targets", None) if self._targets is None else self._targets
+        """Return the label of every sample, (N,), or raise InputError if there are
+        none.
+        """
+        labels = (
+            getattr(self.source, "targets", None)
+            if self._targets is None
+            else self._targets
+        )
         if labels is None or np.shape(labels) != (len(self),):
             value = "none" if labels is None else f"shape {np.shape(labels)}"
             remedy = "Pass targets=, or use the random partition."
@@ -118,11 +145,13 @@ class ShardDataset(Dataset[Any]):
         return np.asarray(labels, np.int64)
 
     def stage(self, samples: Ints, *, reserve: float = 0.0) -> None:
-        """Copy ``samples`` to local storage, and remove all others from there. Collective.
+        """Copy ``samples`` to local storage, and remove all others from there.
+        Collective.
 
         Args:
             samples: of this rank.
-            reserve: space to leave free, as a fraction of the samples' bytes: Q for an exchange.
+            reserve: space to leave free, as a fraction of the samples' bytes: Q for an
+                exchange.
 
         Raises:
             InputError: they do not fit; nothing is written.
@@ -142,8 +171,8 @@ class ShardDataset(Dataset[Any]):
         self.staged = True
 
     def _check_space(self, samples: Ints, reserve: float) -> None:
-        """Raise InputError if the shards of all ranks that share a device do not fit on it.
-        Collective.
+        """Raise InputError if the shards of all ranks that share a device do not fit on
+        it. Collective.
 
         Sizes are those of `nbytes`; ``reserve`` as of `stage`.
         """
@@ -154,7 +183,11 @@ class ShardDataset(Dataset[Any]):
         parts = self.ranks.gather(np.array([nbytes, free_nbytes], np.int64))
         problems = []
         for device in sorted(set(devices) - {""}):
-            sharing = [part for part, name in zip(parts, devices, strict=True) if name == device]
+            sharing = [
+                part
+                for part, name in zip(parts, devices, strict=True)
+                if name == device
+            ]
             total = sum(int(part[0]) for part in sharing)
             free_nbytes = min(int(part[1]) for part in sharing)
             if total > free_nbytes:
@@ -169,10 +202,13 @@ class ShardDataset(Dataset[Any]):
             raise InputError(problems, "dataset")
 
     def unstage(self) -> None:
-        """Remove this rank's samples from local storage; items come from ``source`` again."""
+        """Remove this rank's samples from local storage; items come from ``source``
+        again.
+        """
         if self._store is not None:
             self._store.close()
-        self._store, self.staged = None, False
+        self._store = None
+        self.staged = False
 
     # ----------------------------------------------------- what other kinds of samples do otherwise
 
@@ -192,7 +228,9 @@ class ShardDataset(Dataset[Any]):
         return [len(self.read(int(samples[0])))] * len(samples) if len(samples) else []
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
-        """Return the bytes to send of a stored sample: here its stored bytes, for both payloads."""
+        """Return the bytes to send of a stored sample: here its stored bytes, for both
+        payloads.
+        """
         return content
 
     def from_payload(self, received: bytes, payload: Payload) -> bytes:
@@ -201,15 +239,17 @@ class ShardDataset(Dataset[Any]):
 
 
 class ShardSampler(Sampler[int]):
-    """Yields the samples that this rank trains on, in the order that the scheduler sets for every
-    epoch.
+    """Yields the samples that this rank trains on, in the order that the scheduler sets
+    for every epoch.
 
-    Its length is the same on all ranks: N/M, rounded up, or down with ``drop_last``; a smaller
-    shard repeats its first samples, as torch's DistributedSampler does. Where the rest of an
-    epoch was dealt anew, lengths differ by one at most, and the numbers of batches not at all.
+    Its length is the same on all ranks: N/M, rounded up, or down with ``drop_last``; a
+    smaller shard repeats its first samples, as torch's DistributedSampler does. Where
+    the rest of an epoch was dealt anew, lengths differ by one at most, and the numbers
+    of batches not at all.
 
-    It has a state of its own, as torchdata's ``StatefulDataLoader`` asks: its position in the
-    order. Under a loader that reads ahead, that is beyond the samples that were trained on.
+    It has a state of its own, as torchdata's ``StatefulDataLoader`` asks: its position
+    in the order. Under a loader that reads ahead, that is beyond the samples that were
+    trained on.
 
     Attributes:
         order: (n,) sample numbers of the epoch, or of its rest when it was dealt.
@@ -236,7 +276,9 @@ class ShardSampler(Sampler[int]):
         return len(self.order) - self._next if self._has_order else self._length
 
     def __iter__(self) -> Iterator[int]:
-        """Return an iterator over sample numbers, or raise InputError if no epoch is scheduled."""
+        """Return an iterator over sample numbers, or raise InputError if no epoch is
+        scheduled.
+        """
         order = self._current_order()
         self.begin = self.place = self._next
 
@@ -249,10 +291,15 @@ class ShardSampler(Sampler[int]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, and a checksum of the order."""
-        return {"version": VERSION, "order": checksum(self._current_order()), "place": self.place}
+        return {
+            "version": VERSION,
+            "order": checksum(self._current_order()),
+            "place": self.place,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved position in an epoch that is scheduled again, for as many ranks.
+        """Go on from a saved position in an epoch that is scheduled again, for as many
+        ranks.
 
         Raises:
             InputError: the state is of another version or order.
@@ -282,11 +329,14 @@ def checksum(*arrays: Ints) -> str:
     return f"{crc:08x}"
 
 
-def draw_by_weight(shards: Shards, count: int, weights: Floats, rng: np.random.Generator) -> Ints:
-    """Draw ``count`` samples of each rank's shard, with replacement, in proportion to ``weights``.
+def draw_by_weight(
+    shards: Shards, count: int, weights: Floats, rng: np.random.Generator
+) -> Ints:
+    """Draw ``count`` samples of each rank's shard, with replacement, in proportion to
+    ``weights``.
 
-    A sample of weight w comes count w / W times in an epoch on average, where W is the weight of
-    its shard.
+    A sample of weight w comes count w / W times in an epoch on average, where W is the
+    weight of its shard.
 
     Args:
         shards: samples of each rank.
@@ -312,8 +362,8 @@ def draw_by_weight(shards: Shards, count: int, weights: Floats, rng: np.random.G
 
 
 class Manifest:
-    """Sizes and checksums of all samples that were staged, in the form in which they are sent; the
-    same on every rank.
+    """Sizes and checksums of all samples that were staged, in the form in which they
+    are sent; the same on every rank.
 
     Attributes:
         sizes: (N,) int64, bytes.
@@ -350,7 +400,9 @@ class _Arguments(Spec):
 
 
 def require_shard_dataset(dataset: object) -> None:
-    """Raise InputError unless ``dataset`` is one whose shards can be stored and exchanged."""
+    """Raise InputError unless ``dataset`` is one whose shards can be stored and
+    exchanged.
+    """
     if not isinstance(dataset, ShardDataset):
         remedy = "Wrap it: ShardDataset(dataset, storage)."
         value = type(dataset).__name__

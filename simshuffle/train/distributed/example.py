@@ -23,7 +23,9 @@ def main() -> None:
         torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
     )
     model = data_parallel(
-        nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
+        nn.Sequential(
+            nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)
+        )
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
@@ -45,7 +47,9 @@ def main() -> None:
             scheduler.clean_local_storage()  # wait for the last samples, and remove what was sent
             scheduler.verify()
             if dist.get_rank() == 0:
-                sys.stdout.write(f"epoch {epoch}: loss {sum(losses) / len(losses):.3f}\n")
+                sys.stdout.write(
+                    f"epoch {epoch}: loss {sum(losses) / len(losses):.3f}\n"
+                )
         dist.barrier()
 
 

@@ -1,5 +1,5 @@
-"""The process group: numbers and texts gathered from all ranks, and errors that all ranks raise
-together.
+"""The process group: numbers and texts gathered from all ranks, and errors that all
+ranks raise together.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ LINE = 160
 
 
 class ExchangeError(SimshuffleError, RuntimeError):
-    """An exchange that could not be carried out, or shards that are not what they should be. No
-    sample has been removed for it.
+    """An exchange that could not be carried out, or shards that are not what they
+    should be. No sample has been removed for it.
     """
 
 
 @dataclass(frozen=True)
 class RankGroup:
-    """A rank of the process group: that of this process, with collectives of numbers and texts."""
+    """A rank of the process group: that of this process, with collectives of numbers
+    and texts.
+    """
 
     rank: int  # from 0
     world_size: int  # M
@@ -51,15 +53,18 @@ class RankGroup:
 
     @classmethod
     def current(cls) -> RankGroup:
-        """Return this process of the default process group, or raise InputError if there is none.
+        """Return this process of the default process group, or raise InputError if
+        there is none.
 
-        From then on this process reports errors that its script does not catch as `report_once`
-        does.
+        From then on this process reports errors that its script does not catch as
+        `report_once` does.
         """
         if not (dist.is_available() and dist.is_initialized()):
             call = "torch.distributed.init_process_group('gloo')"
             remedy = f"Start the script with torchrun, and call {call} first."
-            refuse("process group", "must be initialised", "", remedy, "torch.distributed")
+            refuse(
+                "process group", "must be initialised", "", remedy, "torch.distributed"
+            )
         backend = dist.get_backend()
         device = torch.device("cpu")
         if backend == "nccl":
@@ -96,11 +101,13 @@ class RankGroup:
         return [part.tobytes().decode() for part in parts]
 
     def agree(self, problem: str) -> None:
-        """Raise ExchangeError on every rank if one has a ``problem``, '' being none, with the
-        problems of all. Collective.
+        """Raise ExchangeError on every rank if one has a ``problem``, '' being none,
+        with the problems of all. Collective.
         """
         problems = [
-            f"rank {rank}: {text}" for rank, text in enumerate(self.gather_texts(problem)) if text
+            f"rank {rank}: {text}"
+            for rank, text in enumerate(self.gather_texts(problem))
+            if text
         ]
         if problems:
             raise ExchangeError("\n".join(problems))
@@ -119,7 +126,11 @@ class RankGroup:
 
     def fail(self, action: str, error: Exception) -> NoReturn:
         """Raise ExchangeError: the connection failed during ``action``."""
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = (
+            str(error).strip().splitlines()[0]
+            if str(error).strip()
+            else type(error).__name__
+        )
         raise ExchangeError(
             f"rank {self.rank}: {action} failed ({self.backend}): {reason}. No sample was removed;"
             " a peer has probably ended or is too late."
@@ -134,12 +145,13 @@ class RankGroup:
 
 
 def leave(code: int = 0) -> NoReturn:
-    """End the process with the exit status ``code``, after all ranks have come here if it is 0;
-    close the process group.
+    """End the process with the exit status ``code``, after all ranks have come here if
+    it is 0; close the process group.
 
     Python's own shutdown is skipped. Threads of gloo that still hold tensors of
-    DistributedDataParallel can abort a process during it ("terminate called without an active
-    exception", torch 2.13), and torchrun then reports a training as failed that has ended well.
+    DistributedDataParallel can abort a process during it ("terminate called without an
+    active exception", torch 2.13), and torchrun then reports a training as failed that
+    has ended well.
     """
     if code == 0 and dist.is_initialized():
         dist.barrier()
@@ -150,16 +162,19 @@ def leave(code: int = 0) -> NoReturn:
 
 
 def report_once(
-    default_hook: Callable[[type[BaseException], BaseException, TracebackType | None], Any],
+    default_hook: Callable[
+        [type[BaseException], BaseException, TracebackType | None], Any
+    ],
     kind: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
     """Report an error that this rank's script does not catch; for ``sys.excepthook``.
 
-    The first rank reports it: an error of this package without traceback, with the line of the
-    script, others by the ``default_hook``. Further ranks write another error in a line; most follow
-    from the first. An error of this package ends the process with the status of the command line.
+    The first rank reports it: an error of this package without traceback, with the line
+    of the script, others by the ``default_hook``. Further ranks write another error in
+    a line; most follow from the first. An error of this package ends the process with
+    the status of the command line.
     """
     is_ours = isinstance(error, SimshuffleError)
     text = str(error)
@@ -171,26 +186,40 @@ def report_once(
         # other way round, a second one could come in between and report it again
         has_new_text = store.add(f"simshuffle {zlib.crc32(text.encode()):08x}", 1) == 1
         is_first = has_new_text and store.add("simshuffle error", 1) == 1
-    except (RuntimeError, ValueError):  # there is no group, or whoever kept the store is gone
+    except (
+        RuntimeError,
+        ValueError,
+    ):  # there is no group, or whoever kept the store is gone
         is_first = has_new_text = True
     if is_first and is_ours:
-        library_folders = [str(Path(str(module.__file__)).parent) for module in (errors, torch)]
+        library_folders = [
+            str(Path(str(module.__file__)).parent) for module in (errors, torch)
+        ]
         frames = traceback.extract_tb(trace)
         in_script = [
-            frame for frame in frames if not frame.filename.startswith((*library_folders, "<"))
+            frame
+            for frame in frames
+            if not frame.filename.startswith((*library_folders, "<"))
         ]
-        place = "".join(f", {frame.filename}, line {frame.lineno}" for frame in in_script[-1:])
+        place = "".join(
+            f", {frame.filename}, line {frame.lineno}" for frame in in_script[-1:]
+        )
         sys.stderr.write(f"{text}\n(rank {rank}{place})\n")
     elif is_first:
         default_hook(kind, error, trace)
     elif has_new_text:
-        sys.stderr.write(f"rank {rank}: {kind.__name__}: {' '.join(text.split())[:LINE]}\n")
+        sys.stderr.write(
+            f"rank {rank}: {kind.__name__}: {' '.join(text.split())[:LINE]}\n"
+        )
     if is_ours:
         leave(2 if isinstance(error, InputError) else 1)
 
 
-def check_equal(ranks: RankGroup, values: dict[str, str], remedies: dict[str, str]) -> None:
-    """Raise InputError on every rank if ``values`` differ among ranks, naming them. Collective.
+def check_equal(
+    ranks: RankGroup, values: dict[str, str], remedies: dict[str, str]
+) -> None:
+    """Raise InputError on every rank if ``values`` differ among ranks, naming them.
+    Collective.
 
     Args:
         ranks: the process group.
@@ -200,18 +229,22 @@ def check_equal(ranks: RankGroup, values: dict[str, str], remedies: dict[str, st
     problems = []
     for name, value in values.items():
         texts = ranks.gather_texts(value)
-        differing = next((rank for rank, text in enumerate(texts) if text != texts[0]), None)
+        differing = next(
+            (rank for rank, text in enumerate(texts) if text != texts[0]), None
+        )
         if differing is not None:
             difference = f"{texts[0]} on rank 0, {texts[differing]} on rank {differing}"
             remedy = remedies.get(name, "Give every rank the same.")
-            problems.append(Problem(name, "must be the same on all ranks", difference, remedy))
+            problems.append(
+                Problem(name, "must be the same on all ranks", difference, remedy)
+            )
     if problems:
         raise InputError(problems, "torch.distributed")
 
 
 def run_collectively(ranks: RankGroup, action: Callable[[], None]) -> None:
-    """Run ``action`` on this rank; all ranks then raise ExchangeError if it failed on one.
-    Collective.
+    """Run ``action`` on this rank; all ranks then raise ExchangeError if it failed on
+    one. Collective.
     """
     problem = ""
     try:
@@ -222,14 +255,25 @@ def run_collectively(ranks: RankGroup, action: Callable[[], None]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the text of ``error``, with the class of an error that is not of this package."""
-    return str(error) if isinstance(error, SimshuffleError) else f"{type(error).__name__}: {error}"
+    """Return the text of ``error``, with the class of an error that is not of this
+    package.
+    """
+    return (
+        str(error)
+        if isinstance(error, SimshuffleError)
+        else f"{type(error).__name__}: {error}"
+    )
 
 
 def list_samples(samples: Sequence[int] | Ints, texts: Sequence[str] = ()) -> str:
-    """Return sample numbers as text, each with one of ``texts`` in brackets; at most `SHOWN`."""
+    """Return sample numbers as text, each with one of ``texts`` in brackets; at most
+    `SHOWN`.
+    """
     brackets = [f" ({text})" for text in texts] or [""] * SHOWN
     listed = ", ".join(
-        f"{int(sample)}{bracket}" for sample, bracket in zip(samples, brackets, strict=False)
+        f"{int(sample)}{bracket}"
+        for sample, bracket in zip(samples, brackets, strict=False)
     )
-    return listed if len(samples) <= SHOWN else f"{listed} and {len(samples) - SHOWN} more"
+    return (
+        listed if len(samples) <= SHOWN else f"{listed} and {len(samples) - SHOWN} more"
+    )

@@ -1,4 +1,6 @@
-"""ImageFolder: a tree of image files, of which every rank keeps its own files in local storage."""
+"""ImageFolder: a tree of image files, of which every rank keeps its own files in local
+storage.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,16 @@ _HEAD = 8
 
 
 class _FileTree(Dataset[bytes]):
-    """The files of a tree as bytes, class number and content, numbered class by class in the order
-    of names.
+    """The files of a tree as bytes, class number and content, numbered class by class
+    in the order of names.
     """
 
-    def __init__(self, root: Path, classes: list[str], files: list[tuple[int, str]]) -> None:
-        self.root, self.classes, self.files = root, classes, files
+    def __init__(
+        self, root: Path, classes: list[str], files: list[tuple[int, str]]
+    ) -> None:
+        self.root = root
+        self.classes = classes
+        self.files = files
         self.targets = np.array([label for label, _ in files], np.int64)
 
     def __len__(self) -> int:
@@ -41,17 +47,20 @@ class _FileTree(Dataset[bytes]):
         return self.root / self.classes[label] / name
 
     def __getitem__(self, sample: int) -> bytes:
-        return int(self.targets[sample]).to_bytes(4, "little") + self.path(sample).read_bytes()
+        return (
+            int(self.targets[sample]).to_bytes(4, "little")
+            + self.path(sample).read_bytes()
+        )
 
 
 class ImageFolder(ShardDataset):
-    """Images in ``root``/CLASS/..., numbered class by class; classes are numbered by name. Items
-    are (image, class number).
+    """Images in ``root``/CLASS/..., numbered class by class; classes are numbered by
+    name. Items are (image, class number).
 
-    The encoded files themselves are staged and exchanged, behind four bytes of the class
-    number; an image is decoded, to RGB, and transformed when it is read. Rank 0 lists the tree
-    for all. With an exchange whose payload is 'decoded', pixels travel, and the receiver stores
-    them as PNG, which loses nothing.
+    The encoded files themselves are staged and exchanged, behind four bytes of the
+    class number; an image is decoded, to RGB, and transformed when it is read. Rank 0
+    lists the tree for all. With an exchange whose payload is 'decoded', pixels travel,
+    and the receiver stores them as PNG, which loses nothing.
 
     Args:
         root: the tree, on a file system that every rank sees.
@@ -85,16 +94,20 @@ class ImageFolder(ShardDataset):
         """Return (image, class number) of a sample.
 
         Raises:
-            InputError: the sample is not staged on this rank, or its file is not an image.
+            InputError: the sample is not staged on this rank, or its file is not an
+                image.
         """
         content = self.store.get(int(sample)) if self.staged else self.read(int(sample))
         try:
             image = _decode_image(content[4:])
         except UNREADABLE as error:
-            name, remedy = str(self._tree.path(int(sample))), "Remove or repair the file."
+            name = str(self._tree.path(int(sample)))
+            remedy = "Remove or repair the file."
             refuse(name, "must be an image", str(error), remedy, "dataset")
         label = int.from_bytes(content[:4], "little")
-        return image if self._image_transform is None else self._image_transform(image), label
+        return image if self._image_transform is None else self._image_transform(
+            image
+        ), label
 
     def read(self, sample: int) -> bytes:
         """Return the class number, in four bytes, and the content of a sample's file."""
@@ -105,24 +118,30 @@ class ImageFolder(ShardDataset):
         return [self._tree.path(int(sample)).stat().st_size + 4 for sample in samples]
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
-        """Return the bytes to send: the file's bytes; or class, width, height and pixels, if
-        'decoded'.
+        """Return the bytes to send: the file's bytes; or class, width, height and
+        pixels, if 'decoded'.
         """
         if payload == "encoded":
             return content
         try:
             image = _decode_image(content[4:])
         except UNREADABLE as error:
-            rule, remedy = "must be readable to be sent decoded", "Use payload: encoded."
+            rule = "must be readable to be sent decoded"
+            remedy = "Use payload: encoded."
             refuse("image", rule, str(error), remedy, "dataset")
         size = [side.to_bytes(4, "little") for side in (image.width, image.height)]
         return b"".join([content[:4], *size, image.tobytes()])
 
     def from_payload(self, received: bytes, payload: Payload) -> bytes:
-        """Return the bytes to store: as received; of pixels, a PNG file behind the class number."""
+        """Return the bytes to store: as received; of pixels, a PNG file behind the
+        class number.
+        """
         if payload == "encoded":
             return received
-        size = int.from_bytes(received[4:8], "little"), int.from_bytes(received[8:12], "little")
+        size = (
+            int.from_bytes(received[4:8], "little"),
+            int.from_bytes(received[8:12], "little"),
+        )
         png = io.BytesIO()
         image = Image.frombytes("RGB", size, received[4 + _HEAD :])
         image.save(png, "PNG", compress_level=1)
@@ -136,7 +155,8 @@ def _decode_image(content: bytes) -> Image.Image:
 
 
 def _read_tree(root: Path, ranks: RankGroup) -> _FileTree:
-    """Return the tree as rank 0 sees it; raise InputError on all ranks if it has no images.
+    """Return the tree as rank 0 sees it; raise InputError on all ranks if it has no
+    images.
 
     Collective.
     """
@@ -146,16 +166,23 @@ def _read_tree(root: Path, ranks: RankGroup) -> _FileTree:
             listing = _list_tree(root)
         except OSError as error:
             listing = {"problem": str(error)}
-    listing = json.loads(ranks.gather_texts(json.dumps(listing) if ranks.rank == 0 else "")[0])
+    listing = json.loads(
+        ranks.gather_texts(json.dumps(listing) if ranks.rank == 0 else "")[0]
+    )
     if "problem" in listing or not listing["files"]:
         value = listing.get("problem", f"{root} without any")
-        rule, remedy = "must hold images in a folder for each class", "Check the path."
+        rule = "must hold images in a folder for each class"
+        remedy = "Check the path."
         refuse("root", rule, value, remedy, "dataset")
-    return _FileTree(root, listing["classes"], [(label, name) for label, name in listing["files"]])
+    return _FileTree(
+        root, listing["classes"], [(label, name) for label, name in listing["files"]]
+    )
 
 
 def _list_tree(root: Path) -> dict[str, Any]:
-    """Return the names of the 'classes', and the 'files' as (class number, path in its folder)."""
+    """Return the names of the 'classes', and the 'files' as (class number, path in its
+    folder).
+    """
     folders = sorted(entry for entry in root.iterdir() if entry.is_dir())
     files = [
         (label, path.relative_to(folder).as_posix())

@@ -1,5 +1,6 @@
-"""Measurements on real ranks: the importance of samples, by losses that all ranks share; the time
-of each phase of an epoch, by marks of every rank's clock; and scores, which rank 0 evaluates.
+"""Measurements on real ranks: the importance of samples, by losses that all ranks
+share; the time of each phase of an epoch, by marks of every rank's clock; and scores,
+which rank 0 evaluates.
 """
 
 from __future__ import annotations
@@ -28,28 +29,35 @@ from simshuffle.train.run import Run
 from simshuffle.train.training import Statistics
 
 PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
-"""Phases of an iteration in their order, by names of `simshuffle.report.timeline.PHASES`."""
+"""Phases of an iteration in their order, by names of
+`simshuffle.report.timeline.PHASES`.
+"""
 _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4, 6)}
-"""Indices into `PHASES` whose times are added up for each column of the iterations table."""
+"""Indices into `PHASES` whose times are added up for each column of the iterations
+table.
+"""
 
 
 def clock_marks(
     begin: float, measured: float, bounds: Sequence[Sequence[float]], end: float
 ) -> Floats:
-    """Return one array (3 + 8 iterations,) with the clock marks of one rank in an epoch, in s of
-    its own clock.
+    """Return one array (3 + 8 iterations,) with the clock marks of one rank in an
+    epoch, in s of its own clock.
 
     Args:
         begin: when the epoch began.
         measured: when importance was measured.
-        bounds: for each iteration, when each of the 7 `PHASES` began, and when the last one ended.
+        bounds: for each iteration, when each of the 7 `PHASES` began, and when the last
+            one ended.
         end: when the last exchange ended.
     """
     return np.concatenate([[begin, measured, end], np.ravel(bounds)])
 
 
 def timeline_rows(epoch: int, marks: Floats) -> list[dict[str, NDArray[Any]]]:
-    """Return rows of the timeline, without bytes, given the `clock_marks` (M, n) of all ranks."""
+    """Return rows of the timeline, without bytes, given the `clock_marks` (M, n) of all
+    ranks.
+    """
     num_ranks = len(marks)
     bounds = _bounds(marks).swapaxes(0, 1)  # (iterations, M, 8)
     importance_bounds = marks[None, :, :2]
@@ -60,7 +68,13 @@ def timeline_rows(epoch: int, marks: Floats) -> list[dict[str, NDArray[Any]]]:
         (["exchange"], last_exchange_bounds, True),
     )
     return [
-        phase_rows(epoch, names, times, np.zeros((len(times), num_ranks, len(names))), final=final)
+        phase_rows(
+            epoch,
+            names,
+            times,
+            np.zeros((len(times), num_ranks, len(names))),
+            final=final,
+        )
         for names, times, final in parts
     ]
 
@@ -71,21 +85,24 @@ def _bounds(marks: Floats) -> Floats:
 
 
 def iteration_seconds(marks: Floats) -> list[dict[str, float]]:
-    """Return the times of each iteration, in s, as means over ranks; from the `clock_marks` (M, n)
-    of all ranks.
+    """Return the times of each iteration, in s, as means over ranks; from the
+    `clock_marks` (M, n) of all ranks.
     """
     seconds = np.diff(_bounds(marks), axis=-1).mean(axis=0)  # (iterations, 7)
     # the wait for the last exchange belongs to the last iteration
     seconds[-1, -1] += (marks[:, 2] - _bounds(marks)[:, -1, -1]).mean()
     return [
-        {f"{name}_s": float(row[list(phases)].sum()) for name, phases in _COLUMNS.items()}
+        {
+            f"{name}_s": float(row[list(phases)].sum())
+            for name, phases in _COLUMNS.items()
+        }
         for row in seconds
     ]
 
 
 def epoch_seconds(marks: Floats) -> tuple[float, float]:
-    """Return the times of measuring importance and of the whole epoch, in s, as means over ranks;
-    from the `clock_marks` (M, n) of all ranks.
+    """Return the times of measuring importance and of the whole epoch, in s, as means
+    over ranks; from the `clock_marks` (M, n) of all ranks.
     """
     importance_s = (marks[:, 1] - marks[:, 0]).mean()
     return float(importance_s), float((marks[:, 2] - marks[:, 0]).mean())
@@ -95,17 +112,27 @@ def epoch_seconds(marks: Floats) -> tuple[float, float]:
 
 
 class Scorer:
-    """Evaluates the network of ``run`` on the samples that its emulation is evaluated on."""
+    """Evaluates the network of ``run`` on the samples that its emulation is evaluated
+    on.
+    """
 
     def __init__(
         self, run: Run, materials: Materials, ranks: RankGroup, device: torch.device
     ) -> None:
         self.ranks = ranks
-        train, world_size = materials.train, run.world_size
+        train = materials.train
+        world_size = run.world_size
         self.network = ranked_network(
-            materials.model, train, world_size, run.training, device, loss=materials.loss
+            materials.model,
+            train,
+            world_size,
+            run.training,
+            device,
+            loss=materials.loss,
         )
-        self.evaluation = Evaluation(run.training, materials.test, train, world_size, run.rng)
+        self.evaluation = Evaluation(
+            run.training, materials.test, train, world_size, run.rng
+        )
 
     def scores(self, model: nn.Module) -> dict[Statistics, Score]:
         """Return the scores on rank 0, an empty dict on the others. Collective.
@@ -128,7 +155,9 @@ class Scorer:
                 own_weight.copy_(weight)
 
             # row: rank; columns: the statistics of all layers, one after the other
-            table = torch.from_numpy(np.array([np.asarray(part, np.float64) for part in parts]))
+            table = torch.from_numpy(
+                np.array([np.asarray(part, np.float64) for part in parts])
+            )
             for layer in batch_norm_layers(self.network.model):
                 for statistic in _statistics(layer):
                     size = statistic.shape[-1]
@@ -151,8 +180,8 @@ def _statistics(layer: nn.Module) -> list[torch.Tensor]:
 
 
 class TrainedLosses:
-    """The loss of each sample as it was last trained on. Every rank records those of its own
-    samples; `share` makes the table equal on all.
+    """The loss of each sample as it was last trained on. Every rank records those of
+    its own samples; `share` makes the table equal on all.
 
     Attributes:
         table: (N,) nats; NaN where a sample was never trained on.
@@ -165,7 +194,9 @@ class TrainedLosses:
         self._num_recorded = 0
 
     def begin(self, samples: Ints) -> None:
-        """Begin an epoch; rank r trains on column r of ``samples`` (n, M), -1 being none."""
+        """Begin an epoch; rank r trains on column r of ``samples`` (n, M), -1 being
+        none.
+        """
         self._samples = samples
         self._losses = np.zeros(len(samples))
         self._num_recorded = 0
@@ -179,18 +210,25 @@ class TrainedLosses:
         end = self._num_recorded + len(losses)
         if end > len(self._losses):
             rule = f"are more than the {len(self._losses)} that this rank trains on in the epoch"
-            refuse("losses", rule, str(end), "Record those of each local batch once.", "scheduler")
+            refuse(
+                "losses",
+                rule,
+                str(end),
+                "Record those of each local batch once.",
+                "scheduler",
+            )
         self._losses[self._num_recorded : end] = losses
         self._num_recorded = end
 
     def share(self, ranks: RankGroup) -> bool:
-        """Bring the losses of the epoch into the table on all ranks; return False if a rank has not
-        recorded all of its samples. Collective.
+        """Bring the losses of the epoch into the table on all ranks; return False if a
+        rank has not recorded all of its samples. Collective.
         """
         parts = ranks.gather(self._losses[: self._num_recorded])
         samples_of_ranks = (self._samples >= 0).sum(axis=0)
         complete = all(
-            len(part) == count for part, count in zip(parts, samples_of_ranks, strict=True)
+            len(part) == count
+            for part, count in zip(parts, samples_of_ranks, strict=True)
         )
         for rank, part in enumerate(parts):
             # of a sample that was repeated, the later loss stays
@@ -199,8 +237,8 @@ class TrainedLosses:
         return complete
 
     def importance(self, ranks: RankGroup, epoch: int) -> Floats:
-        """Return the importance (N,) for ``epoch`` (from 1): the losses in the epoch before, and 1
-        of samples never trained on. Collective.
+        """Return the importance (N,) for ``epoch`` (from 1): the losses in the epoch
+        before, and 1 of samples never trained on. Collective.
 
         Raises:
             InputError: on all ranks, if one has not recorded all of its samples.
@@ -221,7 +259,8 @@ def inference_losses(
     *,
     training: bool = False,
 ) -> Floats:
-    """Return the loss of each sample of ``batches``, in the order of sample numbers: (n,).
+    """Return the loss of each sample of ``batches``, in the order of sample numbers:
+    (n,).
 
     Of a sample that comes twice it is the first loss.
 
@@ -231,8 +270,8 @@ def inference_losses(
         model: of this rank, with its own running statistics.
         loss: gives one for each sample.
         collate_fn: of the DataLoader; None for the default.
-        training: use training mode, in which running statistics are updated by every batch, instead
-            of eval mode.
+        training: use training mode, in which running statistics are updated by every
+            batch, instead of eval mode.
 
     Raises:
         InputError: ``loss`` gives none for each sample, or samples have no targets.
@@ -244,7 +283,9 @@ def inference_losses(
     network.train(training)
     with torch.no_grad():
         sample_lists = [batch.tolist() for batch in batches]
-        for batch in DataLoader(dataset, batch_sampler=sample_lists, collate_fn=collate_fn):
+        for batch in DataLoader(
+            dataset, batch_sampler=sample_lists, collate_fn=collate_fn
+        ):
             inputs, targets = _pair(batch)
             losses = loss(network(inputs.to(device)), targets.to(device))
             check_losses(losses, len(targets), "scheduler")
@@ -260,17 +301,20 @@ def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
     is_sequence = isinstance(batch, tuple | list)
     if not is_sequence or len(batch) != 2:
         value = f"{len(batch)} values" if is_sequence else f"a {type(batch).__name__}"
-        rule, remedy = "must give pairs (input, target)", "Give each sample its label."
+        rule = "must give pairs (input, target)"
+        remedy = "Give each sample its label."
         refuse("dataset", rule, value, remedy, "scheduler")
     return batch[0], batch[1]
 
 
-def shared_importance(measured: Floats | None, owner: Ints, ranks: RankGroup, epoch: int) -> Floats:
+def shared_importance(
+    measured: Floats | None, owner: Ints, ranks: RankGroup, epoch: int
+) -> Floats:
     """Return the importance (N,) of all samples for ``epoch`` (from 1). Collective.
 
     Args:
-        measured: importance of this rank's samples, in the order of their numbers; None if it was
-            not measured.
+        measured: importance of this rank's samples, in the order of their numbers; None
+            if it was not measured.
         owner: (N,) the rank of each sample.
         ranks: the process group.
         epoch: for errors.
@@ -279,12 +323,16 @@ def shared_importance(measured: Floats | None, owner: Ints, ranks: RankGroup, ep
         InputError: on all ranks, if one has not measured it.
     """
     importance = np.zeros(len(owner))
-    for rank, part in enumerate(ranks.gather(np.zeros(0) if measured is None else measured)):
+    for rank, part in enumerate(
+        ranks.gather(np.zeros(0) if measured is None else measured)
+    ):
         rank_samples = np.flatnonzero(owner == rank)
         if len(part) != len(rank_samples):
-            rule, value = f"must be measured for epoch {epoch}", f"none on rank {rank}"
+            rule = f"must be measured for epoch {epoch}"
+            value = f"none on rank {rank}"
             remedy = (
-                "Call scheduler.measure_importance(model) on every rank before scheduling(epoch)."
+                "Call scheduler.measure_importance(model) on every rank"
+                " before scheduling(epoch)."
             )
             refuse("importance", rule, value, remedy, "scheduler")
         importance[rank_samples] = part

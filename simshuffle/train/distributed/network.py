@@ -1,4 +1,6 @@
-"""The network on real ranks: DistributedDataParallel, and batch norm over ranks on any backend."""
+"""The network on real ranks: DistributedDataParallel, and batch norm over ranks on any
+backend.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +23,30 @@ from simshuffle.train.training import BatchNorm
 
 
 def data_parallel(model: nn.Module, **options: Any) -> DistributedDataParallel:
-    """Wrap ``model`` in torch's DistributedDataParallel, so that every rank keeps its own running
-    statistics; ``options`` go to its constructor.
+    """Wrap ``model`` in torch's DistributedDataParallel, so that every rank keeps its
+    own running statistics; ``options`` go to its constructor.
 
-    By default all ranks would get the buffers of rank 0 before every forward pass in training, and
-    evaluate with the statistics of its shard.
+    By default all ranks would get the buffers of rank 0 before every forward pass in
+    training, and evaluate with the statistics of its shard.
     """
     parameters = inspect.signature(DistributedDataParallel.__init__).parameters
     # renamed in torch 2.13
-    keep = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
+    keep = (
+        "forward_sync_buffers"
+        if "forward_sync_buffers" in parameters
+        else "broadcast_buffers"
+    )
     return DistributedDataParallel(model, **{keep: False, **options})
 
 
 def with_batch_norm(
     model: nn.Module, mode: BatchNorm, group: dist.ProcessGroup | None = None
 ) -> nn.Module:
-    """Return ``model`` with its batch norm changed to ``mode``, in place; 'per_rank' needs no
-    change on real ranks.
+    """Return ``model`` with its batch norm changed to ``mode``, in place; 'per_rank'
+    needs no change on real ranks.
 
-    'sync' is over the ranks of ``group``, or all if None. It uses torch's SyncBatchNorm on a
-    GPU; that refuses CPUs, where layers of this package do the same.
+    'sync' is over the ranks of ``group``, or all if None. It uses torch's SyncBatchNorm
+    on a GPU; that refuses CPUs, where layers of this package do the same.
 
     Raises:
         InputError: a layer cannot be changed so; the error names it.
@@ -64,12 +70,14 @@ def with_batch_norm(
 class _SumOverRanks(torch.autograd.Function):
     """The sum over the ranks of a group, all if None.
 
-    Its gradient is summed over them too, as each rank's sum enters the loss of every one of
-    these ranks.
+    Its gradient is summed over them too, as each rank's sum enters the loss of every
+    one of these ranks.
     """
 
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
+    def forward(
+        ctx: Any, value: torch.Tensor, group: dist.ProcessGroup | None
+    ) -> torch.Tensor:
         ctx.group = group
         total = value.clone()
         dist.all_reduce(total, group=group)
@@ -85,7 +93,8 @@ class _SumOverRanks(torch.autograd.Function):
 class _GatherRows(torch.autograd.Function):
     """The rows of all ranks, which have equally many.
 
-    A row enters the loss of every rank, so its gradient is the sum of the gradients on all ranks.
+    A row enters the loss of every rank, so its gradient is the sum of the gradients on
+    all ranks.
     """
 
     @staticmethod
@@ -102,16 +111,17 @@ class _GatherRows(torch.autograd.Function):
 
 
 def gather_rows(rows: torch.Tensor, world_size: int) -> torch.Tensor:
-    """Return the ``rows`` (n, numbers) of all ranks, (n M, numbers) with the rank as the fastest
-    index; their gradient reaches all ranks. Collective.
+    """Return the ``rows`` (n, numbers) of all ranks, (n M, numbers) with the rank as
+    the fastest index; their gradient reaches all ranks. Collective.
     """
     all_rows: torch.Tensor = _GatherRows.apply(rows)  # type: ignore[no-untyped-call]
     return all_rows.view(len(rows) * world_size, -1)
 
 
 class SyncedBatchNorm(ConvertedNorm):
-    """Batch norm over the equally large batches of the ranks of a group, all if None, as torch's
-    SyncBatchNorm; the running variance is the unbiased one of all these batches.
+    """Batch norm over the equally large batches of the ranks of a group, all if None,
+    as torch's SyncBatchNorm; the running variance is the unbiased one of all these
+    batches.
     """
 
     group: dist.ProcessGroup | None
@@ -139,7 +149,9 @@ class SyncedBatchNorm(ConvertedNorm):
         return total
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        """Move the running statistics towards ``mean`` (C,) and ``variance`` (C,) of a batch."""
+        """Move the running statistics towards ``mean`` (C,) and ``variance`` (C,) of a
+        batch.
+        """
         if (
             self.running_mean is None
             or self.running_var is None
@@ -147,6 +159,10 @@ class SyncedBatchNorm(ConvertedNorm):
         ):
             return
         self.num_batches_tracked += 1
-        factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        factor = (
+            1.0 / float(self.num_batches_tracked)
+            if self.momentum is None
+            else self.momentum
+        )
         self.running_mean.lerp_(mean, factor)
         self.running_var.lerp_(variance, factor)

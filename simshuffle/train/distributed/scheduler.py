@@ -16,7 +16,11 @@ from simshuffle.errors import SimshuffleWarning
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed import calls
-from simshuffle.train.distributed.carrying import EpochExchange, check_shards, stage_shard
+from simshuffle.train.distributed.carrying import (
+    EpochExchange,
+    check_shards,
+    stage_shard,
+)
 from simshuffle.train.distributed.dataset import (
     ShardDataset,
     ShardSampler,
@@ -30,18 +34,33 @@ from simshuffle.train.distributed.measuring import (
     inference_losses,
     shared_importance,
 )
-from simshuffle.train.distributed.transport import Pair, Transfer, TransportName, make_transport
-from simshuffle.train.iterations import TrainingEpochs, large_batch_message, pass_batches
+from simshuffle.train.distributed.transport import (
+    Pair,
+    Transfer,
+    TransportName,
+    make_transport,
+)
+from simshuffle.train.iterations import (
+    TrainingEpochs,
+    large_batch_message,
+    pass_batches,
+)
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
-from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, RankPlaces, Shards, Strategy
+from simshuffle.workload.exchange import (
+    ExchangePlan,
+    MessageSchedule,
+    RankPlaces,
+    Shards,
+    Strategy,
+)
 from simshuffle.workload.exchange.states import pack_state, unpack_state
 
 
 class Scheduler(TrainingEpochs):
     """Shuffles the samples of a `ShardDataset` between ranks.
 
-    All methods except ``record_losses`` are collective: every rank calls them, in the same order.
-    The samples are staged when it is made.
+    All methods except ``record_losses`` are collective: every rank calls them, in the
+    same order. The samples are staged when it is made.
 
     Args:
         dataset: the samples that are shuffled.
@@ -50,23 +69,24 @@ class Scheduler(TrainingEpochs):
         strategy: instead of ``fraction``: any strategy, as a record or text, such as
             ``"importance_pair:exchange_fraction=0.1"``.
         drop_last: also that of the DataLoader; see `simshuffle.train.Training`.
-        transport: 'isend' (every message of the plan by itself) or 'all_to_all' (all messages of an
-            iteration together).
-        places: where the ranks are, for strategies with partners of the same host, leaf switch or
-            rack.
-        weights: (N,) by which each rank draws its epoch from its shard, with replacement, the same
-            on all ranks; None for each sample once.
+        transport: 'isend' (every message of the plan by itself) or 'all_to_all' (all
+            messages of an iteration together).
+        places: where the ranks are, for strategies with partners of the same host, leaf
+            switch or rack.
+        weights: (N,) by which each rank draws its epoch from its shard, with
+            replacement, the same on all ranks; None for each sample once.
 
     Attributes:
         batch_size, drop_last: as given.
         sampler: of the DataLoader.
-        batch_sizes, owner, epochs_held, epochs_done, remaining, steps_done: as of `Epochs`.
+        batch_sizes, owner, epochs_held, epochs_done, remaining, steps_done: as of
+            `Epochs`.
         shards, plan: of the epoch that was scheduled last; None before.
         importance: (N,) nats that the plan was made with; None without.
 
     Raises:
-        InputError: an argument is not valid, or not the same on all ranks; the shards do not fit
-            into the local storage.
+        InputError: an argument is not valid, or not the same on all ranks; the shards
+            do not fit into the local storage.
         ExchangeError: a rank could not read or store a sample.
     """
 
@@ -83,7 +103,9 @@ class Scheduler(TrainingEpochs):
         weights: ArrayLike | None = None,
     ) -> None:
         require_shard_dataset(dataset)
-        arguments = calls.read_arguments(fraction, strategy, batch_size, drop_last, transport)
+        arguments = calls.read_arguments(
+            fraction, strategy, batch_size, drop_last, transport
+        )
         self.dataset = dataset
         self.ranks = dataset.ranks
         calls.check_arguments_equal(dataset, arguments, transport, weights)
@@ -102,7 +124,9 @@ class Scheduler(TrainingEpochs):
         self._warn(large_batch_message(count, world_size, arguments.training))
         self.owner = dataset.owner()
         check_equal(self.ranks, {"partition": checksum(self.owner)}, calls.REMEDIES)
-        self.sampler = ShardSampler(sum(self.batch_sizes) if drop_last else -(-count // world_size))
+        self.sampler = ShardSampler(
+            sum(self.batch_sizes) if drop_last else -(-count // world_size)
+        )
         self.shards: Shards | None = None
         self.plan: ExchangePlan | None = None
         self.importance: Floats | None = None
@@ -118,18 +142,19 @@ class Scheduler(TrainingEpochs):
     # ------------------------------------------------------------------------------------- an epoch
 
     def epoch(self, epoch: int, loader: DataLoader[Any] | None = None) -> Iterator[Any]:
-        """Return the local batches of an epoch (from 1), with the exchange around them: one loop
-        in place of `scheduling`, `synchronize`, `communicate` and `clean_local_storage`.
+        """Return the local batches of an epoch (from 1), with the exchange around them:
+        one loop in place of `scheduling`, `synchronize`, `communicate` and
+        `clean_local_storage`.
 
-        After each batch it waits for the samples of the iteration before and begins to exchange
-        those of this one; with the last batch the epoch ends. After a ``break`` it is still
-        under way: call `clean_local_storage`, on all ranks. Of an epoch that was broken off
-        before a checkpoint, it gives the rest.
+        After each batch it waits for the samples of the iteration before and begins to
+        exchange those of this one; with the last batch the epoch ends. After a
+        ``break`` it is still under way: call `clean_local_storage`, on all ranks. Of an
+        epoch that was broken off before a checkpoint, it gives the rest.
 
         Args:
             epoch: the one after the last.
-            loader: with this scheduler's sampler, batch_size and drop_last; by default one without
-                workers.
+            loader: with this scheduler's sampler, batch_size and drop_last; by default
+                one without workers.
 
         Raises:
             InputError: ``loader`` has another sampler; and as of `scheduling`.
@@ -137,9 +162,16 @@ class Scheduler(TrainingEpochs):
         """
         if loader is None:
             loader = DataLoader(
-                self.dataset, self.batch_size, sampler=self.sampler, drop_last=self.drop_last
+                self.dataset,
+                self.batch_size,
+                sampler=self.sampler,
+                drop_last=self.drop_last,
             )
-        self._warn(calls.loader_difference(loader, self.sampler, self.batch_size, self.drop_last))
+        self._warn(
+            calls.loader_difference(
+                loader, self.sampler, self.batch_size, self.drop_last
+            )
+        )
         return self._batches(epoch, loader)
 
     def _batches(self, epoch: int, loader: DataLoader[Any]) -> Iterator[Any]:
@@ -160,14 +192,14 @@ class Scheduler(TrainingEpochs):
         self.clean_local_storage()
 
     def scheduling(self, epoch: int) -> None:
-        """Plan the epoch (from 1), or its rest: which samples this rank trains on, sends and
-        receives.
+        """Plan the epoch (from 1), or its rest: which samples this rank trains on,
+        sends and receives.
 
         ``sampler`` then yields the samples to train on.
 
         Raises:
-            InputError: it is not the epoch after the last one; or the strategy needs an importance
-                that was not measured or recorded.
+            InputError: it is not the epoch after the last one; or the strategy needs an
+                importance that was not measured or recorded.
             ExchangeError: the ranks have planned differently.
         """
         calls.check_epoch(epoch, self.epochs_done, under_way=self._under_way)
@@ -202,14 +234,17 @@ class Scheduler(TrainingEpochs):
         self._communicate_calls = 0
 
     def communicate(self) -> Pair:
-        """Begin to exchange the samples of the next iteration, without waiting; return (requests
-        of sends, requests of receives); none after the last iteration of the epoch.
+        """Begin to exchange the samples of the next iteration, without waiting; return
+        (requests of sends, requests of receives); none after the last iteration of the
+        epoch.
 
         Raises:
             InputError: no epoch is scheduled.
             ExchangeError: a peer is gone.
         """
-        calls.check_epoch_state("communicate", needs_epoch=True, under_way=self._under_way)
+        calls.check_epoch_state(
+            "communicate", needs_epoch=True, under_way=self._under_way
+        )
         self._communicate_calls += 1
         return ([], []) if self._exchange is None else self._exchange.begin()
 
@@ -218,16 +253,19 @@ class Scheduler(TrainingEpochs):
         send_req: list[Transfer] | None = None,
         recv_req: list[Transfer] | None = None,
     ) -> None:
-        """Wait until the samples that `communicate` began to exchange have arrived, and store them
-        beside those that are trained on.
+        """Wait until the samples that `communicate` began to exchange have arrived, and
+        store them beside those that are trained on.
 
-        Without arguments, wait for all that is under way, if anything is. A sample that cannot
-        be stored is reported by `clean_local_storage`, so that no other rank waits in vain.
+        Without arguments, wait for all that is under way, if anything is. A sample that
+        cannot be stored is reported by `clean_local_storage`, so that no other rank
+        waits in vain.
 
         Raises:
             ExchangeError: a peer is gone.
         """
-        calls.check_epoch_state("synchronize", needs_epoch=True, under_way=self._under_way)
+        calls.check_epoch_state(
+            "synchronize", needs_epoch=True, under_way=self._under_way
+        )
         if self._exchange is None:
             return
         if send_req is None or recv_req is None:
@@ -236,21 +274,26 @@ class Scheduler(TrainingEpochs):
             self._exchange.finish(send_req, recv_req)
 
     def clean_local_storage(self) -> None:
-        """End the epoch: carry out the rest of the plan, wait for it, and, if everything has
-        arrived on all ranks, remove the sent samples.
+        """End the epoch: carry out the rest of the plan, wait for it, and, if
+        everything has arrived on all ranks, remove the sent samples.
 
         Raises:
             InputError: no epoch is scheduled.
-            ExchangeError: on all ranks: a sample did not arrive. No sent sample is removed, and the
-                epoch can be scheduled again.
+            ExchangeError: on all ranks: a sample did not arrive. No sent sample is
+                removed, and the epoch can be scheduled again.
         """
-        calls.check_epoch_state("clean_local_storage", needs_epoch=True, under_way=self._under_way)
+        calls.check_epoch_state(
+            "clean_local_storage", needs_epoch=True, under_way=self._under_way
+        )
         warning = ""
         if self._exchange is not None:
-            exchange, self._exchange = self._exchange, None
+            exchange = self._exchange
+            self._exchange = None
             self._under_way = False
             iterations = -(-len(self.sampler) // self.batch_size)
-            warning = calls.exchange_count_message(exchange.num_begun, iterations, self.batch_size)
+            warning = calls.exchange_count_message(
+                exchange.num_begun, iterations, self.batch_size
+            )
             exchange.finish_all()
             exchange.settle()
         self._under_way = False
@@ -261,14 +304,17 @@ class Scheduler(TrainingEpochs):
     # ----------------------------------------------------------------------------------- importance
 
     def record_losses(self, losses: torch.Tensor) -> None:
-        """Record the losses (n,) of this rank's next local batch as it was trained on, for a
-        strategy with lagging importance.
+        """Record the losses (n,) of this rank's next local batch as it was trained on,
+        for a strategy with lagging importance.
 
         Raises:
-                InputError: they are not (n,) numbers, but for example their mean, or too many;
+                InputError: they are not (n,) numbers, but for example their mean, or
+                    too many;
                 or no epoch is scheduled.
         """
-        calls.check_epoch_state("record_losses", needs_epoch=True, under_way=self._under_way)
+        calls.check_epoch_state(
+            "record_losses", needs_epoch=True, under_way=self._under_way
+        )
         check_losses(losses, source="scheduler")
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
@@ -281,26 +327,31 @@ class Scheduler(TrainingEpochs):
         *,
         refresh_statistics: bool = False,
     ) -> None:
-        """Measure the loss of each of this rank's samples, for a strategy with importance of its
-        own; before `scheduling`. Not collective, unless layers of the model are.
+        """Measure the loss of each of this rank's samples, for a strategy with
+        importance of its own; before `scheduling`. Not collective, unless layers of the
+        model are.
 
-        The model, or the one in DistributedDataParallel, is used in eval mode, so with this
-        rank's running statistics, which do not change.
+        The model, or the one in DistributedDataParallel, is used in eval mode, so with
+        this rank's running statistics, which do not change.
 
         Args:
-            model: takes inputs as the DataLoader of ``dataset`` gives them, on the device of its
-                weights.
+            model: takes inputs as the DataLoader of ``dataset`` gives them, on the
+                device of its weights.
             batch_size: samples at once, where statistics are not refreshed.
             loss: the loss of each sample, (n,); by default cross-entropy.
             collate_fn: that of the DataLoader, if it has one of its own.
-            refresh_statistics: True for training mode, in the local batches of the coming epoch.
+            refresh_statistics: True for training mode, in the local batches of the
+                coming epoch.
 
         Raises:
             InputError: ``loss`` gives no loss for each sample.
         """
         rank = self.ranks.rank
         if refresh_statistics:
-            batches = [rows[:, rank] for rows in pass_batches(self.next_shards(), self.batch_sizes)]
+            batches = [
+                rows[:, rank]
+                for rows in pass_batches(self.next_shards(), self.batch_sizes)
+            ]
         else:
             samples = np.flatnonzero(self.owner == rank)
             batches = np.split(samples, range(batch_size, len(samples), batch_size))
@@ -309,7 +360,8 @@ class Scheduler(TrainingEpochs):
         )
 
     def _shared_importance(self, epoch: int) -> Floats | None:
-        """Return the importance (N,) for the plan of ``epoch``; None if the strategy needs none.
+        """Return the importance (N,) for the plan of ``epoch``; None if the strategy
+        needs none.
 
         Collective.
         """
@@ -317,32 +369,36 @@ class Scheduler(TrainingEpochs):
             return None
         if not self.strategy.inference_pass:
             return self.losses.importance(self.ranks, epoch)
-        measured, self._measured = self._measured, None
+        measured = self._measured
+        self._measured = None
         return shared_importance(measured, self.owner, self.ranks, epoch)
 
     # ----------------------------------------------------------------------- checks and checkpoints
 
     def verify(self) -> None:
-        """Check that every sample is on just one rank, on the one that the plans say, and as it
-        was when it was staged. Reads all samples.
+        """Check that every sample is on just one rank, on the one that the plans say,
+        and as it was when it was staged. Reads all samples.
 
         Raises:
             InputError: an epoch is under way.
-            ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced
-                or damaged, and their ranks.
+            ExchangeError: on all ranks, with the samples that are missing, twice there,
+                misplaced or damaged, and their ranks.
         """
         calls.check_epoch_state("verify", needs_epoch=False, under_way=self._under_way)
         if self._manifest is not None:
-            check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
+            check_shards(
+                self.dataset, self.owner, self._manifest, self._schedule.payload
+            )
 
     def state_dict(self, steps: int | None = None) -> dict[str, Any]:
-        """Return a checkpoint's state to go on from here, between epochs or in the middle of one,
-        with any number of ranks; equal on all ranks, for torch.save. Not collective.
+        """Return a checkpoint's state to go on from here, between epochs or in the
+        middle of one, with any number of ranks; equal on all ranks, for torch.save. Not
+        collective.
 
         Args:
-            steps: iterations of this epoch that are done since it was scheduled. By default the
-                batches that `epoch` handed out, with the one in hand, or else the calls of
-                `communicate`.
+            steps: iterations of this epoch that are done since it was scheduled. By
+                default the batches that `epoch` handed out, with the one in hand, or
+                else the calls of `communicate`.
 
         Raises:
             InputError: neither was counted, though samples were taken.
@@ -356,23 +412,25 @@ class Scheduler(TrainingEpochs):
         state = pack_state(self.state(trained_steps, importance), self)
         state["losses"] = self.losses.table
         return {
-            name: torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+            name: torch.from_numpy(value.copy())
+            if isinstance(value, np.ndarray)
+            else value
             for name, value in state.items()
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint of any number of ranks, of any rank: every rank stages its
-        samples from the source.
+        """Go on from a checkpoint of any number of ranks, of any rank: every rank
+        stages its samples from the source.
 
-        The rest of an epoch that was under way comes with ``scheduling(epochs_done + 1)``: the same
-        batches with as many ranks; with another number each remaining sample once, and few change
-        their rank (`Epochs.resume`). Losses that were recorded in that epoch before the checkpoint
-        are not in it.
+        The rest of an epoch that was under way comes with ``scheduling(epochs_done +
+        1)``: the same batches with as many ranks; with another number each remaining
+        sample once, and few change their rank (`Epochs.resume`). Losses that were
+        recorded in that epoch before the checkpoint are not in it.
 
         Raises:
-            InputError: it is of another number of samples, another version, or, in the middle of
-                an epoch, another strategy or seed, or other ranks where samples are drawn by
-                weights.
+            InputError: it is of another number of samples, another version, or, in the
+                middle of an epoch, another strategy or seed, or other ranks where
+                samples are drawn by weights.
             ExchangeError: a rank could not read or store a sample.
         """
         saved = unpack_state(state, self)
@@ -392,11 +450,17 @@ class Scheduler(TrainingEpochs):
             warnings.warn(warning, SimshuffleWarning, stacklevel=3)
 
     def _stage(self) -> None:
-        """Stage the samples, and make manifest and transport for the exchange. Collective."""
+        """Stage the samples, and make manifest and transport for the exchange.
+        Collective.
+        """
         payload = self._schedule.payload
         self._manifest = stage_shard(self.dataset, self.strategy, self.owner, payload)
-        sizes = np.zeros(0, np.int64) if self._manifest is None else self._manifest.sizes
-        self._transport = make_transport(self._transport_name, self.ranks, sizes, self._schedule)
+        sizes = (
+            np.zeros(0, np.int64) if self._manifest is None else self._manifest.sizes
+        )
+        self._transport = make_transport(
+            self._transport_name, self.ranks, sizes, self._schedule
+        )
 
     @property
     def _schedule(self) -> MessageSchedule:

@@ -1,5 +1,5 @@
-"""Local storage of a rank: its samples by number, in a folder or in memory; and items of a dataset
-as bytes. Nothing that is read back is executed.
+"""Local storage of a rank: its samples by number, in a folder or in memory; and items
+of a dataset as bytes. Nothing that is read back is executed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _PART = re.compile(r"\.\d{12}\.part")
 
 
 class FolderStore:
-    """Stores each sample as a file of its ``folder``, which is this rank's alone and is made if
-    need be.
+    """Stores each sample as a file of its ``folder``, which is this rank's alone and is
+    made if need be.
 
-    A file is named by the sample's number in 12 digits. It is there whole or not at all, even
-    if the process is killed.
+    A file is named by the sample's number in 12 digits. It is there whole or not at
+    all, even if the process is killed.
 
     Raises:
         InputError: the folder holds something else, or cannot be made.
@@ -46,11 +46,17 @@ class FolderStore:
             refuse("storage", rule, str(error), remedy, "dataset")
         if other_names:
             rule = f"holds something else than samples: {other_names[0]}"
-            refuse("storage", rule, str(folder), "Name a folder of its own for it.", "dataset")
+            refuse(
+                "storage",
+                rule,
+                str(folder),
+                "Name a folder of its own for it.",
+                "dataset",
+            )
 
     def write(self, sample: int, content: bytes) -> None:
-        """Store a sample, whole or not at all: written beside, then renamed. Raises OSError if
-        that fails.
+        """Store a sample, whole or not at all: written beside, then renamed. Raises
+        OSError if that fails.
         """
         part = self.folder / f".{sample:012d}.part"
         try:
@@ -78,7 +84,9 @@ class FolderStore:
     def samples(self) -> Ints64:
         """Return the numbers of all samples that are stored here, rising."""
         names = (entry.name for entry in os.scandir(self.folder))
-        return np.array(sorted(int(name) for name in names if _NAME.fullmatch(name)), np.int64)
+        return np.array(
+            sorted(int(name) for name in names if _NAME.fullmatch(name)), np.int64
+        )
 
     def clear(self) -> None:
         """Remove all samples, and files that a killed process left half-written."""
@@ -94,10 +102,14 @@ class FolderStore:
     def free_space(self) -> tuple[str, int]:
         """Return the name of the device that is written to, and its free bytes.
 
-        The name, host and number of the file system, is equal for all ranks that share the device.
+        The name, host and number of the file system, is equal for all ranks that share
+        the device.
         """
         state = os.statvfs(self.folder)
-        return f"{os.uname().nodename}:{self.folder.stat().st_dev}", state.f_bavail * state.f_frsize
+        return (
+            f"{os.uname().nodename}:{self.folder.stat().st_dev}",
+            state.f_bavail * state.f_frsize,
+        )
 
     def _path(self, sample: int) -> Path:
         return self.folder / f"{sample:012d}"
@@ -149,7 +161,13 @@ def _refuse_absent(sample: int, place: str) -> NoReturn:
         "Read the samples that the scheduler's sampler names, and draw by Scheduler(weights=), not"
         " by a sampler of your own; with storage in memory, do not use persistent_workers."
     )
-    refuse(f"sample {sample}", "is not in this rank's local storage", place, remedy, "dataset")
+    refuse(
+        f"sample {sample}",
+        "is not in this rank's local storage",
+        place,
+        remedy,
+        "dataset",
+    )
 
 
 # ----------------------------------------------------------------------------------- items as bytes
@@ -162,12 +180,13 @@ _HEAD = 8
 def encode(item: Any) -> bytes:
     """Return ``item`` as bytes.
 
-    Bytes become b"b" and themselves. Another item becomes b"i", the length of a description in 8
-    bytes, the description as JSON, [whether it is a tuple or list, how `_encode_part` describes
-    each part], and the parts' contents.
+    Bytes become b"b" and themselves. Another item becomes b"i", the length of a
+    description in 8 bytes, the description as JSON, [whether it is a tuple or list, how
+    `_encode_part` describes each part], and the parts' contents.
 
     Raises:
-        InputError: a part is of another type than tensors, arrays, numbers, texts and bytes.
+        InputError: a part is of another type than tensors, arrays, numbers, texts and
+            bytes.
     """
     if isinstance(item, bytes | bytearray):
         return b"b" + bytes(item)
@@ -198,8 +217,17 @@ def _encode_part(value: Any) -> tuple[list[Any], bytes]:
     """Return the description of a part, [kind, ..., number of bytes], and these bytes."""
     if isinstance(value, torch.Tensor):
         array = value.detach().cpu().contiguous()
-        raw = array.reshape(-1).view(torch.uint8).numpy().tobytes() if array.numel() else b""
-        return ["tensor", str(value.dtype).removeprefix("torch."), list(value.shape), len(raw)], raw
+        raw = (
+            array.reshape(-1).view(torch.uint8).numpy().tobytes()
+            if array.numel()
+            else b""
+        )
+        return [
+            "tensor",
+            str(value.dtype).removeprefix("torch."),
+            list(value.shape),
+            len(raw),
+        ], raw
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
         raw = np.ascontiguousarray(value).tobytes()
         kind = "array" if isinstance(value, np.ndarray) else "scalar"
@@ -217,7 +245,9 @@ def _encode_part(value: Any) -> tuple[list[Any], bytes]:
 
 
 def _decode_part(description: list[Any], raw: bytes) -> Any:
-    """Return the part that `_encode_part` gave the description and the bytes ``raw`` of."""
+    """Return the part that `_encode_part` gave the description and the bytes ``raw``
+    of.
+    """
     kind = description[0]
     if kind == "plain":
         return description[1]
@@ -226,7 +256,11 @@ def _decode_part(description: list[Any], raw: bytes) -> Any:
     _, type_name, shape, _ = description
     if kind == "tensor":
         dtype = getattr(torch, type_name)
-        flat = torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+        flat = (
+            torch.frombuffer(bytearray(raw), dtype=dtype)
+            if raw
+            else torch.empty(0, dtype=dtype)
+        )
         return flat.reshape(shape)
     array = np.frombuffer(raw, np.dtype(type_name)).reshape(shape).copy()
     return array if kind == "array" else array[()]

@@ -1,5 +1,5 @@
-"""Studies, of a file or of the caller's own training, whose runs are trained on real ranks, each
-as a cell.
+"""Studies, of a file or of the caller's own training, whose runs are trained on real
+ranks, each as a cell.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from simshuffle.train.own import (
 
 @dataclass(frozen=True)
 class RankCell(PlainCell):
-    """A run on the ranks that torchrun started. Every one of them runs the cell at the same time;
-    the outcome is that of rank 0.
+    """A run on the ranks that torchrun started. Every one of them runs the cell at the
+    same time; the outcome is that of rank 0.
     """
 
     emulated: TrainingCell  # the same run on emulated ranks
@@ -62,7 +62,9 @@ class RankCell(PlainCell):
         return self.emulated.parts | {TIMELINE}
 
     def run(self, tell: Tell) -> Outcome:
-        """Train on all ranks; return the outcome, with the timeline of every rank, on rank 0."""
+        """Train on all ranks; return the outcome, with the timeline of every rank, on
+        rank 0.
+        """
         device = torch.device(self.torch_device)
         record = train_distributed(
             self.emulated.training_run,
@@ -107,8 +109,11 @@ def request_on_ranks(
     )
 
 
-def run_on_ranks(ranks: RankGroup, request: Request[Trainings], store: Disk) -> Result | None:
-    """Train the runs of a study on real ranks; return its result on rank 0, None on the others.
+def run_on_ranks(
+    ranks: RankGroup, request: Request[Trainings], store: Disk
+) -> Result | None:
+    """Train the runs of a study on real ranks; return its result on rank 0, None on the
+    others.
 
     Collective. Runs that rank 0 finds in ``store`` are not trained again.
 
@@ -119,7 +124,9 @@ def run_on_ranks(ranks: RankGroup, request: Request[Trainings], store: Disk) -> 
     check_equal(
         ranks,
         {"study": fingerprint(STUDY, request)},
-        {"study": "Give every rank the same study, model and data, and the same versions."},
+        {
+            "study": "Give every rank the same study, model and data, and the same versions."
+        },
     )
     is_first = ranks.rank == 0
     for cell in request.values.cells.values():
@@ -144,14 +151,14 @@ def train_study(
     device: str = "cpu",
     **study: Unpack[StudyOptions],
 ) -> Result | None:
-    """Train as `simshuffle.train.train_study`, on the ranks of the process group. Every rank calls
-    it.
+    """Train as `simshuffle.train.train_study`, on the ranks of the process group. Every
+    rank calls it.
 
     Random transforms of ``train`` are drawn once, when a rank stages its shard.
 
     Args:
-        model, train, test, strategies: as for `simshuffle.train.train_study`, the same on all
-            ranks.
+        model, train, test, strategies: as for `simshuffle.train.train_study`, the same
+            on all ranks.
         world_size: the number of processes, if it is given.
         transport: 'isend' or 'all_to_all'; see `Scheduler`.
         storage: folder on the local storage for the shards; None for memory.
@@ -172,7 +179,9 @@ def train_study(
     custom = custom_from_arguments(model, train, test, study)
     emulated = own_request(custom, strategies, ranks.world_size, device, study)
     folder = None if storage is None else Path(storage)
-    request = request_on_ranks(emulated, ranks.world_size, transport, folder, torch_device)
+    request = request_on_ranks(
+        emulated, ranks.world_size, transport, folder, torch_device
+    )
     with run_store(study) as store:
         result = run_on_ranks(ranks, request, store)
         return result and load_files(result)

@@ -29,7 +29,11 @@ from simshuffle.train.distributed.measuring import (
     iteration_seconds,
     timeline_rows,
 )
-from simshuffle.train.distributed.network import data_parallel, gather_rows, with_batch_norm
+from simshuffle.train.distributed.network import (
+    data_parallel,
+    gather_rows,
+    with_batch_norm,
+)
 from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
@@ -152,7 +156,9 @@ class RankTraining:
         pending: Pair = ([], [])
         iteration_begin = self._now()
         for iteration, batch in enumerate(self._loader):
-            batch_losses, pending, phase_ends = self._step(epoch, iteration, batch, pending)
+            batch_losses, pending, phase_ends = self._step(
+                epoch, iteration, batch, pending
+            )
             losses.append(batch_losses)
             bounds.append([iteration_begin, *phase_ends])
             iteration_begin = phase_ends[-1]
@@ -162,8 +168,8 @@ class RankTraining:
     def _step(
         self, epoch: int, iteration: int, batch: Batch, pending: Pair
     ) -> tuple[Floats, Pair, list[float]]:
-        """Train on one batch, in the order of the authors' training loop: samples are waited for
-        after the backward pass.
+        """Train on one batch, in the order of the authors' training loop: samples are
+        waited for after the backward pass.
 
         Args:
             epoch: counted from 1.
@@ -172,8 +178,8 @@ class RankTraining:
             pending: requests of the iteration before.
 
         Returns:
-            Losses (n,) of the batch, the requests that are under way, and when each of `PHASES`
-            ended, in s of this rank's clock.
+            Losses (n,) of the batch, the requests that are under way, and when each of
+            `PHASES` ended, in s of this rank's clock.
         """
         scheduler = self.scheduler
         schedule = scheduler.strategy.exchange_schedule
@@ -214,8 +220,8 @@ class RankTraining:
         return losses[self.ranks.rank :: self.ranks.world_size]
 
     def _mark_gradient(self, weight: torch.Tensor) -> None:
-        """Note when the gradient of a weight is there; the wait for the other ranks follows the
-        last one.
+        """Note when the gradient of a weight is there; the wait for the other ranks
+        follows the last one.
         """
         self._gradients_ready = self._now()
 
@@ -233,32 +239,37 @@ def train_distributed(
     device: torch.device | str = "cpu",
     watcher: Watcher | None = None,
 ) -> MeasuredRun | None:
-    """Train ``run`` on the ranks of the process group, which must be as many as its ``world_size``.
-    Every rank calls it.
+    """Train ``run`` on the ranks of the process group, which must be as many as its
+    ``world_size``. Every rank calls it.
 
-    Weights and shards are those of `simshuffle.train.train_run` to rounding, except where layers
-    such as dropout draw at random. The seconds of the iterations table are means over ranks.
+    Weights and shards are those of `simshuffle.train.train_run` to rounding, except
+    where layers such as dropout draw at random. The seconds of the iterations table are
+    means over ranks.
 
     Args:
         run: what to train.
         data: that of ``run``, if it is loaded already; or all that it is trained with.
         transport: 'isend' or 'all_to_all'; see `Scheduler`.
-        storage: folder on the local storage for the shards, which are removed at the end; None for
-            memory.
+        storage: folder on the local storage for the shards, which are removed at the
+            end; None for memory.
         device: that trains, of this rank.
         watcher: called after every epoch.
 
     Returns:
-        The record on rank 0, None on the others. Its status is 'failed', with the epochs before,
-        where the loss was no longer finite.
+        The record on rank 0, None on the others. Its status is 'failed', with the
+        epochs before, where the loss was no longer finite.
 
     Raises:
         InputError: the run cannot be trained so.
         ExchangeError: samples could not be exchanged; none is lost.
     """
     torch_device = torch.device(device)
-    materials = data if isinstance(data, Materials) else materials_of(run, torch_device, data)
-    rank = RankTraining(run, materials, transport=transport, storage=storage, device=torch_device)
+    materials = (
+        data if isinstance(data, Materials) else materials_of(run, torch_device, data)
+    )
+    rank = RankTraining(
+        run, materials, transport=transport, storage=storage, device=torch_device
+    )
     scheduler = rank.scheduler
     training = run.training
     recorder = TrainingRecorder(
@@ -300,7 +311,9 @@ def train_distributed(
     return MeasuredRun(**record.__dict__, timeline=phases)
 
 
-def _epoch_outcome(rank: RankTraining, epoch: int, losses: Floats, marks: Floats) -> EpochOutcome:
+def _epoch_outcome(
+    rank: RankTraining, epoch: int, losses: Floats, marks: Floats
+) -> EpochOutcome:
     """Return the outcome of an epoch over all ranks. Collective.
 
     Args:
@@ -312,11 +325,16 @@ def _epoch_outcome(rank: RankTraining, epoch: int, losses: Floats, marks: Floats
     Raises:
         Diverged: on all ranks, if a loss or weight is not finite.
     """
-    scheduler, ranks = rank.scheduler, rank.ranks
-    shards, plan, sizes = scheduler.shards, scheduler.plan, scheduler.batch_sizes
+    scheduler = rank.scheduler
+    ranks = rank.ranks
+    shards = scheduler.shards
+    plan = scheduler.plan
+    sizes = scheduler.batch_sizes
     if shards is None or plan is None:
         raise RuntimeError("no epoch was scheduled")
-    all_losses = np.array([np.asarray(part, np.float64) for part in ranks.gather(losses)])
+    all_losses = np.array(
+        [np.asarray(part, np.float64) for part in ranks.gather(losses)]
+    )
     _check_finite(rank, epoch, all_losses)
     importance_s, total_s = epoch_seconds(marks)
     has_pass = scheduler.strategy.inference_pass
@@ -335,13 +353,17 @@ def _epoch_outcome(rank: RankTraining, epoch: int, losses: Floats, marks: Floats
 
 
 def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
-    """Raise Diverged if one of the ``losses`` (M, n) of an epoch, or a weight, is not finite."""
+    """Raise Diverged if one of the ``losses`` (M, n) of an epoch, or a weight, is not
+    finite.
+    """
     is_bad = ~np.isfinite(losses)
     batch_size = rank.run.training.local_batch_size
     last = len(rank.scheduler.batch_sizes) - 1
     if is_bad.any():
         iteration = int(np.argmax(is_bad.any(axis=0))) // batch_size
-        bad_in_iteration = is_bad[:, iteration * batch_size : (iteration + 1) * batch_size]
+        bad_in_iteration = is_bad[
+            :, iteration * batch_size : (iteration + 1) * batch_size
+        ]
         first_rank = int(np.argmax(bad_in_iteration.any(axis=1)))
         rate = rank.scheduler.learning_rate(epoch, iteration)
         raise Diverged(epoch, iteration, first_rank, rate)
@@ -349,7 +371,9 @@ def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
 
 
 def check_world(run_size: int, world_size: int) -> None:
-    """Raise InputError unless the ``world_size`` of the process group is that of the run."""
+    """Raise InputError unless the ``world_size`` of the process group is that of the
+    run.
+    """
     if run_size != world_size:
         remedy = f"Use torchrun with {run_size} processes, or set world_size to {world_size}."
         rule = f"must be the number of processes, {world_size}"

@@ -1,4 +1,6 @@
-"""Transports of samples between ranks: by isend and irecv, or all of an iteration by all_to_all."""
+"""Transports of samples between ranks: by isend and irecv, or all of an iteration by
+all_to_all.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Transfer:
 
     peer: int  # the rank at the other end; -1 for all
     samples: Ints  # that travel, in the order of the buffer
-    buffer: torch.Tensor  # their bytes, one after the other; kept until the request is done
+    buffer: (
+        torch.Tensor
+    )  # their bytes, one after the other; kept until the request is done
     work: Any  # object of torch.distributed to wait for
 
 
@@ -57,7 +61,9 @@ Payloads = Callable[[int], bytes]
 
 
 def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[RankTransfer]:
-    """Return the messages of ``rank`` after an iteration, in order, with those to itself."""
+    """Return the messages of ``rank`` after an iteration, in order, with those to
+    itself.
+    """
     first, last = np.searchsorted(plan.iteration, [iteration, iteration + 1])
     numbers = plan.message[first:last]  # of each step of the iteration
     message_begins = [*np.flatnonzero(np.diff(numbers, prepend=-1)), len(numbers)]
@@ -79,21 +85,24 @@ def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[RankTrans
 
 
 class Transport:
-    """Carries each message of a plan as a message on the network; receives are posted before sends.
+    """Carries each message of a plan as a message on the network; receives are posted
+    before sends.
 
     Args:
         ranks: the process group.
         sizes: (N,) bytes of each sample on the network.
-        barriers: 'none', or where all ranks wait for each other: before each 'iteration' or each
-            'message'.
+        barriers: 'none', or where all ranks wait for each other: before each
+            'iteration' or each 'message'.
     """
 
     def __init__(self, ranks: RankGroup, sizes: Ints, barriers: str) -> None:
-        self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
+        self.ranks = ranks
+        self.sizes = sizes
+        self.barriers = barriers
 
     def begin(self, messages: list[RankTransfer], payload_of: Payloads) -> Pair:
-        """Begin to send and receive the messages of an iteration, without waiting for them; return
-        their requests.
+        """Begin to send and receive the messages of an iteration, without waiting for
+        them; return their requests.
         """
         sends: Requests = []
         receives: Requests = []
@@ -139,9 +148,13 @@ class Transport:
         with self.ranks.report_failures("sending samples"):
             works = _start_operations(operations, together=self.ranks.backend == "nccl")
         for message, buffer in incoming:
-            receives.append(Transfer(message.source, message.received, buffer, next(works)))
+            receives.append(
+                Transfer(message.source, message.received, buffer, next(works))
+            )
         for message, buffer in outgoing:
-            sends.append(Transfer(message.destination, message.sent, buffer, next(works)))
+            sends.append(
+                Transfer(message.destination, message.sent, buffer, next(works))
+            )
 
     def _empty_buffer(self, samples: Ints) -> torch.Tensor:
         """Return a buffer on the backend's device for the bytes of ``samples``."""
@@ -150,13 +163,17 @@ class Transport:
         )
 
     def _payload_buffer(self, samples: Ints, payload_of: Payloads) -> torch.Tensor:
-        """Return the bytes of ``samples``, one after the other, on the backend's device."""
-        return join_bytes([payload_of(int(sample)) for sample in samples]).to(self.ranks.device)
+        """Return the bytes of ``samples``, one after the other, on the backend's
+        device.
+        """
+        return join_bytes([payload_of(int(sample)) for sample in samples]).to(
+            self.ranks.device
+        )
 
 
 class AllToAll(Transport):
-    """Carries all messages of an iteration as one all_to_all_single; with barriers, all ranks wait
-    for each other before it.
+    """Carries all messages of an iteration as one all_to_all_single; with barriers, all
+    ranks wait for each other before it.
     """
 
     def begin(self, messages: list[RankTransfer], payload_of: Payloads) -> Pair:
@@ -170,13 +187,21 @@ class AllToAll(Transport):
         # samples to and from each peer; none for this rank itself
         sent = [
             _concatenate(
-                [message.sent for message in messages if message.destination == peer != rank]
+                [
+                    message.sent
+                    for message in messages
+                    if message.destination == peer != rank
+                ]
             )
             for peer in peers
         ]
         received = [
             _concatenate(
-                [message.received for message in messages if message.source == peer != rank]
+                [
+                    message.received
+                    for message in messages
+                    if message.source == peer != rank
+                ]
             )
             for peer in peers
         ]
@@ -208,7 +233,9 @@ def make_transport(
         InputError: the backend lacks the operation.
     """
     if name == "all_to_all":
-        one_byte_each = torch.zeros(ranks.world_size, dtype=torch.uint8, device=ranks.device)
+        one_byte_each = torch.zeros(
+            ranks.world_size, dtype=torch.uint8, device=ranks.device
+        )
         try:
             dist.all_to_all_single(torch.empty_like(one_byte_each), one_byte_each)
         except _FAULTS as error:
@@ -220,8 +247,8 @@ def make_transport(
 
 
 def wait(requests: list[Transfer], ranks: RankGroup) -> None:
-    """Wait until all ``requests`` are done; raise ExchangeError with the peer and the samples if
-    one fails.
+    """Wait until all ``requests`` are done; raise ExchangeError with the peer and the
+    samples if one fails.
     """
     for request in requests:
         if request.work is None:
@@ -233,7 +260,8 @@ def wait(requests: list[Transfer], ranks: RankGroup) -> None:
         except _FAULTS as error:
             peer = "all ranks" if request.peer < 0 else f"rank {request.peer}"
             ranks.fail(
-                f"the exchange of samples {list_samples(request.samples)} with {peer}", error
+                f"the exchange of samples {list_samples(request.samples)} with {peer}",
+                error,
             )
 
 
@@ -256,7 +284,11 @@ def join_bytes(parts: list[bytes]) -> torch.Tensor:
     """Return ``parts``, one after the other, as a tensor (bytes,) uint8."""
     content = bytearray().join(parts)
     dtype = torch.uint8
-    return torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
+    return (
+        torch.frombuffer(content, dtype=dtype)
+        if content
+        else torch.empty(0, dtype=dtype)
+    )
 
 
 def _concatenate(parts: list[Ints]) -> Ints:
@@ -267,14 +299,19 @@ def _concatenate(parts: list[Ints]) -> Ints:
 def _start_operations(operations: list[Operation], *, together: bool) -> Iterator[Any]:
     """Start the operations; yield the work of each, in order.
 
-    NCCL needs them ``together``: an operation that is posted alone could wait for another one
-    of its peer.
+    NCCL needs them ``together``: an operation that is posted alone could wait for
+    another one of its peer.
     """
     if not operations:
         return iter(())
     if not together:
-        return iter([call(tensor, peer, tag=tag) for call, tensor, peer, tag in operations])
+        return iter(
+            [call(tensor, peer, tag=tag) for call, tensor, peer, tag in operations]
+        )
     works = dist.batch_isend_irecv(
-        [dist.P2POp(call, tensor, peer, tag=tag) for call, tensor, peer, tag in operations]
+        [
+            dist.P2POp(call, tensor, peer, tag=tag)
+            for call, tensor, peer, tag in operations
+        ]
     )
     return iter(works if len(works) == len(operations) else works * len(operations))

@@ -1,5 +1,5 @@
-"""Exchange strategies. To add one, write its class and add it to the unions; a strategy that is not
-part of the package is made known with `register`.
+"""Exchange strategies. To add one, write its class and add it to the unions; a strategy
+that is not part of the package is made known with `register`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ _REGISTERED: dict[str, type[Strategy]] = {}
 def register(strategy: type[Strategy]) -> type[Strategy]:
     """Make a strategy class of your own known by its ``kind``, and return the class.
 
-    Scenarios and trainings may then name the kind in a file, or be given an object of the class.
-    Usable as a decorator.
+    Scenarios and trainings may then name the kind in a file, or be given an object of
+    the class. Usable as a decorator.
 
     Raises:
-        ValueError: if the class has no ``kind: Literal["NAME"]``, or another strategy has the same.
+        ValueError: if the class has no ``kind: Literal["NAME"]``, or another strategy
+            has the same.
     """
     kinds = get_args(strategy.model_fields["kind"].annotation)
     if len(kinds) != 1:
@@ -61,11 +62,15 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
 
 
 def _validate_strategy(strategy: Any, validate_member: Any) -> Any:
-    """Return ``strategy`` as an object of its registered class, or as a member of the union."""
+    """Return ``strategy`` as an object of its registered class, or as a member of the
+    union.
+    """
     if isinstance(strategy, Strategy):
         return strategy
     registered_class = (
-        _REGISTERED.get(str(strategy.get("kind"))) if isinstance(strategy, Mapping) else None
+        _REGISTERED.get(str(strategy.get("kind")))
+        if isinstance(strategy, Mapping)
+        else None
     )
     return (
         validate_member(strategy)
@@ -96,7 +101,9 @@ _MEMBERS: tuple[type[Strategy], ...] = get_args(get_args(Exchange)[0])
 STYLES: dict[str, Style] = {
     name: style for member in _MEMBERS for name, style in member.styles.items()
 }
-"""The style in which figures draw each strategy of the package, by short name, in table order."""
+"""The style in which figures draw each strategy of the package, by short name, in table
+order.
+"""
 
 __all__ = [
     "STYLES",

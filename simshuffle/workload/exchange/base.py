@@ -66,20 +66,22 @@ class Style(NamedTuple):
 
 
 class Strategy(Spec):
-    """A shuffling strategy. The defaults are those of local shuffle: every rank keeps its shard,
-    and shuffles it anew in each epoch.
+    """A shuffling strategy. The defaults are those of local shuffle: every rank keeps
+    its shard, and shuffles it anew in each epoch.
 
     Attributes:
         kind: its name.
-        redraws: whether every epoch draws a new partition of the whole set, so that nobody owns
-            samples, and a host may read, or must hold, any of them.
-        fetches: whether a host fetches samples when it first reads them and keeps them, rather than
-            to have them staged before the first epoch.
-        whole_because: why the exchange of an epoch cannot be planned for fewer iterations, in the
-            same proportion; '' if it can.
-        styles: how figures draw it, by each `short_name` that it may have, in the order of tables.
-            Figures draw a strategy without a style in a colour that is still free.
-        example: the keys of a small one, without ``kind``, for the tests that all strategies get.
+        redraws: whether every epoch draws a new partition of the whole set, so that
+            nobody owns samples, and a host may read, or must hold, any of them.
+        fetches: whether a host fetches samples when it first reads them and keeps them,
+            rather than to have them staged before the first epoch.
+        whole_because: why the exchange of an epoch cannot be planned for fewer
+            iterations, in the same proportion; '' if it can.
+        styles: how figures draw it, by each `short_name` that it may have, in the order
+            of tables. Figures draw a strategy without a style in a colour that is still
+            free.
+        example: the keys of a small one, without ``kind``, for the tests that all
+            strategies get.
     """
 
     kind: str
@@ -96,12 +98,16 @@ class Strategy(Spec):
 
     @property
     def in_name(self) -> dict[str, Any]:
-        """The keys that `short_name` already tells, as pydantic's ``exclude`` takes them."""
+        """The keys that `short_name` already tells, as pydantic's ``exclude`` takes
+        them.
+        """
         return {"kind": True, "lagging": True}
 
     @property
     def tier(self) -> Source:
-        """The tier that samples are read from: 'pfs', 'object_store', or 'ssd' after staging."""
+        """The tier that samples are read from: 'pfs', 'object_store', or 'ssd' after
+        staging.
+        """
         return "ssd"
 
     @property
@@ -121,8 +127,8 @@ class Strategy(Spec):
 
     @property
     def inference_pass(self) -> bool:
-        """True if every epoch begins with an inference pass over the shards, which measures
-        importance.
+        """True if every epoch begins with an inference pass over the shards, which
+        measures importance.
 
         If False, importance is the loss of the last epoch's training.
         """
@@ -130,16 +136,21 @@ class Strategy(Spec):
 
     @property
     def needs_places(self) -> bool:
-        """True if `plan` needs to know on which host, leaf switch and rack each rank is."""
+        """True if `plan` needs to know on which host, leaf switch and rack each rank
+        is.
+        """
         return False
 
     @property
     def needs_held(self) -> bool:
-        """True if `plan` needs to know how many epochs each sample has been with its rank."""
+        """True if `plan` needs to know how many epochs each sample has been with its
+        rank.
+        """
         return False
 
     def gathered(self, shard_size: float) -> float:
-        """Return how many importances each rank makes known to all others before an epoch.
+        """Return how many importances each rank makes known to all others before an
+        epoch.
 
         Args:
             shard_size: samples of a rank.
@@ -147,7 +158,8 @@ class Strategy(Spec):
         return 0.0
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
-        """Return the largest share of the data set, 0 to 1, that a host keeps on its SSD.
+        """Return the largest share of the data set, 0 to 1, that a host keeps on its
+        SSD.
 
         Args:
             world_size: M.
@@ -155,15 +167,17 @@ class Strategy(Spec):
         """
         return ranks_on_host / world_size if self.tier == "ssd" else 0.0
 
-    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
-        """Return the rank of each sample before the first epoch, (N,). By default a random
-        partition.
+    def first_owner(
+        self, num_samples: int, world_size: int, rng: np.random.Generator
+    ) -> Ints:
+        """Return the rank of each sample before the first epoch, (N,). By default a
+        random partition.
         """
         return initial_owner(num_samples, world_size, rng)
 
     def first_held(self, num_samples: int) -> Ints | None:
-        """Return `EpochContext.held` of the first epoch: (N,) zeros; None if `plan` does not need
-        it.
+        """Return `EpochContext.held` of the first epoch: (N,) zeros; None if `plan`
+        does not need it.
         """
         return np.zeros(num_samples, np.int32) if self.needs_held else None
 
@@ -182,7 +196,8 @@ class Strategy(Spec):
     def epoch_shards(self, context: ShardsContext) -> Shards:
         """Divide the samples of an epoch among the ranks, given all of ``context``.
 
-        By default this is `shards`; strategies that need more than the owners override it.
+        By default this is `shards`; strategies that need more than the owners override
+        it.
 
         Raises:
             InputError: if the strategy cannot work with this context.
@@ -193,8 +208,8 @@ class Strategy(Spec):
         """Plan the exchange of an epoch. By default nothing moves.
 
         Raises:
-            InputError: if places, or the epochs that samples were held, are needed and not given;
-                or an importance is needed, and the one given is None, has another shape than (N,),
-                or is somewhere negative or not finite.
+            InputError: if places, or the epochs that samples were held, are needed and
+                not given; or an importance is needed, and the one given is None, has
+                another shape than (N,), or is somewhere negative or not finite.
         """
         return empty_plan(len(context.shards.sizes))

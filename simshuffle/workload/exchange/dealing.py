@@ -21,7 +21,9 @@ class Redistribution:
     new_owner: Ints  # (N,)
 
     def cost(self, nbytes: Floats | Ints64) -> RedistributionCost:
-        """Count the samples that stay, are sent or are read anew, given the bytes (N,) of each."""
+        """Count the samples that stay, are sent or are read anew, given the bytes (N,)
+        of each.
+        """
         is_read = self.previous_owner < 0
         changes_rank = self.previous_owner != self.new_owner
         is_sent = changes_rank & ~is_read
@@ -45,12 +47,15 @@ class RedistributionCost:
     read_nbytes: float
 
 
-def deal_samples(owner: Ints, remaining: Flags, world_size: int, rng: np.random.Generator) -> Ints:
-    """Deal all samples to the ranks, so that ranks differ by one at most and few samples move.
+def deal_samples(
+    owner: Ints, remaining: Flags, world_size: int, rng: np.random.Generator
+) -> Ints:
+    """Deal all samples to the ranks, so that ranks differ by one at most and few
+    samples move.
 
-    Ranks differ by one at most in the samples that remain to be trained on, and in all samples. As
-    few of the remaining samples change their rank as is possible, and then as few of the others;
-    which samples change, and to which rank, is drawn.
+    Ranks differ by one at most in the samples that remain to be trained on, and in all
+    samples. As few of the remaining samples change their rank as is possible, and then
+    as few of the others; which samples change, and to which rank, is drawn.
 
     Args:
         owner: (N,) the rank that has each sample, -1 for nobody.
@@ -67,7 +72,9 @@ def deal_samples(owner: Ints, remaining: Flags, world_size: int, rng: np.random.
     remaining_samples = order[remaining[order]]
     finished_samples = order[~remaining[order]]
     kinds = (remaining_samples, finished_samples)
-    counts = [np.bincount(owner[kind] + 1, minlength=world_size + 1)[1:] for kind in kinds]
+    counts = [
+        np.bincount(owner[kind] + 1, minlength=world_size + 1)[1:] for kind in kinds
+    ]
     totals = len(remaining_samples), len(finished_samples)
     quotas = balance_quotas(counts[0], counts[1], totals)
 
@@ -79,17 +86,20 @@ def deal_samples(owner: Ints, remaining: Flags, world_size: int, rng: np.random.
         stays = np.empty(len(samples), np.bool_)
         stays[by_rank] = (rank >= 0) & (index_in_rank < quota[rank])
         num_staying = np.bincount(owner[samples[stays]], minlength=world_size)
-        new_owner[samples[~stays]] = np.repeat(np.arange(world_size), quota - num_staying)
+        new_owner[samples[~stays]] = np.repeat(
+            np.arange(world_size), quota - num_staying
+        )
     return new_owner
 
 
 def balance_quotas(
     num_remaining: Ints64, num_finished: Ints64, totals: tuple[int, int]
 ) -> tuple[Ints64, Ints64]:
-    """Decide how many remaining and how many finished samples each rank gets, (M,) each.
+    """Decide how many remaining and how many finished samples each rank gets, (M,)
+    each.
 
-    Most samples stay with their rank, remaining ones before finished ones: the ranks that get one
-    more of a kind are those that have one more.
+    Most samples stay with their rank, remaining ones before finished ones: the ranks
+    that get one more of a kind are those that have one more.
 
     Args:
         num_remaining: (M,) remaining samples that each rank has.
@@ -99,7 +109,9 @@ def balance_quotas(
     world_size = len(num_remaining)
     min_remaining, ranks_with_extra_remaining = divmod(totals[0], world_size)
     min_samples, ranks_with_extra = divmod(sum(totals), world_size)
-    base = min_samples - min_remaining  # finished samples of a rank that gets no extra one
+    base = (
+        min_samples - min_remaining
+    )  # finished samples of a rank that gets no extra one
     remaining_quota = np.full(world_size, min_remaining)
     finished_quota = np.full(world_size, base)
 

@@ -1,7 +1,8 @@
-"""Decide which rank trains on which samples, epoch after epoch, and on the rest of a broken epoch.
+"""Decide which rank trains on which samples, epoch after epoch, and on the rest of a
+broken epoch.
 
-The rest of an epoch that broke off is trained on by the same ranks or by others. Samples are dealt
-here alone. Pure numpy.
+The rest of an epoch that broke off is trained on by the same ranks or by others.
+Samples are dealt here alone. Pure numpy.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from simshuffle.workload.exchange.dealing import Redistribution, deal_samples
 
 @dataclass(frozen=True)
 class EpochState:
-    """The state of a run before an epoch or in the middle of one. All else follows from the seed.
+    """The state of a run before an epoch or in the middle of one. All else follows from
+    the seed.
 
-    A part of an epoch is what the same ranks do of it. The strategy deals the first part, and
-    `Epochs.resume` each part that follows.
+    A part of an epoch is what the same ranks do of it. The strategy deals the first
+    part, and `Epochs.resume` each part that follows.
     """
 
     epochs_done: int  # epochs that were finished
@@ -39,14 +41,19 @@ class EpochState:
     drop_last: bool  # whether samples that fill no batch are left out
     steps: int  # iterations of the part that are done
     owner: Ints  # (N,) the rank that has each sample as the part begins
-    remaining: Flags | None  # (N,) samples that are trained on in the part; None for a whole epoch
+    remaining: (
+        Flags | None
+    )  # (N,) samples that are trained on in the part; None for a whole epoch
     epochs_held: Ints | None = None  # (N,) `Epochs.epochs_held` as the part begins
-    importance: Floats | None = None  # (N,) of the epoch's plan, in the middle of an epoch
+    importance: Floats | None = (
+        None  # (N,) of the epoch's plan, in the middle of an epoch
+    )
     ranks_per_host: int | None = None  # None where none is known
 
 
 class Epochs:
-    """The owner of every sample, epoch after epoch, and the samples that each rank trains on.
+    """The owner of every sample, epoch after epoch, and the samples that each rank
+    trains on.
 
     Args:
         strategy: which rank trains on which samples, and which are exchanged.
@@ -55,19 +62,19 @@ class Epochs:
         batch_size: b.
         drop_last: whether samples that fill no batch are left out.
         seed: of all that is drawn.
-        places: host, leaf switch and rack of the ranks, for strategies with partners of the same
-            one.
+        places: host, leaf switch and rack of the ranks, for strategies with partners of
+            the same one.
 
     Attributes:
         num_samples: N.
         batch_sizes: of the iterations of a whole epoch.
-        owner: the rank of each sample as the next epoch, or part of one, begins, (N,); to be set
-            before the first.
-        epochs_held: epochs that each sample has been with it by then, (N,); None if the strategy
-            does not need them.
+        owner: the rank of each sample as the next epoch, or part of one, begins, (N,);
+            to be set before the first.
+        epochs_held: epochs that each sample has been with it by then, (N,); None if the
+            strategy does not need them.
         epochs_done: epochs that were finished.
-        remaining: samples that are trained on in the next part of an epoch that broke off, (N,)
-            bool; None for a whole epoch.
+        remaining: samples that are trained on in the next part of an epoch that broke
+            off, (N,) bool; None for a whole epoch.
         steps_done: iterations of the epoch, or of its part, that were done before.
 
     Raises:
@@ -95,7 +102,9 @@ class Epochs:
         self.seed = seed
         self.places = places
         self.ranks_per_host = None if places is None else places.ranks_per_host
-        self.batch_sizes = batch_sizes(num_samples, world_size, batch_size, drop_last=drop_last)
+        self.batch_sizes = batch_sizes(
+            num_samples, world_size, batch_size, drop_last=drop_last
+        )
         self.epochs_held = strategy.first_held(num_samples)
         self.epochs_done = 0
         self.steps_done = 0
@@ -108,7 +117,9 @@ class Epochs:
     # ------------------------------------------------------------------------------------- an epoch
 
     def shards_context(self) -> ShardsContext:
-        """Return the facts that decide which rank trains on which samples in the coming epoch."""
+        """Return the facts that decide which rank trains on which samples in the coming
+        epoch.
+        """
         epoch = self.epochs_done + 1
         return ShardsContext(
             self.owner,
@@ -121,15 +132,18 @@ class Epochs:
         )
 
     def next_shards(self) -> Shards:
-        """Divide the samples of the coming epoch, or of its remaining part, among the ranks.
+        """Divide the samples of the coming epoch, or of its remaining part, among the
+        ranks.
 
-        In a remaining part each rank trains on the remaining samples that it has, in a new order;
-        where every epoch is drawn anew, on any of them.
+        In a remaining part each rank trains on the remaining samples that it has, in a
+        new order; where every epoch is drawn anew, on any of them.
         """
         if self.remaining is None:
             return self.strategy.epoch_shards(self.shards_context())
         samples = np.flatnonzero(self.remaining)
-        order = self.rng("rest", self.epochs_done + 1, len(samples)).permutation(samples)
+        order = self.rng("rest", self.epochs_done + 1, len(samples)).permutation(
+            samples
+        )
         if self.strategy.redraws:
             start = np.arange(self.world_size + 1) * len(samples) // self.world_size
             return Shards(order, start)
@@ -138,8 +152,8 @@ class Epochs:
         return Shards(order[by_rank], np.concatenate([[0], np.cumsum(sizes)]))
 
     def next_plan(self, shards: Shards, importance: Floats | None) -> ExchangePlan:
-        """Plan the exchange of the coming epoch; nothing moves after the remaining part of a
-        broken one.
+        """Plan the exchange of the coming epoch; nothing moves after the remaining part
+        of a broken one.
 
         Args:
             shards: of the epoch, from `next_shards`.
@@ -162,11 +176,12 @@ class Epochs:
         )
 
     def training_rows(self, shards: Shards) -> Ints:
-        """Return the samples that the ranks train on in the epoch or its part: (n, M), in order.
+        """Return the samples that the ranks train on in the epoch or its part: (n, M),
+        in order.
 
-        Ranks with a sample less repeat their first one; those with none repeat one that they have.
-        In a remaining part they do so only if they had a batch less otherwise; else they get -1 at
-        the end.
+        Ranks with a sample less repeat their first one; those with none repeat one that
+        they have. In a remaining part they do so only if they had a batch less
+        otherwise; else they get -1 at the end.
         """
         rows = epoch_samples(shards, drop_last=self.drop_last)
         if self.drop_last:
@@ -192,11 +207,13 @@ class Epochs:
     # --------------------------------------------------------------------------------------- states
 
     def state(self, steps: int, importance: Floats | None = None) -> EpochState:
-        """Return the state of the run after ``steps`` iterations of the epoch or its part.
+        """Return the state of the run after ``steps`` iterations of the epoch or its
+        part.
 
         Args:
             steps: iterations that are done.
-            importance: (N,) from which the plan of the epoch was made; None if it needed none.
+            importance: (N,) from which the plan of the epoch was made; None if it
+                needed none.
         """
         return EpochState(
             self.epochs_done,
@@ -211,18 +228,22 @@ class Epochs:
             self.ranks_per_host,
         )
 
-    def resume(self, state: EpochState, state_rank: Ints | None = None) -> Redistribution:
-        """Go on from a state of an equal strategy, set and seed. With as many ranks, and batches of
-        the same size, all is as it would have been. Else the remaining samples of the epoch are
-        dealt anew (`deal_samples`), and nothing more is exchanged in it.
+    def resume(
+        self, state: EpochState, state_rank: Ints | None = None
+    ) -> Redistribution:
+        """Go on from a state of an equal strategy, set and seed. With as many ranks,
+        and batches of the same size, all is as it would have been. Else the remaining
+        samples of the epoch are dealt anew (`deal_samples`), and nothing more is
+        exchanged in it.
 
-        A sample that had been sent by then is with its receiver. A sample that a rank had received
-        that is gone is still with its sender, who removes it at the end of the epoch only.
+        A sample that had been sent by then is with its receiver. A sample that a rank
+        had received that is gone is still with its sender, who removes it at the end of
+        the epoch only.
 
         Args:
             state: of any number of ranks.
-            state_rank: (M,) the rank of the state that each rank was, -1 for a new one. By default
-                rank 0 was rank 0, and so on.
+            state_rank: (M,) the rank of the state that each rank was, -1 for a new one.
+                By default rank 0 was rank 0, and so on.
 
         Returns:
             The owner of each sample before and after; no samples where nobody owns any.
@@ -250,8 +271,8 @@ class Epochs:
 
         Args:
             state: that the run goes on from.
-            current_rank: (ranks of the state,) the rank that each of them is now, -1 where it is
-                gone.
+            current_rank: (ranks of the state,) the rank that each of them is now, -1
+                where it is gone.
 
         Returns:
             (N,) the rank of the state that had each sample.
@@ -283,7 +304,9 @@ class Epochs:
         self.steps_done = state.steps
 
 
-def _replay_broken_epoch(epochs: Epochs, state: EpochState, is_gone: Flags) -> tuple[Flags, Ints]:
+def _replay_broken_epoch(
+    epochs: Epochs, state: EpochState, is_gone: Flags
+) -> tuple[Flags, Ints]:
     """Replay an epoch that broke off, up to where it did.
 
     Args:
@@ -292,8 +315,8 @@ def _replay_broken_epoch(epochs: Epochs, state: EpochState, is_gone: Flags) -> t
         is_gone: (ranks of the state,) True for ranks that do not go on.
 
     Returns:
-        (N,) True for samples that remain to be trained on, and (N,) the rank of the state that has
-        each sample.
+        (N,) True for samples that remain to be trained on, and (N,) the rank of the
+        state that has each sample.
     """
     num_samples = len(state.owner)
     broken = Epochs(
@@ -329,7 +352,9 @@ def _replay_broken_epoch(epochs: Epochs, state: EpochState, is_gone: Flags) -> t
 
 
 def samples_per_rank(num_samples: int, world_size: int, *, drop_last: bool) -> int:
-    """Return n, the samples of a rank in an epoch: N/M, rounded down if ``drop_last``, else up."""
+    """Return n, the samples of a rank in an epoch: N/M, rounded down if ``drop_last``,
+    else up.
+    """
     return num_samples // world_size if drop_last else -(-num_samples // world_size)
 
 
@@ -353,7 +378,13 @@ def batch_sizes(
         rule = f"must not be more than the {num_samples} samples of the data set"
         if world_size < 1:
             rule = "must be at least 1"
-        refuse("world_size", rule, str(world_size), "Use fewer ranks or more data.", "training")
+        refuse(
+            "world_size",
+            rule,
+            str(world_size),
+            "Use fewer ranks or more data.",
+            "training",
+        )
     shard_size = samples_per_rank(num_samples, world_size, drop_last=drop_last)
     full_batches, last_batch_size = divmod(shard_size, batch_size)
     sizes = [batch_size] * full_batches

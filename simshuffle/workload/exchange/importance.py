@@ -1,5 +1,5 @@
-"""Select the samples that a rank sends, by importance or by how long it has had them; and compute
-how important each rank is.
+"""Select the samples that a rank sends, by importance or by how long it has had them;
+and compute how important each rank is.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.workload.exchange.plan import Shards
 
 MAX_PADDING = 4
-"""Shards are sorted as rows of one table, unless the padded table has more than so many times the
-samples; then one after the other."""
+"""Shards are sorted as rows of one table, unless the padded table has more than so many
+times the samples; then one after the other.
+"""
 RankImportance = Literal["max", "mean", "sum"]
-Selection = Literal["importance", "sqrt_importance", "highest", "lowest", "oldest", "random"]
+Selection = Literal[
+    "importance", "sqrt_importance", "highest", "lowest", "oldest", "random"
+]
 """The samples of its shard that a rank sends, and their order:
 
-importance: drawn without replacement, each with a probability in proportion to its importance;
-sqrt_importance: the same with the square root of the importance;
-highest, lowest: the most or the least important ones, in this order;
-oldest: those that the rank has had for the most epochs, in this order;
-random: the first of its local order, as partial local shuffle does.
+importance: drawn without replacement, each with a probability in proportion to its
+importance; sqrt_importance: the same with the square root of the importance; highest,
+lowest: the most or the least important ones, in this order; oldest: those that the rank
+has had for the most epochs, in this order; random: the first of its local order, as
+partial local shuffle does.
 
 Among equals, the order is the local one, which is random.
 """
@@ -46,9 +49,15 @@ def check_epochs_held(epochs_held: Any, shards: Shards, kind: str) -> Ints:
     """
     values = np.asarray(epochs_held)
     num_samples = len(shards.order)
-    if epochs_held is not None and values.dtype.kind in "iu" and values.shape == (num_samples,):
+    if (
+        epochs_held is not None
+        and values.dtype.kind in "iu"
+        and values.shape == (num_samples,)
+    ):
         return values
-    type_text = "None" if epochs_held is None else f"shape {values.shape} of {values.dtype}"
+    type_text = (
+        "None" if epochs_held is None else f"shape {values.shape} of {values.dtype}"
+    )
     rule = (
         f"is needed by {kind} with selection: oldest: one whole number for each of"
         f" {num_samples} samples"
@@ -77,7 +86,13 @@ def check_importance(importance: Any, shards: Shards, kind: str) -> Floats:
         refuse("importance", f"is needed by {kind}", "None", remedy, "")
     values = np.asarray(importance)
     if values.dtype.kind not in "iuf":
-        refuse("importance", "must be real numbers", f"an array of {values.dtype}", remedy, "")
+        refuse(
+            "importance",
+            "must be real numbers",
+            f"an array of {values.dtype}",
+            remedy,
+            "",
+        )
     if values.shape != (num_samples,):
         rule = f"must be one number for each of {num_samples} samples"
         refuse("importance", rule, f"shape {values.shape}", remedy, "")
@@ -105,23 +120,26 @@ def select_samples(
 ) -> Ints:
     """Select the samples that each rank sends, in the order of sending.
 
-    "At a epoch t, a sample i is selected to exchange with a possibility of p_i = I_i / sum(I_i)"
-    (poster). It leaves open over which samples the sum runs, and what becomes of p_i once a sample
-    is drawn. Here as in the authors' code (torch.multinomial on the rank's own losses, without
-    replacement): the sum runs over the rank's shard, so that every rank sends equally many; samples
-    are drawn one after the other, each in proportion to its importance among those not yet drawn;
-    and they are sent in the order of drawing. A sample without importance is drawn only after all
-    that have some.
+    "At a epoch t, a sample i is selected to exchange with a possibility of p_i = I_i /
+    sum(I_i)" (poster). It leaves open over which samples the sum runs, and what becomes
+    of p_i once a sample is drawn. Here as in the authors' code (torch.multinomial on
+    the rank's own losses, without replacement): the sum runs over the rank's shard, so
+    that every rank sends equally many; samples are drawn one after the other, each in
+    proportion to its importance among those not yet drawn; and they are sent in the
+    order of drawing. A sample without importance is drawn only after all that have
+    some.
 
     Args:
         selection: by what samples are selected.
         shards: of the epoch.
         count: samples that each rank sends; at most the smallest shard.
-        importance: (N,) finite and not negative; None will do for 'random' and 'oldest'.
-        rng: yields the same on every rank. It is asked for one number for each of the N samples, in
-            their order, so a rank can work out its own part from its own importances.
-        epochs_held: (N,) epochs that each sample has been with its rank; None will do but for
+        importance: (N,) finite and not negative; None will do for 'random' and
             'oldest'.
+        rng: yields the same on every rank. It is asked for one number for each of the N
+            samples, in their order, so a rank can work out its own part from its own
+            importances.
+        epochs_held: (N,) epochs that each sample has been with its rank; None will do
+            but for 'oldest'.
 
     Returns:
         (count, M) sample indices.
@@ -133,19 +151,25 @@ def select_samples(
         return shards.first(count)
     if selection == "oldest":
         if epochs_held is None:
-            raise ValueError("selection of the 'oldest' needs the epochs (N,) they were held")
+            raise ValueError(
+                "selection of the 'oldest' needs the epochs (N,) they were held"
+            )
         return _lowest_in_each_shard(shards, -epochs_held.astype(np.float64), count)
     if importance is None:
-        raise ValueError(f"selection by {selection!r} needs the importance (N,) of the samples")
+        raise ValueError(
+            f"selection by {selection!r} needs the importance (N,) of the samples"
+        )
     return _lowest_in_each_shard(shards, _sort_keys(selection, importance, rng), count)
 
 
-def _sort_keys(selection: Selection, importance: Floats, rng: np.random.Generator) -> Floats:
+def _sort_keys(
+    selection: Selection, importance: Floats, rng: np.random.Generator
+) -> Floats:
     """Return (N,) keys whose rising order within a shard is the order of sending.
 
-    Drawing in proportion to w without replacement is to sort by -log(U) / w with U uniform
-    (Efraimidis and Spirakis, Information Processing Letters 97, 2006). The key is the logarithm of
-    that, which has the same order and overflows for no importance.
+    Drawing in proportion to w without replacement is to sort by -log(U) / w with U
+    uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006). The key
+    is the logarithm of that, which has the same order and overflows for no importance.
     """
     if selection == "highest":
         return -importance
@@ -161,7 +185,8 @@ def _sort_keys(selection: Selection, importance: Floats, rng: np.random.Generato
 
 
 def _lowest_in_each_shard(shards: Shards, keys: Floats, count: int) -> Ints:
-    """Return the ``count`` samples of lowest key in each shard, in rising order: (count, M).
+    """Return the ``count`` samples of lowest key in each shard, in rising order:
+    (count, M).
 
     Samples of equal key are in their local order. ``keys`` is (N,).
     """
@@ -182,21 +207,26 @@ def _lowest_in_each_shard(shards: Shards, keys: Floats, count: int) -> Ints:
 
 
 def rank_importance(
-    rule: RankImportance, importance: Floats, shards: Shards, sample: Ints, num_sent: Ints
+    rule: RankImportance,
+    importance: Floats,
+    shards: Shards,
+    sample: Ints,
+    num_sent: Ints,
 ) -> Floats:
-    """Compute each rank's importance at some moments of an epoch, from samples not yet sent.
+    """Compute each rank's importance at some moments of an epoch, from samples not yet
+    sent.
 
-    It is the max, mean or sum over the samples of the rank's shard that it has not sent by then. A
-    sample that a rank sends to itself counts as sent. Samples received in the same epoch do not
-    count: they belong to the rank from the next epoch on.
+    It is the max, mean or sum over the samples of the rank's shard that it has not sent
+    by then. A sample that a rank sends to itself counts as sent. Samples received in
+    the same epoch do not count: they belong to the rank from the next epoch on.
 
     Args:
         rule: 'max', 'mean' or 'sum'.
         importance: (N,) of the samples, not negative.
         shards: of the epoch.
         sample: (steps, M) the samples that each rank sends, in this order.
-        num_sent: (moments,) samples that each rank has sent by then, fewer than the smallest shard
-            has.
+        num_sent: (moments,) samples that each rank has sent by then, fewer than the
+            smallest shard has.
 
     Returns:
         (moments, M) the importance of each rank.

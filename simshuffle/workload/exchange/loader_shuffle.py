@@ -1,4 +1,6 @@
-"""The order of a data loader as a strategy: nodes fetch shards, and nothing is exchanged."""
+"""The order of a data loader as a strategy: nodes fetch shards, and nothing is
+exchanged.
+"""
 
 from __future__ import annotations
 
@@ -39,46 +41,53 @@ _KEYS_OF_PATHS = {
 }
 """The key of `LoaderShuffle` that decides each path of a problem that orders report."""
 MAX_CHECKED_SAMPLES = 10_000_000
-"""The most samples for which `LoaderShuffle.check` draws an order to see whether it can."""
+"""The most samples for which `LoaderShuffle.check` draws an order to see whether it
+can.
+"""
 
 
 class LoaderShuffle(Strategy):
-    """The order in which a library's loader hands out samples (`simshuffle.workload.orders`).
+    """The order in which a library's loader hands out samples
+    (`simshuffle.workload.orders`).
 
-    **Where samples lie.** In shards of ``samples_per_shard``, one after another: first the samples
-    of rank 0 of the partition in random order, then those of rank 1, and so on. So the partition
-    'random' is a set that was shuffled before it was written, and 'sorted' one that was not.
+    **Where samples lie.** In shards of ``samples_per_shard``, one after another: first
+    the samples of rank 0 of the partition in random order, then those of rank 1, and so
+    on. So the partition 'random' is a set that was shuffled before it was written, and
+    'sorted' one that was not.
 
-    **Who trains on what.** Every rank trains on N/M samples, rounded up: the first of those that
-    its workers hand out, in turns of a batch. What the order has for it beyond that is not read in
-    this epoch; where it has less, the rank begins with its own first samples again. A sample that
-    the order repeats is trained on again.
+    **Who trains on what.** Every rank trains on N/M samples, rounded up: the first of
+    those that its workers hand out, in turns of a batch. What the order has for it
+    beyond that is not read in this epoch; where it has less, the rank begins with its
+    own first samples again. A sample that the order repeats is trained on again.
 
-    **What is fetched.** A node fetches the whole piece (sample, block or shard, as the library
-    does) in the iteration in which it hands out the first sample of it, and keeps it in its cache.
-    What it hands out of it later is read from there.
+    **What is fetched.** A node fetches the whole piece (sample, block or shard, as the
+    library does) in the iteration in which it hands out the first sample of it, and
+    keeps it in its cache. What it hands out of it later is read from there.
 
     Attributes:
         order: the library, and how it shuffles.
-        samples_per_shard: of each shard but the last. Needed where the order reads shards or
-            blocks.
-        cache_limit: what a node keeps, the least recently used being dropped; by default as much as
-            there is room. '0 B' is no cache: each worker holds a piece in memory until it has
-            handed out its last sample of it.
+        samples_per_shard: of each shard but the last. Needed where the order reads
+            shards or blocks.
+        cache_limit: what a node keeps, the least recently used being dropped; by
+            default as much as there is room. '0 B' is no cache: each worker holds a
+            piece in memory until it has handed out its last sample of it.
         cache_in: where a node keeps it.
         source: what nodes fetch from.
-        ranks_per_node: by default those of a host of the machine; where none is named as many, up
-            to 4, as divide the ranks.
-        workers: of a rank, which divide what it reads; by default those of the loader, or 4 where
-            there is none, as in a training.
-        sample_size: of a sample in storage, where a training must know it: only LitData's order
-            depends on it. By default that of the data set, or so small that all fits.
+        ranks_per_node: by default those of a host of the machine; where none is named
+            as many, up to 4, as divide the ranks.
+        workers: of a rank, which divide what it reads; by default those of the loader,
+            or 4 where there is none, as in a training.
+        sample_size: of a sample in storage, where a training must know it: only
+            LitData's order depends on it. By default that of the data set, or so small
+            that all fits.
     """
 
     kind: Literal["loader_shuffle"]
     redraws: ClassVar[bool] = True
     fetches: ClassVar[bool] = True
-    whole_because: ClassVar[str] = "the order of the loader is drawn for the whole data set"
+    whole_because: ClassVar[str] = (
+        "the order of the loader is drawn for the whole data set"
+    )
     order: AnyOrder
     samples_per_shard: Count | None = None
     cache_limit: NBytes | None = None
@@ -111,8 +120,8 @@ class LoaderShuffle(Strategy):
 
     @property
     def cache_device(self) -> Literal["ssd", "memory"]:
-        """The device in which a node keeps fetched pieces: ``cache_in``, or 'memory' if there is
-        no cache.
+        """The device in which a node keeps fetched pieces: ``cache_in``, or 'memory' if
+        there is no cache.
 
         Without a cache the workers hold pieces in their memory.
         """
@@ -123,11 +132,16 @@ class LoaderShuffle(Strategy):
         return 0.0
 
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-        """Raise a NotImplementedError: the order needs epoch and seed, see `epoch_shards`."""
-        raise NotImplementedError("ask epoch_shards, which knows the epoch and the seed")
+        """Raise a NotImplementedError: the order needs epoch and seed, see
+        `epoch_shards`.
+        """
+        raise NotImplementedError(
+            "ask epoch_shards, which knows the epoch and the seed"
+        )
 
     def epoch_shards(self, context: ShardsContext) -> Shards:
-        """Draw the order of the epoch, and give each rank its first N/M samples, rounded up.
+        """Draw the order of the epoch, and give each rank its first N/M samples,
+        rounded up.
 
         Raises:
             InputError: as of `check`.
@@ -149,8 +163,8 @@ class LoaderShuffle(Strategy):
         """Return the nodes, ranks and workers that read.
 
         Raises:
-            InputError: if ranks cannot be shared evenly among nodes, or the keys of this record
-                differ from the machine or the loader.
+            InputError: if ranks cannot be shared evenly among nodes, or the keys of
+                this record differ from the machine or the loader.
         """
         ranks = _agree_on(
             "ranks_per_node", self.ranks_per_node, context.ranks_per_host, "the machine"
@@ -164,7 +178,8 @@ class LoaderShuffle(Strategy):
             )
         if context.world_size % ranks:
             rule = (
-                f"must divide the {context.world_size} ranks: a library's nodes have equally many"
+                f"must divide the {context.world_size} ranks: a library's"
+                " nodes have equally many"
             )
             remedy = "Use as many ranks as fill nodes."
             refuse("ranks_per_node", rule, str(ranks), remedy, "exchange")
@@ -175,8 +190,11 @@ class LoaderShuffle(Strategy):
             context.batch_size,
         )
 
-    def sharded_set(self, num_samples: int, sample_nbytes: float | None = None) -> ShardedSet:
-        """Return the shards of the set, in which samples are numbered in the order of storage.
+    def sharded_set(
+        self, num_samples: int, sample_nbytes: float | None = None
+    ) -> ShardedSet:
+        """Return the shards of the set, in which samples are numbered in the order of
+        storage.
 
         Args:
             num_samples: N.
@@ -192,7 +210,10 @@ class LoaderShuffle(Strategy):
             value = "none" if self.samples_per_shard is None else "1"
             remedy = "Say how many samples a shard of the data set has."
             refuse("samples_per_shard", rule, value, remedy, "exchange")
-        nbytes = _agree_on("sample_size", self.sample_size, sample_nbytes, "the data set") or 0.0
+        nbytes = (
+            _agree_on("sample_size", self.sample_size, sample_nbytes, "the data set")
+            or 0.0
+        )
         num_shards = -(-num_samples // samples_per_shard)
         samples = np.full(num_shards, samples_per_shard)
         samples[-1] = num_samples - samples_per_shard * (num_shards - 1)
@@ -202,18 +223,27 @@ class LoaderShuffle(Strategy):
         """Check that the order can be drawn for that many samples and ranks.
 
         Raises:
-            InputError: if it cannot be drawn; its paths begin below the keys of this record.
+            InputError: if it cannot be drawn; its paths begin below the keys of this
+                record.
         """
         readers = self.readers(context)
         num_samples = len(context.owner)
         self.sharded_set(num_samples, context.sample_nbytes)
         if num_samples <= MAX_CHECKED_SAMPLES:
             _check_drawable(
-                self.model_dump_json(), num_samples, context.sample_nbytes, readers, context.seed
+                self.model_dump_json(),
+                num_samples,
+                context.sample_nbytes,
+                readers,
+                context.seed,
             )
 
-    def _draw_order(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """Draw the order of an epoch (from 1); report problems below the keys of this record."""
+    def _draw_order(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
+        """Draw the order of an epoch (from 1); report problems below the keys of this
+        record.
+        """
         try:
             return self.order.epoch(data, readers, seed, epoch - 1)
         except InputError as error:
@@ -243,7 +273,9 @@ class LoaderShuffle(Strategy):
                 f"must hold a {self.order.unit} of {readable(min_limit, Dimension.NBYTES)}:"
                 " a library fetches it anew for every sample, or fails"
             )
-            problems.append(Problem("cache_limit", rule, limit_text, "Raise it, or give 0 B."))
+            problems.append(
+                Problem("cache_limit", rule, limit_text, "Raise it, or give 0 B.")
+            )
         if limit > capacity:
             rule = f"must not exceed the {readable(capacity, Dimension.NBYTES)} of its host"
             remedy = "Leave it out to have just that."
@@ -251,7 +283,8 @@ class LoaderShuffle(Strategy):
         return problems
 
     def cache_nbytes(self, capacity: float, nbytes: float) -> int | None:
-        """Return the bytes that a node's cache may hold; None where nothing need ever be dropped.
+        """Return the bytes that a node's cache may hold; None where nothing need ever
+        be dropped.
 
         Args:
             capacity: bytes of the device that the cache is in.
@@ -268,11 +301,15 @@ class LoaderShuffle(Strategy):
             capacity: bytes of the device that the caches are in.
             nbytes: (N,) of every sample.
         """
-        pieces = self.fetched_pieces(context.owner, context.world_size, context.seed, nbytes)
+        pieces = self.fetched_pieces(
+            context.owner, context.world_size, context.seed, nbytes
+        )
         limit = self.cache_nbytes(capacity, float(pieces.nbytes.sum()))
         return Caches(self.readers(context), pieces, limit)
 
-    def fetched_pieces(self, owner: Ints, world_size: int, seed: int, nbytes: Floats) -> Pieces:
+    def fetched_pieces(
+        self, owner: Ints, world_size: int, seed: int, nbytes: Floats
+    ) -> Pieces:
         """Return the pieces (samples, blocks or shards) that nodes fetch at once.
 
         Args:
@@ -288,7 +325,9 @@ class LoaderShuffle(Strategy):
             data, self.order.unit, block_size, self.order.places(data, seed)
         )
         piece_of_sample = np.empty(len(owner), np.int64)
-        piece_of_sample[stored_samples(owner, world_size, seed)] = stored_pieces.piece_of_sample
+        piece_of_sample[stored_samples(owner, world_size, seed)] = (
+            stored_pieces.piece_of_sample
+        )
         piece_nbytes = np.bincount(piece_of_sample, nbytes, len(stored_pieces.nbytes))
         return Pieces(piece_of_sample, np.rint(piece_nbytes).astype(np.int64))
 
@@ -296,7 +335,8 @@ class LoaderShuffle(Strategy):
 def stored_samples(owner: Ints, world_size: int, seed: int) -> Ints:
     """Return the samples in the order of storage, (N,) int32.
 
-    First the samples of rank 0 of the partition in random order, then those of rank 1, and so on.
+    First the samples of rank 0 of the partition in random order, then those of rank 1,
+    and so on.
     """
     return shuffled_shards(owner, world_size, stream(seed, "storage")).order
 
@@ -304,8 +344,8 @@ def stored_samples(owner: Ints, world_size: int, seed: int) -> Ints:
 def _rows_trained_on(order: EpochOrder, readers: Readers, num_samples: int) -> Ints64:
     """Return the rows of ``order`` that the ranks train on, rank by rank.
 
-    Each rank trains on ``num_samples`` / M of them, rounded up; where it has fewer, it begins with
-    its own first rows again.
+    Each rank trains on ``num_samples`` / M of them, rounded up; where it has fewer, it
+    begins with its own first rows again.
 
     Raises:
         InputError: if a rank has none.
@@ -318,7 +358,13 @@ def _rows_trained_on(order: EpochOrder, readers: Readers, num_samples: int) -> I
     if not rows_of_rank.all():
         rule = "must leave each rank a sample: it would have nothing to train on"
         value = f"none for rank {int(np.argmin(rows_of_rank))}"
-        refuse("order", rule, value, "Use fewer ranks, or more and smaller shards.", "exchange")
+        refuse(
+            "order",
+            rule,
+            value,
+            "Use fewer ranks, or more and smaller shards.",
+            "exchange",
+        )
     # (M, n) index of each sample among the rows of its rank
     samples_per_rank = -(-num_samples // readers.world_size)
     index_in_rank = np.arange(samples_per_rank) % rows_of_rank[:, None]

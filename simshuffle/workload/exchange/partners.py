@@ -1,5 +1,5 @@
-"""Rules by which ranks find their partners: a random order, or matchings, in which the partner of a
-rank's partner is the rank itself.
+"""Rules by which ranks find their partners: a random order, or matchings, in which the
+partner of a rank's partner is the rank itself.
 
 To add a rule, write a function and add it to `RULES`.
 """
@@ -17,10 +17,14 @@ from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 @dataclass(frozen=True)
 class Pool:
-    """The facts from which a rule finds the partners of an epoch: one row for each pairing."""
+    """The facts from which a rule finds the partners of an epoch: one row for each
+    pairing.
+    """
 
     order: Ints  # (pairings, M) a random order of all ranks, the same under every rule
-    group: Ints  # (M,) index of the group of each rank; partners are found within groups
+    group: (
+        Ints  # (M,) index of the group of each rank; partners are found within groups
+    )
     # (pairings, M) importance of each rank as the pairing begins; None for rules that need none
     importance: Floats | None = None
     # share of the higher importance; see `simshuffle.workload.exchange.schedule.Pairing`
@@ -54,8 +58,9 @@ def random_permutation_partners(pool: Pool) -> Ints:
 def random_pair_partners(pool: Pool) -> Ints:
     """Pair the ranks of each group at random.
 
-    Each group of an odd number leaves one rank over. These ranks are paired with each other, in the
-    order of their groups. Among an odd number of ranks in all, one is its own partner.
+    Each group of an odd number leaves one rank over. These ranks are paired with each
+    other, in the order of their groups. Among an odd number of ranks in all, one is its
+    own partner.
     """
     group_sizes = np.bincount(pool.group)
     # position of the last rank of every odd group, once the ranks are sorted by group
@@ -69,8 +74,8 @@ def random_pair_partners(pool: Pool) -> Ints:
 def importance_sorted_partners(pool: Pool) -> Ints:
     """Pair ranks by `pair_by_importance`, ranks of equal importance in the drawn order.
 
-    With a ``least_difference`` above 0, ranks are their own partners if their importances are equal
-    or differ by less than this share of the higher one.
+    With a ``least_difference`` above 0, ranks are their own partners if their
+    importances are equal or differ by less than this share of the higher one.
 
     Raises:
         ValueError: if the pool has no importance.
@@ -108,17 +113,19 @@ else:
 
 
 def sort_by_group(order: Ints, group: Ints) -> Ints:
-    """Sort ``order`` (..., M) by group, stably: the ranks of group 0 first, then those of group 1,
-    ...
+    """Sort ``order`` (..., M) by group, stably: the ranks of group 0 first, then those
+    of group 1, ...
     """
-    return np.take_along_axis(order, np.argsort(group[order], axis=-1, kind="stable"), axis=-1)
+    return np.take_along_axis(
+        order, np.argsort(group[order], axis=-1, kind="stable"), axis=-1
+    )
 
 
 def couple_neighbours(order: Ints, world_size: int) -> Ints32:
     """Couple neighbours of an order: its first two ranks, the next two, and so on.
 
-    In a random order, this makes a random matching. The last rank of an odd number is its own
-    partner, and so is each rank that ``order`` lacks.
+    In a random order, this makes a random matching. The last rank of an odd number is
+    its own partner, and so is each rank that ``order`` lacks.
 
     Args:
         order: (..., k) ranks.
@@ -129,29 +136,36 @@ def couple_neighbours(order: Ints, world_size: int) -> Ints32:
     """
     partner = np.tile(np.arange(world_size, dtype=np.int32), (*order.shape[:-1], 1))
     num_coupled = order.shape[-1] // 2 * 2
-    first_ranks, second_ranks = order[..., 0:num_coupled:2], order[..., 1:num_coupled:2]
+    first_ranks = order[..., 0:num_coupled:2]
+    second_ranks = order[..., 1:num_coupled:2]
     np.put_along_axis(partner, first_ranks, second_ranks.astype(np.int32), axis=-1)
     np.put_along_axis(partner, second_ranks, first_ranks.astype(np.int32), axis=-1)
     return partner
 
 
-def pair_by_importance(importance: Floats, order: Ints, group: Ints | None = None) -> Ints32:
-    """Pair the rank of i-th lowest importance with that of i-th highest, in all or in each group.
+def pair_by_importance(
+    importance: Floats, order: Ints, group: Ints | None = None
+) -> Ints32:
+    """Pair the rank of i-th lowest importance with that of i-th highest, in all or in
+    each group.
 
-    "we pair the worker that holds the most important sample with the worker that holds the least
-    importance of samples, and so on" (Nguyen and Tanimura, Efficient Sample Exchanging, poster). In
-    an odd group the rank in the middle is its own partner.
+    "we pair the worker that holds the most important sample with the worker that holds
+    the least importance of samples, and so on" (Nguyen and Tanimura, Efficient Sample
+    Exchanging, poster). In an odd group the rank in the middle is its own partner.
 
     Args:
         importance: (..., M) of each rank.
-        order: (..., M) all ranks; of equal importance, the earlier in ``order`` counts as lower.
+        order: (..., M) all ranks; of equal importance, the earlier in ``order`` counts
+            as lower.
         group: (M,) index of each rank's group; None for one group.
 
     Returns:
         (..., M) int32, the partner of each rank.
     """
     # ranked[i]: the rank of i-th lowest importance; the i-th is paired with the i-th from the end
-    rising = np.argsort(np.take_along_axis(importance, order, axis=-1), axis=-1, kind="stable")
+    rising = np.argsort(
+        np.take_along_axis(importance, order, axis=-1), axis=-1, kind="stable"
+    )
     ranked = np.take_along_axis(order, rising, axis=-1)
     partner = np.empty(ranked.shape, np.int32)
     mirrored_position = np.arange(ranked.shape[-1])[::-1]
@@ -161,7 +175,9 @@ def pair_by_importance(importance: Floats, order: Ints, group: Ints | None = Non
         group_end = np.cumsum(group_sizes)
         # position i of a group that begins at s and ends at e is mirrored to s + e - 1 - i
         start_plus_end = 2 * group_end - group_sizes
-        mirrored_position = np.repeat(start_plus_end - 1, group_sizes) - np.arange(len(group))
+        mirrored_position = np.repeat(start_plus_end - 1, group_sizes) - np.arange(
+            len(group)
+        )
     mirrored_ranks = ranked[..., mirrored_position].astype(np.int32)
     np.put_along_axis(partner, ranked, mirrored_ranks, axis=-1)
     return partner

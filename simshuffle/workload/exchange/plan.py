@@ -1,5 +1,5 @@
-"""ExchangePlan: which sample goes from which rank to which, and when. The simulator and the trainer
-read the same plan.
+"""ExchangePlan: which sample goes from which rank to which, and when. The simulator and
+the trainer read the same plan.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import numpy as np
 from simshuffle.spec.arrays import Flags, Floats, Ints
 
 SAMPLES_AT_ONCE = 1 << 17
-"""The most samples of which `Shards.sums` holds arrays at once: of all would take much memory."""
+"""The most samples of which `Shards.sums` holds arrays at once: of all would take much
+memory.
+"""
 
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """The exchange of one epoch, in steps. In each step every rank sends one sample and receives
-    one.
+    """The exchange of one epoch, in steps. In each step every rank sends one sample and
+    receives one.
     """
 
     sample: Ints  # (steps, M) the sample that each rank sends
@@ -49,8 +51,8 @@ class ExchangePlan:
         return int(self.moving.sum())
 
     def apply(self, owner: Ints) -> Ints:
-        """Return the owners (N,) after the exchange: ``owner`` itself where nothing moves, else a
-        new array.
+        """Return the owners (N,) after the exchange: ``owner`` itself where nothing
+        moves, else a new array.
         """
         if not len(self.sample):
             return owner
@@ -59,7 +61,8 @@ class ExchangePlan:
         return new_owner
 
     def held_after(self, epochs_held: Ints | None) -> Ints | None:
-        """Return the epochs that each sample has been with its rank after this exchange, (N,).
+        """Return the epochs that each sample has been with its rank after this
+        exchange, (N,).
 
         One more than before, and 0 for samples that left their rank. None gives None.
         """
@@ -74,8 +77,8 @@ class ExchangePlan:
 class RankPlaces:
     """The host, leaf switch and rack of each rank, as (M,) indices.
 
-    Ranks of the same host (leaf, rack) have equal indices, which rise from 0 with the distance from
-    rank 0.
+    Ranks of the same host (leaf, rack) have equal indices, which rise from 0 with the
+    distance from rank 0.
     """
 
     host: Ints  # (M,) the host whose GPU the rank has
@@ -116,12 +119,16 @@ class Shards:
 
     def first(self, count: int) -> Ints:
         """Return the first ``count`` samples of every rank: (count, M) sample indices."""
-        return np.asarray(self.order[self.start[:-1][None, :] + np.arange(count)[:, None]])
+        return np.asarray(
+            self.order[self.start[:-1][None, :] + np.arange(count)[:, None]]
+        )
 
     def rank_slices(self) -> Iterator[slice]:
-        """Yield slices of the ranks, for work that needs an array over the samples of a slice.
+        """Yield slices of the ranks, for work that needs an array over the samples of a
+        slice.
 
-        A slice has at least one rank, and at most `SAMPLES_AT_ONCE` samples if it has more ranks.
+        A slice has at least one rank, and at most `SAMPLES_AT_ONCE` samples if it has
+        more ranks.
         """
         first_rank = 0
         world_size = len(self.start) - 1
@@ -137,7 +144,8 @@ class Shards:
         return slice(int(self.start[ranks.start]), int(self.start[ranks.stop]))
 
     def sums(self, values: Floats) -> Floats:
-        """Sum ``values`` over the samples of every rank, each of which has at least one.
+        """Sum ``values`` over the samples of every rank, each of which has at least
+        one.
 
         Args:
             values: (N,) by sample.
@@ -182,8 +190,8 @@ def initial_owner(num_samples: int, world_size: int, rng: np.random.Generator) -
 
 
 def random_order(count: int, rng: np.random.Generator) -> Ints:
-    """Return the numbers below ``count`` in random order: (count,) int32, half the memory of
-    int64.
+    """Return the numbers below ``count`` in random order: (count,) int32, half the
+    memory of int64.
     """
     order = np.arange(count, dtype=np.int32)
     rng.shuffle(order)

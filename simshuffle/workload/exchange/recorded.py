@@ -1,4 +1,6 @@
-"""Recorded: the exchange of a training that was recorded, replayed one to one or scaled up."""
+"""Recorded: the exchange of a training that was recorded, replayed one to one or scaled
+up.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,18 @@ from simshuffle.workload.exchange.sending import Paired, draw_at_first_steps
 
 
 class Recorded(Paired):
-    """The recorded exchange of a training, epoch by epoch, in place of a strategy that decides it.
+    """The recorded exchange of a training, epoch by epoch, in place of a strategy that
+    decides it.
 
-    Scaling up: each recorded rank stands for ``ranks_each`` ranks, so that there are as many copies
-    of the training side by side, their ranks dealt out over the machine at random; each recorded
-    sample stands for ``samples_each`` samples, which go the same way one after the other. The order
-    of steps is kept; their pace is Q b samples an iteration, as in every strategy, which is that of
-    the recording if batch size and iterations are. Samples beyond the multiple stay where they are.
+    Scaling up: each recorded rank stands for ``ranks_each`` ranks, so that there are as
+    many copies of the training side by side, their ranks dealt out over the machine at
+    random; each recorded sample stands for ``samples_each`` samples, which go the same
+    way one after the other. The order of steps is kept; their pace is Q b samples an
+    iteration, as in every strategy, which is that of the recording if batch size and
+    iterations are. Samples beyond the multiple stay where they are.
 
-    The schedule is that of the recorded training: how often partners were drawn, and what was made
-    known to find them, is charged as it says.
+    The schedule is that of the recorded training: how often partners were drawn, and
+    what was made known to find them, is charged as it says.
 
     Attributes:
         path: file of the plans, as a training study writes it (``plans/RUN.npz``).
@@ -48,14 +52,17 @@ class Recorded(Paired):
 
     @property
     def inference_pass(self) -> bool:
-        """True if ``measures_importance``; the recording has decided which samples are sent."""
+        """True if ``measures_importance``; the recording has decided which samples are
+        sent.
+        """
         return self.measures_importance
 
     def read_recorded_plans(self) -> RecordedPlans:
         """Read the plans of the file.
 
         Raises:
-            InputError: if the file cannot be read, or is another one than ``sha256`` says.
+            InputError: if the file cannot be read, or is another one than ``sha256``
+                says.
         """
         path = Path(self.path)
         try:
@@ -71,7 +78,8 @@ class Recorded(Paired):
         return recording
 
     def check(self, num_samples: int, world_size: int, epochs: int) -> list[Problem]:
-        """Return the problems of replaying the recording with these samples, ranks and epochs.
+        """Return the problems of replaying the recording with these samples, ranks and
+        epochs.
 
         Raises:
             InputError: if the file cannot be read.
@@ -90,13 +98,17 @@ class Recorded(Paired):
                 f" {recorded_samples} samples that were recorded"
             )
             remedy = "Use a smaller samples_each."
-            problems.append(Problem("workload.dataset.num_samples", rule, str(num_samples), remedy))
+            problems.append(
+                Problem("workload.dataset.num_samples", rule, str(num_samples), remedy)
+            )
         if epochs > len(recording.plans):
             rule = f"must be at most the {len(recording.plans)} that were recorded"
             problems.append(Problem("epochs", rule, str(epochs), "Simulate fewer."))
         return problems
 
-    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
+    def first_owner(
+        self, num_samples: int, world_size: int, rng: np.random.Generator
+    ) -> Ints:
         """Return the rank of each sample before the first epoch: (N,) int32."""
         recording = self.read_recorded_plans()
         owner = np.empty(num_samples, np.int32)
@@ -123,7 +135,9 @@ class Recorded(Paired):
             return empty_plan(len(context.shards.sizes))
         sample, target = self._scale_steps(plan, len(recording.owner))
         iteration = self.iteration_of_steps(context, len(sample))
-        first_steps = np.unique(self.schedule.pairing_of(iteration), return_index=True)[1]
+        first_steps = np.unique(self.schedule.pairing_of(iteration), return_index=True)[
+            1
+        ]
         return ExchangePlan(
             sample,
             target,
@@ -132,7 +146,9 @@ class Recorded(Paired):
             draw_at_first_steps(first_steps, len(iteration)),
         )
 
-    def _scale_steps(self, plan: ExchangePlan, recorded_samples: int) -> tuple[Ints, Ints]:
+    def _scale_steps(
+        self, plan: ExchangePlan, recorded_samples: int
+    ) -> tuple[Ints, Ints]:
         """Return the sample and the target of each rank in all steps, (steps, M) each.
 
         Args:
@@ -146,9 +162,13 @@ class Recorded(Paired):
         target = np.empty((num_steps, ranks_of_copies.size), np.int64)
         for copy, ranks in enumerate(ranks_of_copies):
             # sample s of a copy stands for samples s each, s each + 1, ..., one a step
-            first_sample = (plan.sample.astype(np.int64) + copy * recorded_samples) * samples_each
+            first_sample = (
+                plan.sample.astype(np.int64) + copy * recorded_samples
+            ) * samples_each
             # (recorded steps, samples_each, recorded ranks)
-            copied_samples = first_sample[:, None, :] + np.arange(samples_each)[None, :, None]
+            copied_samples = (
+                first_sample[:, None, :] + np.arange(samples_each)[None, :, None]
+            )
             sample[:, ranks] = copied_samples.reshape(num_steps, -1)
             target[:, ranks] = np.repeat(ranks[plan.target], samples_each, axis=0)
         return sample, target
@@ -162,7 +182,8 @@ class Recorded(Paired):
         return permutation.reshape(self.ranks_each, recorded_ranks)
 
     def _number_messages(self, iteration: Ints, target: Ints) -> Ints:
-        """Number the messages as the schedule does, with a new one wherever the partners change.
+        """Number the messages as the schedule does, with a new one wherever the
+        partners change.
 
         Args:
             iteration: (steps,) of each step.

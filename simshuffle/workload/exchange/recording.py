@@ -1,5 +1,5 @@
-"""Write the exchange of a whole run, to the last sample, to a small file, and read it for a
-replay.
+"""Write the exchange of a whole run, to the last sample, to a small file, and read it
+for a replay.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from simshuffle.spec.arrays import Ints, Ints64
 from simshuffle.workload.exchange.plan import ExchangePlan
 
 PART_NAMES = ("owner", "sample", "target", "iteration", "message")
-"""The arrays of a file: the owners, and the arrays of the plans of all epochs one after the other.
+"""The arrays of a file: the owners, and the arrays of the plans of all epochs one after
+the other.
 """
 FORMAT = 1
 MAX_NUMBERS = 100_000_000
-"""The most numbers of an array; ninety epochs of ImageNet-1K at Q = 0.3 have 35 million. A packed
-file may be a thousandth of what it unpacks to."""
+"""The most numbers of an array; ninety epochs of ImageNet-1K at Q = 0.3 have 35
+million. A packed file may be a thousandth of what it unpacks to.
+"""
 MAX_EPOCHS = 100_000
 
 
@@ -47,16 +49,18 @@ class RecordedPlans:
 def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
     """Write ``recorded`` as a compressed .npz file.
 
-    It holds each array as planes of bytes (lowest first, as many as the largest number needs),
-    which zlib packs better than whole numbers; the steps of each epoch; the number of ranks; and
-    the types of the arrays.
+    It holds each array as planes of bytes (lowest first, as many as the largest number
+    needs), which zlib packs better than whole numbers; the steps of each epoch; the
+    number of ranks; and the types of the arrays.
     """
     plans = recorded.plans
     arrays = {"owner": recorded.owner}
     for name in PART_NAMES[1:]:
         parts = [getattr(plan, name).ravel() for plan in plans]
         arrays[name] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-    planes: dict[str, Any] = {name: _byte_planes(array) for name, array in arrays.items()}
+    planes: dict[str, Any] = {
+        name: _byte_planes(array) for name, array in arrays.items()
+    }
     np.savez_compressed(
         path,
         format=np.array([FORMAT]),
@@ -70,18 +74,21 @@ def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
 def read_plans(path: Path) -> RecordedPlans:
     """Read the plans that `write_plans` wrote: equal arrays, of equal types.
 
-    In every step each rank sends a sample of its own to another rank each, no sample twice in an
-    epoch; so shards keep their sizes.
+    In every step each rank sends a sample of its own to another rank each, no sample
+    twice in an epoch; so shards keep their sizes.
 
     Raises:
-        InputError: if the file is missing, damaged, larger than `MAX_NUMBERS`, or holds no such
-            plans.
+        InputError: if the file is missing, damaged, larger than `MAX_NUMBERS`, or holds
+            no such plans.
     """
     try:
         if not path.is_file():
             raise ValueError("it is not a file")
         with zipfile.ZipFile(path) as file:
-            head = {name: _read_array(file, name) for name in ("format", "ranks", "steps", "types")}
+            head = {
+                name: _read_array(file, name)
+                for name in ("format", "ranks", "steps", "types")
+            }
             if head["format"].tolist() != [FORMAT]:
                 raise ValueError(f"format {head['format'].tolist()}, not [{FORMAT}]")
             types = dict(zip(PART_NAMES, head["types"].tolist(), strict=True))
@@ -117,7 +124,8 @@ def _read_array(file: zipfile.ZipFile, name: str) -> NDArray[Any]:
     Memory is taken only once its head is known to promise no more than `MAX_NUMBERS`.
 
     Raises:
-        ValueError: if it is packed or typed otherwise than by `write_plans`, too long, or cut off.
+        ValueError: if it is packed or typed otherwise than by `write_plans`, too long,
+            or cut off.
     """
     member = file.getinfo(f"{name}.npy")
     if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
@@ -150,7 +158,8 @@ def _decode_planes(planes: NDArray[Any], name: str, type_name: str) -> Ints:
     """Return the numbers (n,) of the planes (bytes, n), as type ``type_name``.
 
     Raises:
-        ValueError: if they are no such planes, or a number is negative or does not fit the type.
+        ValueError: if they are no such planes, or a number is negative or does not fit
+            the type.
     """
     dtype = np.dtype(type_name)
     if planes.dtype != np.uint8 or planes.ndim != 2 or not len(planes) <= 8:
@@ -169,18 +178,22 @@ def _decode_planes(planes: NDArray[Any], name: str, type_name: str) -> Ints:
 
 
 def _check_numbers(numbers: Ints64, name: str) -> Ints64:
-    """Return ``numbers`` (n,). Raises a ValueError if one is negative, or the shape is another."""
+    """Return ``numbers`` (n,). Raises a ValueError if one is negative, or the shape is
+    another.
+    """
     if numbers.ndim != 1 or numbers.min(initial=0) < 0:
         raise ValueError(f"{name} has negative numbers, or another shape than (n,)")
     return numbers
 
 
-def _split_epochs(arrays: dict[str, Ints], steps: Ints64, world_size: int) -> RecordedPlans:
+def _split_epochs(
+    arrays: dict[str, Ints], steps: Ints64, world_size: int
+) -> RecordedPlans:
     """Split the arrays of all epochs into the plan of each epoch.
 
     Args:
-        arrays: by the names `PART_NAMES`; owners (N,), the others of all epochs one after the
-            other.
+        arrays: by the names `PART_NAMES`; owners (N,), the others of all epochs one
+            after the other.
         steps: (epochs,) steps of each epoch.
         world_size: M.
 
@@ -191,7 +204,9 @@ def _split_epochs(arrays: dict[str, Ints], steps: Ints64, world_size: int) -> Re
     if not 1 <= world_size <= max(len(owner), 1):
         raise ValueError(f"{world_size} ranks of {len(owner)} samples")
     if len(steps) > MAX_EPOCHS or steps.max(initial=0) > MAX_NUMBERS:
-        raise ValueError(f"more than {MAX_EPOCHS} epochs, or {MAX_NUMBERS} steps in one")
+        raise ValueError(
+            f"more than {MAX_EPOCHS} epochs, or {MAX_NUMBERS} steps in one"
+        )
     if owner.max(initial=0) >= world_size:
         raise ValueError(f"owner: a rank of {int(owner.max())} among {world_size}")
 
@@ -203,7 +218,9 @@ def _split_epochs(arrays: dict[str, Ints], steps: Ints64, world_size: int) -> Re
         "message": (total_steps,),
     }
     ends = np.cumsum(steps)[:-1]
-    by_name = [np.split(arrays[name].reshape(shape), ends) for name, shape in shapes.items()]
+    by_name = [
+        np.split(arrays[name].reshape(shape), ends) for name, shape in shapes.items()
+    ]
     by_epoch = zip(*by_name, strict=True) if len(steps) else ()
     plans = [ExchangePlan(*plan_arrays) for plan_arrays in by_epoch]
 
@@ -216,8 +233,8 @@ def _split_epochs(arrays: dict[str, Ints], steps: Ints64, world_size: int) -> Re
 
 
 def _find_broken_rule(plan: ExchangePlan, owner: Ints) -> str:
-    """Name the rule of `ExchangePlan` that the plan of an epoch breaks, which begins with
-    ``owner`` (N,).
+    """Name the rule of `ExchangePlan` that the plan of an epoch breaks, which begins
+    with ``owner`` (N,).
 
     '' if it breaks none. The time is in proportion to the plan, not to ``owner``.
     """

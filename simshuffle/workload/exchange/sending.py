@@ -1,4 +1,6 @@
-"""Strategies that exchange a fraction Q of every shard: how many samples, when, and to whom."""
+"""Strategies that exchange a fraction Q of every shard: how many samples, when, and to
+whom.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ from simshuffle.workload.exchange.schedule import (
 
 
 class ShardHolding(Strategy):
-    """A strategy that keeps a shard on every host's SSD, and exchanges a fraction Q each epoch.
+    """A strategy that keeps a shard on every host's SSD, and exchanges a fraction Q
+    each epoch.
 
-    Its schedule has no keys for partners. A strategy that finds partners by a rule derives from
-    `Paired`; one that finds them in another way derives from this class.
+    Its schedule has no keys for partners. A strategy that finds partners by a rule
+    derives from `Paired`; one that finds them in another way derives from this class.
 
     Attributes:
         exchange_fraction: Q, from 0 to 1.
@@ -54,16 +57,20 @@ class ShardHolding(Strategy):
         return self.schedule
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
-        """Return (1 + Q)/M for each of the host's ranks: sent samples are removed only after the
-        epoch.
+        """Return (1 + Q)/M for each of the host's ranks: sent samples are removed only
+        after the epoch.
         """
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
     def quota(self, context: EpochContext) -> int:
-        """Return how many samples each rank sends an epoch: Q N/M, at most the smallest shard."""
+        """Return how many samples each rank sends an epoch: Q N/M, at most the smallest
+        shard.
+        """
         sizes = context.shards.sizes
         num_samples = len(context.shards.order)
-        quota = epoch_quota(self.exchange_fraction, num_samples, len(sizes), context.epoch)
+        quota = epoch_quota(
+            self.exchange_fraction, num_samples, len(sizes), context.epoch
+        )
         return min(quota, int(sizes.min()))
 
     def iteration_of_steps(self, context: EpochContext, quota: int) -> Ints:
@@ -77,8 +84,8 @@ class ShardHolding(Strategy):
 
 
 class Paired(ShardHolding):
-    """A strategy that finds partners by a rule of its schedule, each pairing serving for some
-    time.
+    """A strategy that finds partners by a rule of its schedule, each pairing serving
+    for some time.
     """
 
     schedule: ExchangeSchedule = ExchangeSchedule()
@@ -89,15 +96,17 @@ class Paired(ShardHolding):
         return self.schedule
 
     def gathered(self, shard_size: float) -> float:
-        """Return how many importances each rank makes known, as the schedule's rule needs."""
+        """Return how many importances each rank makes known, as the schedule's rule
+        needs.
+        """
         return self.schedule.gathered(shard_size)
 
 
 class SendingStrategy(Paired):
     """Local shuffle, with Q N/M samples of every shard exchanged each epoch.
 
-    All ranks send and receive equally many, so shards keep their sizes; received samples are
-    trained on from the next epoch.
+    All ranks send and receive equally many, so shards keep their sizes; received
+    samples are trained on from the next epoch.
 
     Attributes:
         selection: which samples are sent; see `Selection`.
@@ -121,17 +130,20 @@ class SendingStrategy(Paired):
         return self.schedule.partner_scope != "all"
 
     def plan(self, context: EpochContext) -> ExchangePlan:
-        """Plan an exchange of Q b samples an iteration by floor-with-carry, and Q N/M an epoch.
+        """Plan an exchange of Q b samples an iteration by floor-with-carry, and Q N/M
+        an epoch.
 
-        A rank never sends more than the smallest shard has. Partners are drawn before samples, so
-        strategies that differ only in the selection have the same partners.
+        A rank never sends more than the smallest shard has. Partners are drawn before
+        samples, so strategies that differ only in the selection have the same partners.
 
         Raises:
-            InputError: if an importance is needed, and the one given is not (N,) finite numbers
-                from 0 on; or if places, or the epochs that samples were held, are needed and not
-                given.
+            InputError: if an importance is needed, and the one given is not (N,) finite
+                numbers from 0 on; or if places, or the epochs that samples were held,
+                are needed and not given.
         """
-        shards, rng, schedule = context.shards, context.rng, self.schedule
+        shards = context.shards
+        rng = context.rng
+        schedule = self.schedule
         world_size = len(shards.sizes)
         if self.needs_places and context.places is None:
             remedy = "Say where the ranks are, or use partner_scope: all."
@@ -143,7 +155,9 @@ class SendingStrategy(Paired):
             else None
         )
         epochs_held = (
-            check_epochs_held(context.held, shards, self.kind) if self.needs_held else None
+            check_epochs_held(context.held, shards, self.kind)
+            if self.needs_held
+            else None
         )
 
         quota = self.quota(context)
@@ -174,7 +188,8 @@ class SendingStrategy(Paired):
 
 
 def draw_at_first_steps(first_steps: Ints, num_steps: int) -> Ints:
-    """Return `ExchangePlan.draws` (num_steps,) if one permutation is drawn before each first step.
+    """Return `ExchangePlan.draws` (num_steps,) if one permutation is drawn before each
+    first step.
 
     Args:
         first_steps: (pairings,) the first step of each pairing.

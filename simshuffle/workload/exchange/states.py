@@ -1,4 +1,6 @@
-"""Save the state of a run as plain numbers, texts and arrays, equal on all ranks, and load it."""
+"""Save the state of a run as plain numbers, texts and arrays, equal on all ranks, and
+load it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ _NUMBERS = ("epochs_done", "world_size", "batch_size", "drop_last", "steps")
 def pack_state(state: EpochState, epochs: Epochs) -> dict[str, Any]:
     """Return what a checkpoint keeps of ``state``, a state of ``epochs``.
 
-    It takes 4 bytes for each sample and, once an epoch has been dealt anew, a bit for each.
+    It takes 4 bytes for each sample and, once an epoch has been dealt anew, a bit for
+    each.
     """
     remaining = None if state.remaining is None else np.packbits(state.remaining)
     arrays = {
@@ -44,8 +47,8 @@ def unpack_state(state: Mapping[str, Any], epochs: Epochs) -> EpochState:
     A state without a version was saved between epochs.
 
     Raises:
-        InputError: if the state is not of the same samples or, in the middle of an epoch, not of
-            the same seed and strategy.
+        InputError: if the state is not of the same samples or, in the middle of an
+            epoch, not of the same seed and strategy.
     """
     num_samples = epochs.num_samples
     version = state.get("version", 0)
@@ -56,7 +59,11 @@ def unpack_state(state: Mapping[str, Any], epochs: Epochs) -> EpochState:
     values = dict(state)
     if version == 0 and "owner" in state:  # before there were versions
         world_size = np.asarray(state["owner"]).max(initial=-1) + 1
-        current = {"steps": 0, "batch_size": epochs.batch_size, "drop_last": epochs.drop_last}
+        current = {
+            "steps": 0,
+            "batch_size": epochs.batch_size,
+            "drop_last": epochs.drop_last,
+        }
         values = current | {"world_size": world_size} | values
     required = ["owner", *_NUMBERS, *["held"] * (epochs.epochs_held is not None)]
     if missing := [name for name in required if name not in values]:
@@ -71,12 +78,22 @@ def unpack_state(state: Mapping[str, Any], epochs: Epochs) -> EpochState:
 
     remaining: Flags | None = None
     if "left" in values:
-        remaining = np.unpackbits(np.asarray(values["left"]), count=num_samples).astype(np.bool_)
+        remaining = np.unpackbits(np.asarray(values["left"]), count=num_samples).astype(
+            np.bool_
+        )
     if steps > 0 or remaining is not None:  # in the middle of an epoch
-        for name, expected in (("seed", epochs.seed), ("strategy", repr(epochs.strategy))):
+        for name, expected in (
+            ("seed", epochs.seed),
+            ("strategy", repr(epochs.strategy)),
+        ):
             if values.get(name) != expected:
                 rule = f"must be {expected}: the rest of an epoch follows from it"
-                _refuse(name, rule, values.get(name), f"{_REMEDY} Or save it between epochs.")
+                _refuse(
+                    name,
+                    rule,
+                    values.get(name),
+                    f"{_REMEDY} Or save it between epochs.",
+                )
 
     return EpochState(
         epochs_done=int(values["epochs_done"]),
@@ -100,7 +117,9 @@ def _check_owner(owner: Ints, world_size: int, epochs: Epochs) -> None:
     # where nobody owns samples it says how they lie in storage, and stays
     highest_rank = 0 if epochs.strategy.redraws else int(owner.max())
     if int(owner.min()) < 0 or highest_rank >= world_size:
-        rule = f"must be at least 1 and more than {highest_rank}, a rank that has a sample"
+        rule = (
+            f"must be at least 1 and more than {highest_rank}, a rank that has a sample"
+        )
         _refuse("world_size", rule, world_size, _REMEDY)
 
 

@@ -1,4 +1,6 @@
-"""The strategies: samples drawn anew, kept, or exchanged in part, at random or by importance."""
+"""The strategies: samples drawn anew, kept, or exchanged in part, at random or by
+importance.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ PAIR_CODE = (
 
 
 class GlobalShuffle(Strategy):
-    """Each rank reads a random 1/M of all samples in every epoch: from the 'pfs', from the
-    'object_store' of the cluster, or from an 'ssd' that holds the whole set.
+    """Each rank reads a random 1/M of all samples in every epoch: from the 'pfs', from
+    the 'object_store' of the cluster, or from an 'ssd' that holds the whole set.
 
     Attributes:
         source: what samples are read from.
@@ -49,9 +51,11 @@ class GlobalShuffle(Strategy):
         """1 on the SSD, 0 from what all hosts share."""
         return 1.0 if self.source == "ssd" else 0.0
 
-    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
-        """Return rank 0 for every sample, as a placeholder that takes no memory: nobody owns
-        samples.
+    def first_owner(
+        self, num_samples: int, world_size: int, rng: np.random.Generator
+    ) -> Ints:
+        """Return rank 0 for every sample, as a placeholder that takes no memory: nobody
+        owns samples.
         """
         return np.broadcast_to(np.int32(0), num_samples)
 
@@ -62,8 +66,8 @@ class GlobalShuffle(Strategy):
 
 
 class LocalShuffle(Strategy):
-    """Each rank trains on its own N/M samples, in a new order every epoch; kept on the SSD, or read
-    from the PFS or the object store each time.
+    """Each rank trains on its own N/M samples, in a new order every epoch; kept on the
+    SSD, or read from the PFS or the object store each time.
 
     Attributes:
         source: what samples are read from.
@@ -80,15 +84,15 @@ class LocalShuffle(Strategy):
 
 
 class PartialLocalShuffle(SendingStrategy):
-    """Nguyen et al., IPDPS 2022. The first Q N/M samples of a rank's new local order are sent,
-    spread over the iterations.
+    """Nguyen et al., IPDPS 2022. The first Q N/M samples of a rank's new local order
+    are sent, spread over the iterations.
 
-    Importance is needed only where the schedule pairs ranks by it; it is then that of an inference
-    pass.
+    Importance is needed only where the schedule pairs ranks by it; it is then that of
+    an inference pass.
 
     Attributes:
-        selection: 'random', as published; or 'oldest': the samples that the rank has had for the
-            most epochs go first, equals at random.
+        selection: 'random', as published; or 'oldest': the samples that the rank has
+            had for the most epochs go first, equals at random.
     """
 
     kind: Literal["partial_local_shuffle"]
@@ -104,16 +108,17 @@ class PartialLocalShuffle(SendingStrategy):
 class ImportanceSending(SendingStrategy):
     """The common part of the two importance strategies.
 
-    "We define the importance of a sample by its inference loss" (poster): each rank's network, as
-    it stands before the epoch, on each sample of its shard. "To reduce the overhead of computing
-    the importance of samples in an epoch t, we propose to reuse the training losses in the previous
-    epoch t - 1 (lagging loss)". The poster does not say what happens in the first epoch, which has
-    none before it. Here all samples are equal then, so they are drawn, and ranks paired, at random.
+    "We define the importance of a sample by its inference loss" (poster): each rank's
+    network, as it stands before the epoch, on each sample of its shard. "To reduce the
+    overhead of computing the importance of samples in an epoch t, we propose to reuse
+    the training losses in the previous epoch t - 1 (lagging loss)". The poster does not
+    say what happens in the first epoch, which has none before it. Here all samples are
+    equal then, so they are drawn, and ranks paired, at random.
 
     Attributes:
         selection: which samples are sent; see `Selection`.
-        lagging: importance is the loss that a sample had when it was last trained on, and not that
-            of an inference pass.
+        lagging: importance is the loss that a sample had when it was last trained on,
+            and not that of an inference pass.
     """
 
     selection: Selection = "importance"
@@ -126,13 +131,13 @@ class ImportanceSending(SendingStrategy):
 
 
 class ImportanceExchange(ImportanceSending):
-    """IS, and ILag with ``lagging`` (Nguyen and Tanimura, Efficient Sample Exchanging, poster;
-    ImportanceScheduler of the authors' code).
+    """IS, and ILag with ``lagging`` (Nguyen and Tanimura, Efficient Sample Exchanging,
+    poster; ImportanceScheduler of the authors' code).
 
-    As partial local shuffle, but for the samples: "we propose to exchange the samples that provide
-    more important information in training". They are drawn with p_i = I_i / sum(I) over the rank's
-    shard, without replacement (`importance.selected`). Partners are a new random permutation for
-    every sample.
+    As partial local shuffle, but for the samples: "we propose to exchange the samples
+    that provide more important information in training". They are drawn with p_i = I_i
+    / sum(I) over the rank's shard, without replacement (`importance.selected`).
+    Partners are a new random permutation for every sample.
     """
 
     kind: Literal["importance_exchange"]
@@ -148,8 +153,9 @@ class PairSchedule(ExchangeSchedule):
     """Partners by the authors' ImportancePairScheduler, with the keys and costs of
     `ExchangeSchedule`.
 
-    Ranks are sorted once an epoch by the importance of their most important sample. All samples of
-    an iteration travel in one message; in the ``authors`` schedule after one barrier.
+    Ranks are sorted once an epoch by the importance of their most important sample. All
+    samples of an iteration travel in one message; in the ``authors`` schedule after one
+    barrier.
     """
 
     partner_rule: PartnerRuleName = "importance_sorted"
@@ -165,15 +171,15 @@ class PairSchedule(ExchangeSchedule):
 
 
 class ImportancePair(ImportanceSending):
-    """IS-Pair, and ILag-Pair with ``lagging`` (Nguyen and Tanimura, Efficient Sample Exchanging,
-    poster).
+    """IS-Pair, and ILag-Pair with ``lagging`` (Nguyen and Tanimura, Efficient Sample
+    Exchanging, poster).
 
-    Samples are drawn as in importance exchange. "We also avoid network congestion by managing the
-    communication pattern in a pair-wise manner (instead of an all-to-all pattern). That is, we pair
-    the worker that holds the most important sample with the worker that holds the least importance
-    of samples, and so on". The sentence compares the best sample of one rank with all samples of
-    another; as in the authors' code, ranks are compared by their most important sample
-    (``rank_importance: max``).
+    Samples are drawn as in importance exchange. "We also avoid network congestion by
+    managing the communication pattern in a pair-wise manner (instead of an all-to-all
+    pattern). That is, we pair the worker that holds the most important sample with the
+    worker that holds the least importance of samples, and so on". The sentence compares
+    the best sample of one rank with all samples of another; as in the authors' code,
+    ranks are compared by their most important sample (``rank_importance: max``).
     """
 
     kind: Literal["importance_pair"]

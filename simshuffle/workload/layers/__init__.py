@@ -1,4 +1,6 @@
-"""Networks as lists of layers: shapes, parameters, operations and saved values of each layer."""
+"""Networks as lists of layers: shapes, parameters, operations and saved values of each
+layer.
+"""
 
 from __future__ import annotations
 

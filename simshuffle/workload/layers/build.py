@@ -1,4 +1,6 @@
-"""Chain layers that fit together; shapes, parameters, operations and saved values follow."""
+"""Chain layers that fit together; shapes, parameters, operations and saved values
+follow.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,27 @@ def name_problems(
         outputs: shape of the output of each layer before it, by name.
     """
     if name in outputs:
-        yield Problem("name", "must be unique in its network", repr(name), "Give it another name.")
+        yield Problem(
+            "name", "must be unique in its network", repr(name), "Give it another name."
+        )
     unknown = [layer for layer in predecessors if layer not in outputs]
     if unknown or not predecessors:
         value = repr(unknown[0]) if unknown else "none"
-        remedy = suggest_nearest(unknown[0], [*outputs][-8:]) if unknown else f"Write [{INPUT}]."
-        yield Problem("after", f"'{name}' must come after layers before it", value, remedy)
+        remedy = (
+            suggest_nearest(unknown[0], [*outputs][-8:])
+            if unknown
+            else f"Write [{INPUT}]."
+        )
+        yield Problem(
+            "after", f"'{name}' must come after layers before it", value, remedy
+        )
     elif joined_shape([outputs[layer] for layer in predecessors], kind) is None:
-        value = ", ".join(f"{layer} {_format_shape(outputs[layer])}" for layer in predecessors)
-        remedy = f"Let all have the extents {_format_shape(outputs[predecessors[0]][1:])}."
+        value = ", ".join(
+            f"{layer} {_format_shape(outputs[layer])}" for layer in predecessors
+        )
+        remedy = (
+            f"Let all have the extents {_format_shape(outputs[predecessors[0]][1:])}."
+        )
         yield Problem("after", f"'{name}' joins what has other extents", value, remedy)
 
 
@@ -42,7 +56,9 @@ def shape_problems(layer: Layer, outputs: Mapping[str, Shape]) -> Iterator[Probl
     """Yield the problems of a layer's shapes; ``outputs`` are of all layers before."""
     shapes = [outputs[name] for name in layer.predecessors]
     joined = joined_shape(shapes, layer.kind) or ()
-    is_flat = len(joined) != len(layer.input) and math.prod(joined) == math.prod(layer.input)
+    is_flat = len(joined) != len(layer.input) and math.prod(joined) == math.prod(
+        layer.input
+    )
     if joined != layer.input and not is_flat:
         rule = f"'{layer.name}' takes another shape than {', '.join(layer.predecessors)} gives"
         remedy = f"Write {_format_shape(joined)}, or leave it out."
@@ -62,8 +78,8 @@ def shape_problems(layer: Layer, outputs: Mapping[str, Shape]) -> Iterator[Probl
 def joined_shape(shapes: Sequence[Shape], kind: Kind) -> Shape | None:
     """Return the shape of several outputs together, for a layer of kind ``kind``.
 
-    Outputs are joined along the channels. If their extents differ: all values one after the other
-    for attention and the like, and None for other kinds.
+    Outputs are joined along the channels. If their extents differ: all values one after
+    the other for attention and the like, and None for other kinds.
     """
     first = shapes[0]
     if all(shape[1:] == first[1:] for shape in shapes):
@@ -87,9 +103,9 @@ INDEX_VALUES = 2
 class Builder:
     """A network that grows layer by layer.
 
-    Each method adds one layer and returns its name. The layer takes the output of ``predecessor``,
-    by default of the last layer. Its name is ``name``, by default its kind with a number, behind
-    `prefix`.
+    Each method adds one layer and returns its name. The layer takes the output of
+    ``predecessor``, by default of the last layer. Its name is ``name``, by default its
+    kind with a number, behind `prefix`.
 
     Attributes:
         prefix: of names, such as 'stage1.block0.'.
@@ -129,10 +145,11 @@ class Builder:
 
         Args:
             kind: its operation.
-            output: shape of its output; if left out that of its input, for an addition that of one
-                of its predecessors.
+            output: shape of its output; if left out that of its input, for an addition
+                that of one of its predecessors.
             name: of the layer.
-            predecessors: one name, or several, whose outputs are joined along the channels.
+            predecessors: one name, or several, whose outputs are joined along the
+                channels.
             input_shape: if left out that of the outputs of its predecessors.
             keeps_input: whether its input is kept for the backward pass.
             keeps_output: whether its output is kept for the backward pass.
@@ -157,7 +174,9 @@ class Builder:
         if keeps_output:
             saved += math.prod(output)
             self._saved.add(full_name)
-        layer = Layer(full_name, kind, names, input_shape, output, saved=saved, **values)
+        layer = Layer(
+            full_name, kind, names, input_shape, output, saved=saved, **values
+        )
         problems = list(shape_problems(layer, self._shapes))
         if problems:
             raise InputError(problems, self.name)
@@ -174,7 +193,9 @@ class Builder:
         return f"{self.prefix}{kind}{number}"
 
     def _save_outputs(self, names: Sequence[str]) -> int:
-        """Mark the outputs of ``names`` as kept, and return the values that were not kept yet."""
+        """Mark the outputs of ``names`` as kept, and return the values that were not
+        kept yet.
+        """
         newly_saved = [name for name in dict.fromkeys(names) if name not in self._saved]
         self._saved.update(newly_saved)
         return sum(math.prod(self._shapes[name]) for name in newly_saved)
@@ -192,14 +213,18 @@ class Builder:
         name: str = "",
         predecessor: str = "",
     ) -> str:
-        """Add a convolution; without ``padding`` extents stay as they are at a stride of 1."""
+        """Add a convolution; without ``padding`` extents stay as they are at a stride
+        of 1.
+        """
         shape = self.shape(predecessor)
         kernel_sizes = _by_extent(kernel, shape)
         strides = _by_extent(stride, shape)
         # positions that the kernel spans, holes included
         spans = tuple(dilation * (size - 1) + 1 for size in kernel_sizes)
         if padding is None:
-            extents = tuple(-(-extent // s) for extent, s in zip(shape[1:], strides, strict=True))
+            extents = tuple(
+                -(-extent // s) for extent, s in zip(shape[1:], strides, strict=True)
+            )
         else:
             extents = _output_extents(shape, spans, strides, _by_extent(padding, shape))
         weights = shape[0] // groups * math.prod(kernel_sizes) * outputs
@@ -216,7 +241,9 @@ class Builder:
         )
 
     def upconv(self, outputs: int) -> str:
-        """Add a transposed convolution, of 3 in each extent, that makes extents twice as large."""
+        """Add a transposed convolution, of 3 in each extent, that makes extents twice
+        as large.
+        """
         shape = self.shape()
         weights = shape[0] * 3 ** len(shape[1:]) * outputs
         return self.layer(
@@ -230,7 +257,9 @@ class Builder:
 
     def norm(self, name: str = "") -> str:
         """Add a norm with a factor and a summand for each channel."""
-        return self.layer("norm", name=name, keeps_input=True, parameters=2 * self.shape()[0])
+        return self.layer(
+            "norm", name=name, keeps_input=True, parameters=2 * self.shape()[0]
+        )
 
     def relu(self, name: str = "") -> str:
         """Add a ReLU, in place."""
@@ -252,7 +281,9 @@ class Builder:
         predecessor: str = "",
     ) -> str:
         """Add a convolution, a norm and a ReLU, one after the other."""
-        self.conv(outputs, kernel, stride, padding, groups=groups, predecessor=predecessor)
+        self.conv(
+            outputs, kernel, stride, padding, groups=groups, predecessor=predecessor
+        )
         return self.norm_relu()
 
     def pool(
@@ -265,11 +296,15 @@ class Builder:
         up: bool = False,
         predecessor: str = "",
     ) -> str:
-        """Add a pooling by maximum or mean; with ``up`` an incomplete last window is pooled too."""
+        """Add a pooling by maximum or mean; with ``up`` an incomplete last window is
+        pooled too.
+        """
         shape = self.shape(predecessor)
         kernel_sizes = _by_extent(kernel, shape)
         strides = _by_extent(stride, shape)
-        extents = _output_extents(shape, kernel_sizes, strides, _by_extent(padding, shape), up)
+        extents = _output_extents(
+            shape, kernel_sizes, strides, _by_extent(padding, shape), up
+        )
         output = (shape[0], *extents)
         return self.layer(
             "pool",
@@ -283,7 +318,9 @@ class Builder:
 
     def mean(self, predecessor: str = "") -> str:
         """Add the mean over all extents."""
-        return self.layer("pool", (self.shape(predecessor)[0],), predecessors=predecessor)
+        return self.layer(
+            "pool", (self.shape(predecessor)[0],), predecessors=predecessor
+        )
 
     def linear(
         self,
@@ -297,8 +334,8 @@ class Builder:
     ) -> str:
         """Add a linear layer, of each token or of all values of the sample.
 
-        It is of each token if the shape is (features, tokens). ``tied`` to the weights of an
-        embedding it has none of its own.
+        It is of each token if the shape is (features, tokens). ``tied`` to the weights
+        of an embedding it has none of its own.
         """
         shape = self.shape()
         tokens = shape[1:] if len(shape) == 2 else ()
@@ -316,14 +353,18 @@ class Builder:
         )
 
     def perceptron(self, *outputs: int) -> str:
-        """Add linear layers with these numbers of outputs, and a ReLU between each and the next."""
+        """Add linear layers with these numbers of outputs, and a ReLU between each and
+        the next.
+        """
         for index, num_outputs in enumerate(outputs):
             if index:
                 self.relu()
             self.linear(num_outputs)
         return self.last
 
-    def add(self, shortcut: str, body: str, *, mask: bool = False, name: str = "") -> str:
+    def add(
+        self, shortcut: str, body: str, *, mask: bool = False, name: str = ""
+    ) -> str:
         """Add the sum of two layers; with ``mask`` the body went through a dropout."""
         extra = MASK_VALUES * math.prod(self.shape(body)) if mask else 0.0
         return self.layer("add", name=name, predecessors=(shortcut, body), extra=extra)
@@ -357,7 +398,9 @@ def _output_extents(
     padding: Sequence[int],
     up: bool = False,
 ) -> tuple[int, ...]:
-    """Return the extents that a convolution or pooling gives, rounded down, or up if ``up``."""
+    """Return the extents that a convolution or pooling gives, rounded down, or up if
+    ``up``.
+    """
     # floor((n + 2 p - k) / s) + 1
     return tuple(
         (n + 2 * p - k + (s - 1) * up) // s + 1

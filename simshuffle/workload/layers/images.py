@@ -1,20 +1,23 @@
 """Networks for images.
 
-ResNets of bottlenecks (He et al., arXiv 1512.03385) and ResNeXt (Xie et al., arXiv 1611.05431).
-As torchvision has them, the stride of a bottleneck is in its 3 x 3 convolution (v1.5). Chainer's,
-of github.com/ankahira/paraDL, has it in the first 1 x 1 convolution, and a bias in the first layer.
+ResNets of bottlenecks (He et al., arXiv 1512.03385) and ResNeXt (Xie et al., arXiv
+1611.05431). As torchvision has them, the stride of a bottleneck is in its 3 x 3
+convolution (v1.5). Chainer's, of github.com/ankahira/paraDL, has it in the first 1 x 1
+convolution, and a bias in the first layer.
 
-VGG-16 (Simonyan and Zisserman, arXiv 1409.1556), as torchvision has it. Chainer's takes 226 x 226
-pixels and pools what is left over, so its first linear layer is larger.
+VGG-16 (Simonyan and Zisserman, arXiv 1409.1556), as torchvision has it. Chainer's takes
+226 x 226 pixels and pools what is left over, so its first linear layer is larger.
 
-AlexNet (Krizhevsky, arXiv 1404.5997), as torchvision has it. Chainer's is wider and takes 227 x 227
-pixels; its two norms of local responses have no parameters and are left out.
+AlexNet (Krizhevsky, arXiv 1404.5997), as torchvision has it. Chainer's is wider and
+takes 227 x 227 pixels; its two norms of local responses have no parameters and are left
+out.
 
 Wide ResNets of pre-activation blocks (Zagoruyko and Komodakis, arXiv 1605.07146).
 
 Inception-v4 (Szegedy et al., arXiv 1602.07261), figures 3 to 9 there. For ImageNet as
 github.com/huggingface/pytorch-image-models has it, for 299 x 299 pixels. For CIFAR as
-github.com/weiaicunzai/pytorch-cifar100 has it, for 32 x 32 pixels: its stem keeps the extents.
+github.com/weiaicunzai/pytorch-cifar100 has it, for 32 x 32 pixels: its stem keeps the
+extents.
 
 DenseNet-161 (Huang et al., arXiv 1608.06993), as torchvision has it.
 """
@@ -28,7 +31,11 @@ from simshuffle.workload.layers.layer import LayerList
 
 
 def resnet(
-    name: str, blocks: tuple[int, ...], groups: int = 1, width: int = 64, chainer: bool = False
+    name: str,
+    blocks: tuple[int, ...],
+    groups: int = 1,
+    width: int = 64,
+    chainer: bool = False,
 ) -> LayerList:
     """Build a ResNet for 224 x 224 pixels.
 
@@ -61,9 +68,17 @@ def resnet(
 
 
 def _bottleneck(
-    net: Builder, *, inner: int, outputs: int, stride: int, groups: int, stride_first: bool
+    net: Builder,
+    *,
+    inner: int,
+    outputs: int,
+    stride: int,
+    groups: int,
+    stride_first: bool,
 ) -> None:
-    """Add three convolutions and a shortcut; ``stride_first`` puts the stride in the first."""
+    """Add three convolutions and a shortcut; ``stride_first`` puts the stride in the
+    first.
+    """
     start = net.last
     net.conv_norm_relu(inner, 1, stride if stride_first else 1, 0)
     net.conv_norm_relu(inner, 3, 1 if stride_first else stride, 1, groups=groups)
@@ -124,7 +139,9 @@ def wide_resnet(name: str, depth: int, widen: int, classes: int) -> LayerList:
 
 
 def _preactivation_block(net: Builder, outputs: int, stride: int) -> None:
-    """Add norm, ReLU, convolution, twice; a convolution as shortcut where the channels change."""
+    """Add norm, ReLU, convolution, twice; a convolution as shortcut where the channels
+    change.
+    """
     start = net.last
     activated = net.norm_relu()
     net.conv(outputs, 3, stride, 1)
@@ -141,8 +158,11 @@ _ROW = (1, 7)
 _COLUMN = (7, 1)
 
 
-def inception_v4(name: str, pixels: int, classes: int, cifar: bool = False) -> LayerList:
-    """Build Inception-v4: a stem, 4 blocks A, 7 blocks B and 3 blocks C, and a linear layer.
+def inception_v4(
+    name: str, pixels: int, classes: int, cifar: bool = False
+) -> LayerList:
+    """Build Inception-v4: a stem, 4 blocks A, 7 blocks B and 3 blocks C, and a linear
+    layer.
 
     Between A, B and C there are reductions.
     """
@@ -150,7 +170,9 @@ def inception_v4(name: str, pixels: int, classes: int, cifar: bool = False) -> L
     _stem(net, cifar)
     for index in range(4):
         net.prefix = f"a{index}."
-        _inception_block(net, ((64, 1), (96, 3), (96, 3)), ((64, 1), (96, 3)), ((96, 1),), mean=96)
+        _inception_block(
+            net, ((64, 1), (96, 3), (96, 3)), ((64, 1), (96, 3)), ((96, 1),), mean=96
+        )
     net.prefix = "reduction_a."
     _reduction(net, ((192, 1), (224, 3), (256, 3)), ((384, 3),), padding=0)
     for index in range(7):
@@ -199,7 +221,9 @@ def _branch(net: Builder, start: str, branch: Branch) -> str:
 
 
 def _inception_block(net: Builder, *branches: Branch, mean: int) -> None:
-    """Add branches side by side, and one of a mean and a convolution with ``mean`` channels."""
+    """Add branches side by side, and one of a mean and a convolution with ``mean``
+    channels.
+    """
     start = net.last
     ends = [_branch(net, start, branch) for branch in branches]
     net.pool(3, 1, 1, mean=True, predecessor=start)
@@ -217,13 +241,17 @@ def _reduction(net: Builder, *branches: Branch, padding: int) -> None:
 
 
 def _block_c(net: Builder) -> None:
-    """Add an Inception block of which two branches end in two convolutions side by side."""
+    """Add an Inception block of which two branches end in two convolutions side by
+    side.
+    """
     start = net.last
     ends = [_branch(net, start, ((256, 1),))]
     forks: tuple[Branch, ...] = (((384, 1),), ((384, 1), (448, (1, 3)), (512, (3, 1))))
     for fork in forks:
         fork_end = _branch(net, start, fork)
-        ends += [_branch(net, fork_end, ((256, kernel),)) for kernel in ((1, 3), (3, 1))]
+        ends += [
+            _branch(net, fork_end, ((256, kernel),)) for kernel in ((1, 3), (3, 1))
+        ]
     net.pool(3, 1, 1, mean=True, predecessor=start)
     net.concat(*ends, net.conv_norm_relu(256, 1))
 
@@ -231,8 +259,8 @@ def _block_c(net: Builder) -> None:
 def densenet(name: str, blocks: tuple[int, ...], growth: int) -> LayerList:
     """Build a DenseNet for 224 x 224 pixels.
 
-    Every layer takes a copy of all before it in its block, side by side, and adds ``growth``
-    channels.
+    Every layer takes a copy of all before it in its block, side by side, and adds
+    ``growth`` channels.
 
     Args:
         name: of the network.
@@ -270,7 +298,9 @@ NETWORKS = {
     "vgg16": lambda: vgg16("vgg16", 224),
     "vgg16_chainer": lambda: vgg16("vgg16_chainer", 226, up=True),
     "alexnet": lambda: alexnet("alexnet", 224, 2, (64, 192, 384, 256, 256)),
-    "alexnet_chainer": lambda: alexnet("alexnet_chainer", 227, 0, (96, 256, 384, 384, 256)),
+    "alexnet_chainer": lambda: alexnet(
+        "alexnet_chainer", 227, 0, (96, 256, 384, 384, 256)
+    ),
     "wrn_28_10": lambda: wide_resnet("wrn_28_10", 28, 10, 100),
     "inception_v4": lambda: inception_v4("inception_v4", 32, 100, cifar=True),
     "inception_v4_imagenet": lambda: inception_v4("inception_v4_imagenet", 299, 1000),

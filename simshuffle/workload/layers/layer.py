@@ -13,14 +13,20 @@ import numpy as np
 from simshuffle.spec.arrays import Floats
 
 WORK_SHARE = 0.65
-"""Share of a pass that is in proportion to the multiplications of a layer; the rest is in
-proportion to their root, as small layers leave much of an accelerator idle (estimate)."""
+"""Share of a pass that is in proportion to the multiplications of a layer; the rest is
+in proportion to their root, as small layers leave much of an accelerator idle
+(estimate).
+"""
 SHARE_DIGITS = 6
-"""Decimal digits to which the shares of the backward pass are rounded (`gradient_parts`)."""
+"""Decimal digits to which the shares of the backward pass are rounded
+(`gradient_parts`).
+"""
 
 
 def work_shares(multiplications: Sequence[float]) -> list[float]:
-    """Return the share of a pass that each layer takes, given the multiplications of each."""
+    """Return the share of a pass that each layer takes, given the multiplications of
+    each.
+    """
     roots = [number**0.5 for number in multiplications]
     total = sum(multiplications) or 1.0
     root_total = sum(roots) or 1.0
@@ -30,21 +36,25 @@ def work_shares(multiplications: Sequence[float]) -> list[float]:
     ]
 
 
-def gradient_parts(layers: Iterable[tuple[int, float]]) -> tuple[list[int], list[float]]:
+def gradient_parts(
+    layers: Iterable[tuple[int, float]],
+) -> tuple[list[int], list[float]]:
     """Divide the gradient into parts that become ready one after the other.
 
-    A layer without multiplications, such as a norm, or without parameters, is a part with the layer
-    before it.
+    A layer without multiplications, such as a norm, or without parameters, is a part
+    with the layer before it.
 
     Args:
         layers: parameters and multiplications of each layer, first to last.
 
     Returns:
-        The parameters of each part, first to last; and the share of the backward pass of each.
+        The parameters of each part, first to last; and the share of the backward pass
+        of each.
     """
     sizes = list(layers)
     shares = work_shares([multiplications for _, multiplications in sizes])
-    part_parameters, part_shares = [0], [0.0]
+    part_parameters = [0]
+    part_shares = [0.0]
     for (parameters, multiplications), share in zip(sizes, shares, strict=True):
         if parameters and multiplications:
             part_parameters.append(parameters)
@@ -54,7 +64,8 @@ def gradient_parts(layers: Iterable[tuple[int, float]]) -> tuple[list[int], list
             part_shares[-1] += share
     with_parameters = [index for index, count in enumerate(part_parameters) if count]
     return [part_parameters[index] for index in with_parameters], [
-        round(part_shares[index] or 10**-SHARE_DIGITS, SHARE_DIGITS) for index in with_parameters
+        round(part_shares[index] or 10**-SHARE_DIGITS, SHARE_DIGITS)
+        for index in with_parameters
     ]
 
 
@@ -79,15 +90,15 @@ INPUT = "input"
 class Layer:
     """A layer, for one sample.
 
-    Shapes have the channels first, then the extents: pixels, voxels, or tokens of a sequence. A
-    linear layer after tokens has shape (features, tokens). The outputs of several layers are joined
-    along the channels.
+    Shapes have the channels first, then the extents: pixels, voxels, or tokens of a
+    sequence. A linear layer after tokens has shape (features, tokens). The outputs of
+    several layers are joined along the channels.
 
-    ``saved`` counts the values that PyTorch keeps. A convolution, a linear layer and a norm keep
-    their input. A ReLU keeps its output, which takes the place of its input. A max pooling keeps
-    its input and the indices of the maxima, 8 B each, as two values. Addition and concatenation
-    keep nothing. Values that two layers keep count for the first of them alone. A mask of a
-    dropout, 1 B each, is half a value.
+    ``saved`` counts the values that PyTorch keeps. A convolution, a linear layer and a
+    norm keep their input. A ReLU keeps its output, which takes the place of its input.
+    A max pooling keeps its input and the indices of the maxima, 8 B each, as two
+    values. Addition and concatenation keep nothing. Values that two layers keep count
+    for the first of them alone. A mask of a dropout, 1 B each, is half a value.
     """
 
     name: str  # unique in its network
@@ -158,17 +169,19 @@ class LayerList:
         return np.array(work_shares([layer.flops / 2 for layer in self.layers]))
 
     def seconds(self, per_sample: float) -> Floats:
-        """Return the s of each layer, (layers,), in a pass that takes ``per_sample`` s for one
-        sample.
+        """Return the s of each layer, (layers,), in a pass that takes ``per_sample`` s
+        for one sample.
         """
         return per_sample * self.shares
 
     @cached_property
     def gradient_parts(self) -> tuple[list[int], list[float]]:
-        """The parameters of groups of layers, first to last, and each group's share of the
-        backward pass.
+        """The parameters of groups of layers, first to last, and each group's share of
+        the backward pass.
 
-        A group is a layer with operations and parameters, and those after it that have only one of
-        them, such as norms and attention.
+        A group is a layer with operations and parameters, and those after it that have
+        only one of them, such as norms and attention.
         """
-        return gradient_parts([(layer.parameters, layer.flops / 2) for layer in self.layers])
+        return gradient_parts(
+            [(layer.parameters, layer.flops / 2) for layer in self.layers]
+        )

@@ -1,13 +1,15 @@
 """Networks of the sciences.
 
-DeepCAM: DeepLabv3+ on Xception (Chen et al., arXiv 1802.02611) for 16 channels of 768 x 1152 pixels
-and 3 classes. As the reference of MLPerf HPC has it (github.com/azrael417/mlperf-deepcam): output
-stride 16, a decoder of transposed convolutions. A ReLU that works in place before a block changes
-the block's shortcut too, as there.
+DeepCAM: DeepLabv3+ on Xception (Chen et al., arXiv 1802.02611) for 16 channels of 768 x
+1152 pixels and 3 classes. As the reference of MLPerf HPC has it
+(github.com/azrael417/mlperf-deepcam): output stride 16, a decoder of transposed
+convolutions. A ReLU that works in place before a block changes the block's shortcut
+too, as there.
 
-CosmoFlow: of MLPerf HPC (github.com/mlcommons/hpc), and of ParaDL (github.com/ankahira/paraDL).
-ParaDL's, for 256^3 and 512^3 voxels, is sequential_cosmoflow.py there. Its first two convolutions
-have no padding; here they keep their extents, as they do along the axis that it divides.
+CosmoFlow: of MLPerf HPC (github.com/mlcommons/hpc), and of ParaDL
+(github.com/ankahira/paraDL). ParaDL's, for 256^3 and 512^3 voxels, is
+sequential_cosmoflow.py there. Its first two convolutions have no padding; here they
+keep their extents, as they do along the axis that it divides.
 """
 
 from __future__ import annotations
@@ -50,12 +52,17 @@ def _separable(net: Builder, outputs: int, stride: int = 1, dilation: int = 1) -
 
 
 def _xception_block(
-    net: Builder, widths: tuple[int, ...], stride: int, relu: bool = True, last: bool = False
+    net: Builder,
+    widths: tuple[int, ...],
+    stride: int,
+    relu: bool = True,
+    last: bool = False,
 ) -> str:
-    """Add separable convolutions and a shortcut; with a stride, or as the last block, one more.
+    """Add separable convolutions and a shortcut; with a stride, or as the last block,
+    one more.
 
-    The first convolution comes after a ReLU, unless ``relu`` is False. The additional one has no
-    norm.
+    The first convolution comes after a ReLU, unless ``relu`` is False. The additional
+    one has no norm.
     """
     start = net.relu() if relu else net.last
     for index, width in enumerate(widths):
@@ -91,7 +98,9 @@ def _pyramid(net: Builder) -> None:
 
 
 def _decoder(net: Builder, low_level: str) -> None:
-    """Add four transposed convolutions, with the output of layer ``low_level`` in between."""
+    """Add four transposed convolutions, with the output of layer ``low_level`` in
+    between.
+    """
     high_level = net.last
     net.conv(48, 1, predecessor=low_level)
     net.norm()

@@ -1,5 +1,5 @@
-"""The networks that come with simshuffle, by name, and those that a file writes as a list of
-layers.
+"""The networks that come with simshuffle, by name, and those that a file writes as a
+list of layers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def layer_list(name: str) -> LayerList:
     """
     if name not in _BUILDERS:
         remedy = suggest_nearest(name, sorted(_BUILDERS))
-        raise InputError(Problem("", "no such list of layers", repr(name), remedy), "layers")
+        raise InputError(
+            Problem("", "no such list of layers", repr(name), remedy), "layers"
+        )
     return _BUILDERS[name]()
 
 
@@ -47,28 +49,28 @@ _KEEP_OUTPUT = ("activation",)
 
 
 class ModelLayer(Spec):
-    """A layer of a network, for one sample. Shapes have the channels first, then the extents:
-    pixels, voxels, or tokens.
+    """A layer of a network, for one sample. Shapes have the channels first, then the
+    extents: pixels, voxels, or tokens.
 
     Attributes:
         name: unique in its network.
         kind: what it does.
-        after: the layers whose outputs it takes, joined along the channels; 'input' is the sample.
-            If left out the layer before.
-        input: shape of what it takes; if left out what 'after' gives. The first layer has to say
-            it.
-        output: shape of what it gives; if left out the shape of what it takes, of one of them for
-            an addition.
+        after: the layers whose outputs it takes, joined along the channels; 'input' is
+            the sample. If left out the layer before.
+        input: shape of what it takes; if left out what 'after' gives. The first layer
+            has to say it.
+        output: shape of what it gives; if left out the shape of what it takes, of one
+            of them for an addition.
         parameters: that are trained.
-        flops: floating-point operations of its forward pass; a multiplication and an addition are
-            two.
+        flops: floating-point operations of its forward pass; a multiplication and an
+            addition are two.
         kernel: what a convolution or pooling reaches over, by extent.
         stride: of a convolution or pooling, by extent.
-        saved: values kept for the backward pass. If left out, the input of a convolution, pooling,
-            norm, attention or linear layer, and the output of an activation; what two layers keep
-            counts once.
-        tensor: what of it tensor parallelism divides: its outputs ('column') or its inputs ('row');
-            if left out neither.
+        saved: values kept for the backward pass. If left out, the input of a
+            convolution, pooling, norm, attention or linear layer, and the output of an
+            activation; what two layers keep counts once.
+        tensor: what of it tensor parallelism divides: its outputs ('column') or its
+            inputs ('row'); if left out neither.
         heads: of attention.
     """
 
@@ -90,14 +92,19 @@ def read_network(name: str, model_layers: Sequence[ModelLayer]) -> LayerList:
     """Return the network that is written as a list of layers.
 
     Raises:
-        InputError: if the list is empty, nothing is trained, a layer does not take what those
-            before it give, or its name is another's. Paths begin with the layer's number.
+        InputError: if the list is empty, nothing is trained, a layer does not take what
+            those before it give, or its name is another's. Paths begin with the layer's
+            number.
     """
     if not model_layers:
-        raise InputError(Problem("", "must have at least one layer", "[]", "Add one."), name)
+        raise InputError(
+            Problem("", "must have at least one layer", "[]", "Add one."), name
+        )
     if model_layers[0].input is None:
         remedy = "Write for example [3, 224, 224]."
-        problem = Problem("0.input", "the first layer must say the shape of a sample", "", remedy)
+        problem = Problem(
+            "0.input", "the first layer must say the shape of a sample", "", remedy
+        )
         raise InputError(problem, name)
     builder = Builder(name, tuple(model_layers[0].input))
     for index, layer in enumerate(model_layers):
@@ -109,12 +116,16 @@ def read_network(name: str, model_layers: Sequence[ModelLayer]) -> LayerList:
     network = builder.finish()
     if not network.parameters:
         remedy = "Write the parameters of its layers."
-        raise InputError(Problem("", "must have something to train", "0 parameters", remedy), name)
+        raise InputError(
+            Problem("", "must have something to train", "0 parameters", remedy), name
+        )
     return network
 
 
 def _add_layer(builder: Builder, layer: ModelLayer) -> None:
-    """Add a layer that a file writes. Raises an InputError if it does not fit those before it."""
+    """Add a layer that a file writes. Raises an InputError if it does not fit those
+    before it.
+    """
     saves_by_kind = layer.saved is None
     builder.layer(
         layer.kind,
@@ -137,7 +148,8 @@ def _add_layer(builder: Builder, layer: ModelLayer) -> None:
 def as_written(layers: LayerList) -> list[dict[str, object]]:
     """Return the layers of a network as plain values.
 
-    A file has them so at ``workload.model.layers``; `read_network` reads the network back.
+    A file has them so at ``workload.model.layers``; `read_network` reads the network
+    back.
     """
     plain_layers: list[dict[str, object]] = []
     last_name = INPUT

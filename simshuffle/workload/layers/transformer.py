@@ -1,13 +1,14 @@
 """Transformers of GPT's and ViT's kind, with norms before attention and perceptron.
 
-GPT-2: Radford et al., 2019, openai.com/research/better-language-models. Larger ones: Brown et al.,
-arXiv 2005.14165, table 2.1, without its sparse attention; as Megatron-LM has them (Narayanan et
-al., arXiv 2104.04473), the vocabulary is filled up to 51,200 words, and widths are multiples of the
-heads. ViT: Dosovitskiy et al., arXiv 2010.11929, table 1, as torchvision has them.
+GPT-2: Radford et al., 2019, openai.com/research/better-language-models. Larger ones:
+Brown et al., arXiv 2005.14165, table 2.1, without its sparse attention; as Megatron-LM
+has them (Narayanan et al., arXiv 2104.04473), the vocabulary is filled up to 51,200
+words, and widths are multiples of the heads. ViT: Dosovitskiy et al., arXiv 2010.11929,
+table 1, as torchvision has them.
 
-What a block keeps is counted as in Korthikanti et al., arXiv 2205.05198, section 4.1: of a sequence
-of s tokens, width h and a heads, s h (34 + 5 a s / h) B at 2 B a value. Attention keeps all its
-scores. ViT has no dropout, hence no masks.
+What a block keeps is counted as in Korthikanti et al., arXiv 2205.05198, section 4.1:
+of a sequence of s tokens, width h and a heads, s h (34 + 5 a s / h) B at 2 B a value.
+Attention keeps all its scores. ViT has no dropout, hence no masks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ LOSS_VALUES = 2
 
 
 def transformer_block(net: Builder, heads: int, inner: int, dropout: bool) -> None:
-    """Add attention and a perceptron of ``inner`` values for each token, each with a shortcut."""
+    """Add attention and a perceptron of ``inner`` values for each token, each with a
+    shortcut.
+    """
     width, tokens = net.shape()
     start = net.last
     net.norm("norm1")
@@ -45,11 +48,15 @@ def transformer_block(net: Builder, heads: int, inner: int, dropout: bool) -> No
     net.add(start, net.last, mask=dropout, name="add2")
 
 
-def gpt(name: str, *, blocks: int, width: int, heads: int, tokens: int, words: int) -> LayerList:
+def gpt(
+    name: str, *, blocks: int, width: int, heads: int, tokens: int, words: int
+) -> LayerList:
     """Build a GPT, which predicts the next of ``words`` for each of ``tokens``."""
     net = Builder(name, (1, tokens))
     shape = (width, tokens)
-    net.layer("embedding", shape, name="words", parameters=words * width, tensor="column")
+    net.layer(
+        "embedding", shape, name="words", parameters=words * width, tensor="column"
+    )
     net.layer(
         "embedding",
         shape,
@@ -80,7 +87,9 @@ def vit(name: str, *, blocks: int, width: int, heads: int, patch: int) -> LayerL
     net = Builder(name, (3, 224, 224))
     net.conv(width, patch, patch, 0, bias=True, name="patches")
     tokens = (224 // patch) ** 2 + 1
-    net.layer("embedding", (width, tokens), name="positions", parameters=width * (tokens + 1))
+    net.layer(
+        "embedding", (width, tokens), name="positions", parameters=width * (tokens + 1)
+    )
     for index in range(blocks):
         net.prefix = f"block{index}."
         transformer_block(net, heads, 4 * width, dropout=False)
@@ -95,11 +104,21 @@ NETWORKS = {
     "gpt2_small": lambda: gpt(
         "gpt2_small", blocks=12, width=768, heads=12, tokens=1024, words=50257
     ),
-    "gpt_1.3b": lambda: gpt("gpt_1.3b", blocks=24, width=2048, heads=16, tokens=2048, words=51200),
-    "gpt_2.7b": lambda: gpt("gpt_2.7b", blocks=32, width=2560, heads=32, tokens=2048, words=51200),
-    "gpt_6.7b": lambda: gpt("gpt_6.7b", blocks=32, width=4096, heads=32, tokens=2048, words=51200),
-    "gpt_13b": lambda: gpt("gpt_13b", blocks=40, width=5120, heads=40, tokens=2048, words=51200),
-    "gpt_175b": lambda: gpt("gpt_175b", blocks=96, width=12288, heads=96, tokens=2048, words=51200),
+    "gpt_1.3b": lambda: gpt(
+        "gpt_1.3b", blocks=24, width=2048, heads=16, tokens=2048, words=51200
+    ),
+    "gpt_2.7b": lambda: gpt(
+        "gpt_2.7b", blocks=32, width=2560, heads=32, tokens=2048, words=51200
+    ),
+    "gpt_6.7b": lambda: gpt(
+        "gpt_6.7b", blocks=32, width=4096, heads=32, tokens=2048, words=51200
+    ),
+    "gpt_13b": lambda: gpt(
+        "gpt_13b", blocks=40, width=5120, heads=40, tokens=2048, words=51200
+    ),
+    "gpt_175b": lambda: gpt(
+        "gpt_175b", blocks=96, width=12288, heads=96, tokens=2048, words=51200
+    ),
     "vit_b_16": lambda: vit("vit_b_16", blocks=12, width=768, heads=12, patch=16),
     "vit_l_16": lambda: vit("vit_l_16", blocks=24, width=1024, heads=16, patch=16),
     "vit_h_14": lambda: vit("vit_h_14", blocks=32, width=1280, heads=16, patch=14),

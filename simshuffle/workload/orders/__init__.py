@@ -15,7 +15,11 @@ from simshuffle.workload.orders.mosaicml_streaming import MosaicmlStreaming
 from simshuffle.workload.orders.mosaicml_streams import MosaicmlStreams
 from simshuffle.workload.orders.order import Order, Readers, ShardedSet
 from simshuffle.workload.orders.ray_mix import RayMix
-from simshuffle.workload.orders.samplers import DistributedSampler, OwnOrder, Synchronised
+from simshuffle.workload.orders.samplers import (
+    DistributedSampler,
+    OwnOrder,
+    Synchronised,
+)
 from simshuffle.workload.orders.torchdata_nodes import TorchdataNodes
 
 AnyOrder = Annotated[
@@ -40,4 +44,11 @@ AnyOrder = Annotated[
 ]
 """The union of all orders, told apart by their ``kind``."""
 
-__all__ = ["AnyOrder", "DistributedSampler", "MosaicmlStreaming", "Order", "Readers", "ShardedSet"]
+__all__ = [
+    "AnyOrder",
+    "DistributedSampler",
+    "MosaicmlStreaming",
+    "Order",
+    "Readers",
+    "ShardedSet",
+]

@@ -1,5 +1,5 @@
-"""Loaders that read shards and mix samples in a buffer: tf.data, WebDataset, Hugging Face's
-datasets and Ray Data.
+"""Loaders that read shards and mix samples in a buffer: tf.data, WebDataset, Hugging
+Face's datasets and Ray Data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from pydantic import Field
 
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.shuffle_buffers import (
     interleave_runs,
     shuffle_by_halves,
@@ -33,36 +39,43 @@ from simshuffle.workload.orders.streams import (
 
 
 class TfData(Order):
-    """TensorFlow 2: `Dataset.list_files(...).shard(M, rank).interleave(...).shuffle(...)`, as the
-    API's documentation has it. Its law, not its bits: its own generator is not drawn from.
+    """TensorFlow 2: `Dataset.list_files(...).shard(M,
+    rank).interleave(...).shuffle(...)`, as the API's documentation has it. Its law, not
+    its bits: its own generator is not drawn from.
 
-    The order of the files is drawn for each epoch, the same on all ranks, and a rank gets every
-    M-th. ``cycle_length`` of them are open at once and give ``block_length`` samples in turn; where
-    one ends, the next takes its place. The buffer is filled, then each sample is drawn from it
-    uniformly and replaced by the next that comes. So nothing leaves more than the buffer's size
-    before its turn, and a sample stays in it for B draws on average. A rank reads in one pipeline,
-    so worker 0 hands out everything.
+    The order of the files is drawn for each epoch, the same on all ranks, and a rank
+    gets every M-th. ``cycle_length`` of them are open at once and give ``block_length``
+    samples in turn; where one ends, the next takes its place. The buffer is filled,
+    then each sample is drawn from it uniformly and replaced by the next that comes. So
+    nothing leaves more than the buffer's size before its turn, and a sample stays in it
+    for B draws on average. A rank reads in one pipeline, so worker 0 hands out
+    everything.
 
     Attributes:
         buffer_size: B, samples in the buffer of a rank.
         cycle_length: files that are open at once.
         block_length: samples that are taken from a file in its turn.
-        reshuffle: whether each epoch draws anew (`reshuffle_each_iteration`), or all alike.
+        reshuffle: whether each epoch draws anew (`reshuffle_each_iteration`), or all
+            alike.
     """
 
     kind: Literal["tf_data"]
-    unit: ClassVar[Unit] = "shard"  # a shard: a TFRecord file is read from its beginning
+    unit: ClassVar[Unit] = (
+        "shard"  # a shard: a TFRecord file is read from its beginning
+    )
     buffer_size: int = Field(ge=1)
     cycle_length: int = Field(default=1, ge=1)
     block_length: int = Field(default=1, ge=1)
     reshuffle: bool = True
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
         Raises:
-            InputError: for fewer shards than ranks, where `shard` gives an empty set to some; or a
-                buffer that is larger than the set.
+            InputError: for fewer shards than ranks, where `shard` gives an empty set to
+                some; or a buffer that is larger than the set.
         """
         require_shard_for_each(
             data,
@@ -73,17 +86,23 @@ class TfData(Order):
         )
         require_buffer_below_set("buffer_size", self.buffer_size, data)
         drawn_epoch = epoch if self.reshuffle else 0
-        files = stream(seed, "orders/tf_data/files", drawn_epoch).permutation(len(data.samples))
+        files = stream(seed, "orders/tf_data/files", drawn_epoch).permutation(
+            len(data.samples)
+        )
 
         def read(rank: int) -> Ints64:
-            samples = self._interleave_files(data, files[rank :: readers.world_size].tolist())
+            samples = self._interleave_files(
+                data, files[rank :: readers.world_size].tolist()
+            )
             rng = stream(seed, "orders/tf_data/samples", drawn_epoch, rank)
             return shuffle_by_replacement(samples, self.buffer_size, rng)
 
         return order_from_ranks(map(read, range(readers.world_size)))
 
     def _interleave_files(self, data: ShardedSet, files: list[int]) -> Ints64:
-        """Return the samples of ``files`` in the order in which they come to the buffer."""
+        """Return the samples of ``files`` in the order in which they come to the
+        buffer.
+        """
         begin = data.begin.tolist()
         closed_files = iter(files)
         open_files = [
@@ -105,19 +124,23 @@ class TfData(Order):
 
 
 class WebDataset(Order):
-    """`webdataset` 1.0.2: `WebDataset(urls, nodesplitter=split_by_node, ...).shuffle(...)`.
+    """`webdataset` 1.0.2: `WebDataset(urls, nodesplitter=split_by_node,
+    ...).shuffle(...)`.
 
-    Shards go to ranks and then to their workers, in turn and as they are listed. Only then their
-    order is shuffled, so a worker reads the same shards in every epoch: local shuffling. A buffer
-    follows, which takes two samples for each that it hands out until it is full.
+    Shards go to ranks and then to their workers, in turn and as they are listed. Only
+    then their order is shuffled, so a worker reads the same shards in every epoch:
+    local shuffling. A buffer follows, which takes two samples for each that it hands
+    out until it is full.
 
-    With ``detshuffle`` (`detshuffle=True`, and `webdataset.detshuffle` for the samples) what is
-    drawn follows from seed + epoch, the same for all workers, bit by bit as in the library. Without
-    it, the default, shards come in the same order in every epoch, and the library draws samples by
-    the clock: here a stream for each epoch and worker stands for that, and the law is the same.
+    With ``detshuffle`` (`detshuffle=True`, and `webdataset.detshuffle` for the samples)
+    what is drawn follows from seed + epoch, the same for all workers, bit by bit as in
+    the library. Without it, the default, shards come in the same order in every epoch,
+    and the library draws samples by the clock: here a stream for each epoch and worker
+    stands for that, and the law is the same.
 
     Attributes:
-        shard_shuffle: shards among which the next one is drawn (`shardshuffle`); 0 for none.
+        shard_shuffle: shards among which the next one is drawn (`shardshuffle`); 0 for
+            none.
         buffer_size: samples in the buffer of a worker.
         initial: samples that are in it before the first is handed out.
         detshuffle: whether what is drawn follows from the seed.
@@ -136,12 +159,14 @@ class WebDataset(Order):
         "initial": "webdataset 1.0.2, shuffle",
     }
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
         Raises:
-            InputError: for fewer shards than workers, where the library says that it found no
-                samples; or a buffer that is larger than the set.
+            InputError: for fewer shards than workers, where the library says that it
+                found no samples; or a buffer that is larger than the set.
         """
         require_shard_for_each(
             data,
@@ -159,7 +184,14 @@ class WebDataset(Order):
         )
 
     def _samples_of_worker(
-        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, *, rank: int, worker: int
+        self,
+        data: ShardedSet,
+        readers: Readers,
+        seed: int,
+        epoch: int,
+        *,
+        rank: int,
+        worker: int,
     ) -> Ints64:
         """Return the samples that a worker hands out in an epoch, in their order."""
         shards = list(range(len(data.samples)))[rank :: readers.world_size]
@@ -175,25 +207,26 @@ class WebDataset(Order):
 
 
 class HuggingFace(Order):
-    """`datasets` 5.2.0: `split_dataset_by_node(ds.shuffle(seed, buffer_size), rank, world_size)`
-    with `set_epoch(epoch)`, bit by bit.
+    """`datasets` 5.2.0: `split_dataset_by_node(ds.shuffle(seed, buffer_size), rank,
+    world_size)` with `set_epoch(epoch)`, bit by bit.
 
-    The order of the shards is drawn anew in each epoch, the same on all ranks. If their number is
-    a multiple of the ranks, a rank gets every M-th of them. If not, every rank reads the whole set
-    and keeps every M-th sample, so M times as much is read. Workers share the shards of their rank.
-    A worker reads up to ``max_buffer_input_shards`` runs of its shards in turn into a buffer. Once
-    that is full it is shuffled, one half is handed out and the other half stays. (4.4.1 still read
-    one shard after the other and replaced one sample at a time: the law of `tf_data` with one file
-    open.)
+    The order of the shards is drawn anew in each epoch, the same on all ranks. If their
+    number is a multiple of the ranks, a rank gets every M-th of them. If not, every
+    rank reads the whole set and keeps every M-th sample, so M times as much is read.
+    Workers share the shards of their rank. A worker reads up to
+    ``max_buffer_input_shards`` runs of its shards in turn into a buffer. Once that is
+    full it is shuffled, one half is handed out and the other half stays. (4.4.1 still
+    read one shard after the other and replaced one sample at a time: the law of
+    `tf_data` with one file open.)
 
     One worker means that the rank reads by itself (`num_workers=0`).
 
     Attributes:
         buffer_size: samples in the buffer of a worker.
         max_buffer_input_shards: runs of shards that are read in turn.
-        formatted: whether the set is stored as tables (`Dataset`, Arrow, Parquet) and not made by a
-            generator: then samples come to the buffer as pieces of tables. `with_format` changes
-            nothing of that.
+        formatted: whether the set is stored as tables (`Dataset`, Arrow, Parquet) and
+            not made by a generator: then samples come to the buffer as pieces of
+            tables. `with_format` changes nothing of that.
     """
 
     kind: Literal["hugging_face"]
@@ -207,12 +240,14 @@ class HuggingFace(Order):
         "max_buffer_input_shards": "datasets 5.2.0, IterableDataset.shuffle",
     }
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
         Raises:
-            InputError: for fewer shards than a rank has workers, where the library stops those
-                without shards; or a buffer that is larger than the set.
+            InputError: for fewer shards than a rank has workers, where the library
+                stops those without shards; or a buffer that is larger than the set.
         """
         reads_all = len(data.samples) % readers.world_size != 0
         require_shard_for_each(
@@ -241,27 +276,44 @@ class HuggingFace(Order):
         )
 
     def _samples_of_worker(
-        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, *, rank: int, worker: int
+        self,
+        data: ShardedSet,
+        readers: Readers,
+        seed: int,
+        epoch: int,
+        *,
+        rank: int,
+        worker: int,
     ) -> Ints64:
-        """Return the samples that come out of a worker's buffer in an epoch, in their order."""
-        shards = self.shards(data, readers, seed, epoch, rank)[worker :: readers.workers]
+        """Return the samples that come out of a worker's buffer in an epoch, in their
+        order.
+        """
+        shards = self.shards(data, readers, seed, epoch, rank)[
+            worker :: readers.workers
+        ]
         runs = [samples_of_shards(data, run) for run in self.runs(shards)]
         samples, piece = interleave_runs(runs, self.piece_size)
         piece_ends = np.cumsum(np.unique(piece, return_counts=True)[1])
         rng = self.generator(readers, seed, epoch, worker)
-        return concatenate_or_empty(shuffle_by_halves(samples, piece_ends, self.buffer_size, rng))
+        return concatenate_or_empty(
+            shuffle_by_halves(samples, piece_ends, self.buffer_size, rng)
+        )
 
     @staticmethod
-    def shards(data: ShardedSet, readers: Readers, seed: int, epoch: int, rank: int) -> list[int]:
-        """Return the shards that a rank reads, in the order in which they are dealt to its
-        workers.
+    def shards(
+        data: ShardedSet, readers: Readers, seed: int, epoch: int, rank: int
+    ) -> list[int]:
+        """Return the shards that a rank reads, in the order in which they are dealt to
+        its workers.
         """
         order = _shard_order(len(data.samples), seed, epoch)
         is_divisible = len(order) % readers.world_size == 0
         return order[rank :: readers.world_size] if is_divisible else order
 
     @staticmethod
-    def generator(readers: Readers, seed: int, epoch: int, worker: int) -> np.random.Generator:
+    def generator(
+        readers: Readers, seed: int, epoch: int, worker: int
+    ) -> np.random.Generator:
         """Return the generator from which the buffer of a worker draws."""
         rng = np.random.default_rng(seed)
         # the library makes a new generator of the first number of the old one for each of these
@@ -274,7 +326,9 @@ class HuggingFace(Order):
     def runs(self, shards: list[int]) -> list[list[int]]:
         """Divide the shards of a worker into runs, which are read in turn."""
         num_runs = min(len(shards), self.max_buffer_input_shards)
-        return [run.tolist() for run in np.array_split(np.array(shards, np.int64), num_runs)]
+        return [
+            run.tolist() for run in np.array_split(np.array(shards, np.int64), num_runs)
+        ]
 
     @property
     def piece_size(self) -> int:
@@ -284,7 +338,9 @@ class HuggingFace(Order):
 
 
 def _shard_order(num_shards: int, seed: int, epoch: int) -> list[int]:
-    """Return the shards in the order that `shuffle` draws, shuffled once more from epoch 1 on."""
+    """Return the shards in the order that `shuffle` draws, shuffled once more from
+    epoch 1 on.
+    """
     order = list(range(num_shards))
     np.random.default_rng(seed).shuffle(order)
     epoch_order = list(range(num_shards))
@@ -294,39 +350,49 @@ def _shard_order(num_shards: int, seed: int, epoch: int) -> list[int]:
 
 
 class RayLocal(Order):
-    """Ray Data 2.60.0: `iter_batches(batch_size, local_shuffle_buffer_size, local_shuffle_seed)`
-    with the seed + epoch, the same on all ranks; bit by bit given the blocks of a rank.
+    """Ray Data 2.60.0: `iter_batches(batch_size, local_shuffle_buffer_size,
+    local_shuffle_seed)` with the seed + epoch, the same on all ranks; bit by bit given
+    the blocks of a rank.
 
-    Blocks are shards, dealt to ranks in turn as they are listed. (`streaming_split` deals them to
-    whoever asks first, which no seed decides.) Blocks wait until there are 1.5 times as many
-    samples as the buffer must have, and a batch more; then all are permuted, and batches are cut
-    off while half of that is left. What is left is permuted again together with the blocks that
-    come next. A rank reads by itself, so worker 0 hands out everything.
+    Blocks are shards, dealt to ranks in turn as they are listed. (`streaming_split`
+    deals them to whoever asks first, which no seed decides.) Blocks wait until there
+    are 1.5 times as many samples as the buffer must have, and a batch more; then all
+    are permuted, and batches are cut off while half of that is left. What is left is
+    permuted again together with the blocks that come next. A rank reads by itself, so
+    worker 0 hands out everything.
 
     Attributes:
-        buffer_size: samples that the buffer has at least (`local_shuffle_buffer_size`); the library
-            takes a batch where that is larger.
+        buffer_size: samples that the buffer has at least (`local_shuffle_buffer_size`);
+            the library takes a batch where that is larger.
     """
 
     kind: Literal["ray_local"]
     unit: ClassVar[Unit] = "shard"  # a shard, which is a block of Ray
     buffer_size: int = Field(ge=1)
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
         Raises:
-            InputError: for fewer shards than ranks, where Ray gives no block to some; or a buffer
-                that is larger than the set.
+            InputError: for fewer shards than ranks, where Ray gives no block to some;
+                or a buffer that is larger than the set.
         """
         consequence = "Ray gives the others no block"
-        require_shard_for_each(data, "readers.ranks", readers.world_size, "ranks", consequence)
+        require_shard_for_each(
+            data, "readers.ranks", readers.world_size, "ranks", consequence
+        )
         require_buffer_below_set("buffer_size", self.buffer_size, data)
-        blocks = [samples_of_shards(data, [shard]) for shard in range(len(data.samples))]
+        blocks = [
+            samples_of_shards(data, [shard]) for shard in range(len(data.samples))
+        ]
 
         def read(rank: int) -> Ints64:
             rank_blocks = blocks[rank :: readers.world_size]
             rng = np.random.default_rng(seed + epoch)
-            return shuffle_in_batches(rank_blocks, readers.batch_size, self.buffer_size, rng)
+            return shuffle_in_batches(
+                rank_blocks, readers.batch_size, self.buffer_size, rng
+            )
 
         return order_from_ranks(map(read, range(readers.world_size)))

@@ -1,4 +1,6 @@
-"""CorgiPile and Corgi²: blocks in random order, a few blocks at a time shuffled in memory."""
+"""CorgiPile and Corgi²: blocks in random order, a few blocks at a time shuffled in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from pydantic import Field
 
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.streams import (
     concatenate_or_empty,
     order_from_ranks,
@@ -20,7 +28,8 @@ from simshuffle.workload.orders.streams import (
 
 
 class _CorgiOrder(Order):
-    """The common part of CorgiPile and Corgi²: an epoch of blocks that are shuffled in memory.
+    """The common part of CorgiPile and Corgi²: an epoch of blocks that are shuffled in
+    memory.
 
     Attributes:
         block_size: samples of a block; the last block of a shard may be smaller.
@@ -36,31 +45,42 @@ class _CorgiOrder(Order):
         """``block_size``."""
         return self.block_size
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
         Raises:
             InputError: if there are no shards, or the buffer is larger than the set.
         """
         require_shards(data)
-        require_buffer_below_set("buffer_blocks", self.buffer_blocks * self.block_size, data)
+        require_buffer_below_set(
+            "buffer_blocks", self.buffer_blocks * self.block_size, data
+        )
         blocks = split_into_blocks(data, self.block_size)
         order = stream(seed, "orders/corgipile/blocks", epoch).permutation(len(blocks))
-        sample_at = np.argsort(self.places(data, seed))  # (N,) the sample at each position
+        sample_at = np.argsort(
+            self.places(data, seed)
+        )  # (N,) the sample at each position
         ends = np.arange(readers.world_size + 1) * len(blocks) // readers.world_size
 
         def read(rank: int) -> Ints64:
-            rank_blocks = [blocks[block] for block in order[ends[rank] : ends[rank + 1]]]
+            rank_blocks = [
+                blocks[block] for block in order[ends[rank] : ends[rank + 1]]
+            ]
             rng = stream(seed, "orders/corgipile/samples", epoch, rank)
-            return sample_at[shuffle_groups_of_blocks(rank_blocks, self.buffer_blocks, rng)]
+            return sample_at[
+                shuffle_groups_of_blocks(rank_blocks, self.buffer_blocks, rng)
+            ]
 
         return order_from_ranks(map(read, range(readers.world_size)))
 
 
 class CorgiPile(_CorgiOrder):
-    """CorgiPile (Xu et al., arXiv 2206.05830): the order of all blocks is drawn for each epoch, the
-    same on all ranks, and each rank takes its part of them. It reads ``buffer_blocks`` at a time,
-    shuffles their samples, and hands them out; worker 0 does. Its law: no library's draws are made.
+    """CorgiPile (Xu et al., arXiv 2206.05830): the order of all blocks is drawn for
+    each epoch, the same on all ranks, and each rank takes its part of them. It reads
+    ``buffer_blocks`` at a time, shuffles their samples, and hands them out; worker 0
+    does. Its law: no library's draws are made.
 
     Attributes:
         block_size: samples of a block; the last block of a shard may be smaller.
@@ -71,15 +91,18 @@ class CorgiPile(_CorgiOrder):
 
 
 class Corgi2(_CorgiOrder):
-    """Corgi² (Livne et al., arXiv 2309.01640): CorgiPile, of a set that was rewritten once.
+    """Corgi² (Livne et al., arXiv 2309.01640): CorgiPile, of a set that was rewritten
+    once.
 
-    Before training, ``buffer_blocks`` random blocks at a time are read, their samples shuffled, and
-    written as as many new blocks, until all are. That reads and writes the whole set, once for all
-    epochs. Blocks are drawn without replacement, so that every sample is kept.
+    Before training, ``buffer_blocks`` random blocks at a time are read, their samples
+    shuffled, and written as as many new blocks, until all are. That reads and writes
+    the whole set, once for all epochs. Blocks are drawn without replacement, so that
+    every sample is kept.
 
     Attributes:
         block_size: samples of a block; the last block of a shard may be smaller.
-        buffer_blocks: blocks that are in memory at once, before training and by a rank in it.
+        buffer_blocks: blocks that are in memory at once, before training and by a rank
+            in it.
     """
 
     kind: Literal["corgi2"]
@@ -90,7 +113,9 @@ class Corgi2(_CorgiOrder):
         rng = stream(seed, "orders/corgi2/offline")
         shuffled_blocks = [blocks[block] for block in rng.permutation(len(blocks))]
         positions = np.empty(data.size, dtype=np.int64)
-        shuffled_samples = shuffle_groups_of_blocks(shuffled_blocks, self.buffer_blocks, rng)
+        shuffled_samples = shuffle_groups_of_blocks(
+            shuffled_blocks, self.buffer_blocks, rng
+        )
         positions[shuffled_samples] = concatenate_or_empty(shuffled_blocks)
         return positions
 

@@ -1,5 +1,5 @@
-"""Count the fetches of an order: requests to the remote storage and their bytes, hits in the caches
-of the nodes, and how full these are.
+"""Count the fetches of an order: requests to the remote storage and their bytes, hits
+in the caches of the nodes, and how full these are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class FetchCounts:
 
     samples: int  # handed out
     hits: int  # samples whose piece was in a cache already
-    requests: int  # requests to the remote storage: one for each piece that was in no cache
+    requests: (
+        int  # requests to the remote storage: one for each piece that was in no cache
+    )
     nbytes: int  # bytes of these requests
     evictions: int  # pieces that a cache dropped for others
     held_nbytes: int  # the most bytes that one node held at once
@@ -45,7 +47,8 @@ def divide_into_pieces(
         data: the set in shards.
         unit: a sample, a block or a shard.
         block: samples of a block; the last block of a shard may have fewer.
-        places: (N,) the position at which each sample is stored; None if it is its own index.
+        places: (N,) the position at which each sample is stored; None if it is its own
+            index.
     """
     position = np.arange(data.size)
     shard = data.shard_of(position)
@@ -69,16 +72,19 @@ def divide_into_pieces(
 
 
 def rows_in_time(order: EpochOrder, readers: Readers) -> Ints64:
-    """Return the rows of ``order`` in the order in which nodes meet them, (n,), all nodes mixed.
+    """Return the rows of ``order`` in the order in which nodes meet them, (n,), all
+    nodes mixed.
 
-    A rank takes a batch of each of its workers in turn, and each worker hands out its samples by
-    position. So in every iteration come the batches of all ranks, rank by rank.
+    A rank takes a batch of each of its workers in turn, and each worker hands out its
+    samples by position. So in every iteration come the batches of all ranks, rank by
+    rank.
     """
     return np.lexsort((order.position, order.rank, iteration_of_rows(order, readers)))
 
 
 def iteration_of_rows(order: EpochOrder, readers: Readers) -> Ints64:
-    """Return the iteration, from 0, in which the rank of each row takes the row's sample: (n,).
+    """Return the iteration, from 0, in which the rank of each row takes the row's
+    sample: (n,).
 
     Where a worker has fewer batches than another, its later turns are empty.
     """
@@ -86,7 +92,10 @@ def iteration_of_rows(order: EpochOrder, readers: Readers) -> Ints64:
 
 
 def count_fetches(
-    orders: Iterable[EpochOrder], readers: Readers, pieces: Pieces, cache_nbytes: int | None
+    orders: Iterable[EpochOrder],
+    readers: Readers,
+    pieces: Pieces,
+    cache_nbytes: int | None,
 ) -> Iterator[FetchCounts]:
     """Count the fetches of one epoch after another, with a cache on each node.
 
@@ -95,7 +104,9 @@ def count_fetches(
     caches = Caches(readers, pieces, cache_nbytes)
     for order in orders:
         rows = rows_in_time(order, readers)
-        yield caches.fetch_epoch(order.rank[rows], order.worker[rows], order.sample[rows])[1]
+        yield caches.fetch_epoch(
+            order.rank[rows], order.worker[rows], order.sample[rows]
+        )[1]
 
 
 class Caches:
@@ -104,17 +115,21 @@ class Caches:
     Args:
         readers: the processes that read.
         pieces: that are fetched at once.
-        cache_nbytes: bytes that each node keeps, the least recently used piece being dropped; a
-            larger piece is fetched and not kept. None for no limit. 0 for no cache: each worker
-            holds a piece from its first sample of it to its last in the epoch, shares it with
-            nobody, and keeps nothing for the next epoch.
+        cache_nbytes: bytes that each node keeps, the least recently used piece being
+            dropped; a larger piece is fetched and not kept. None for no limit. 0 for no
+            cache: each worker holds a piece from its first sample of it to its last in
+            the epoch, shares it with nobody, and keeps nothing for the next epoch.
     """
 
-    def __init__(self, readers: Readers, pieces: Pieces, cache_nbytes: int | None) -> None:
+    def __init__(
+        self, readers: Readers, pieces: Pieces, cache_nbytes: int | None
+    ) -> None:
         self._readers = readers
         self._pieces = pieces
         self._has_no_cache = cache_nbytes == 0
-        self._nodes = [_NodeCache(cache_nbytes, pieces.nbytes) for _ in range(readers.nodes)]
+        self._nodes = [
+            _NodeCache(cache_nbytes, pieces.nbytes) for _ in range(readers.nodes)
+        ]
 
     def piece_nbytes(self, sample: Ints64) -> Ints64:
         """Return the bytes of the piece of each sample, (n,)."""
@@ -145,7 +160,9 @@ class Caches:
             rows = by_node[ends[index] : ends[index + 1]]
             if self._has_no_cache:
                 reader = rank[rows] * self._readers.workers + worker[rows]
-                is_fetched[rows], counts = _fetch_without_cache(piece[rows], reader, self._pieces)
+                is_fetched[rows], counts = _fetch_without_cache(
+                    piece[rows], reader, self._pieces
+                )
             else:
                 is_fetched[rows], counts = cache.fetch_epoch(piece[rows])
             counts_of_nodes.append(counts)
@@ -167,11 +184,14 @@ class _NodeCache:
     def __init__(self, limit: int | None, nbytes: Ints64) -> None:
         self._limit = limit
         self._nbytes = nbytes
-        self._cached: OrderedDict[int, int] = OrderedDict()  # bytes by piece, the oldest use first
+        self._cached: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # bytes by piece, the oldest use first
         self._cached_nbytes = 0
 
     def fetch_epoch(self, piece: Ints64) -> tuple[Flags, FetchCounts]:
-        """Fetch the pieces (n,) of one sample after another, as far as they are not cached.
+        """Fetch the pieces (n,) of one sample after another, as far as they are not
+        cached.
 
         Returns:
             (n,) True for samples whose piece is fetched; and the counts.
@@ -179,7 +199,9 @@ class _NodeCache:
         # the distinct pieces, the first row of each, and the last
         pieces, first_row = np.unique(piece, return_index=True)
         last_row = len(piece) - 1 - np.unique(piece[::-1], return_index=True)[1]
-        is_new = np.array([piece not in self._cached for piece in pieces.tolist()], np.bool_)
+        is_new = np.array(
+            [piece not in self._cached for piece in pieces.tolist()], np.bool_
+        )
         new_nbytes = int(self._nbytes[pieces[is_new]].sum())
         if self._limit is not None and self._cached_nbytes + new_nbytes > self._limit:
             return self._fetch_one_by_one(piece, self._limit)
@@ -202,7 +224,9 @@ class _NodeCache:
         )
 
     def _fetch_one_by_one(self, piece: Ints64, limit: int) -> tuple[Flags, FetchCounts]:
-        """Fetch the pieces (n,) of one sample after another, dropping pieces beyond ``limit``."""
+        """Fetch the pieces (n,) of one sample after another, dropping pieces beyond
+        ``limit``.
+        """
         # a sample of the same piece as the one before it changes nothing where that is cached
         is_repeated = np.zeros(len(piece), np.bool_)
         is_repeated[1:] = piece[1:] == piece[:-1]
@@ -214,7 +238,9 @@ class _NodeCache:
         is_fetched = np.zeros(len(piece), np.bool_)
         evictions = 0
         max_held = self._cached_nbytes
-        for row, row_piece, size in zip(rows.tolist(), piece[rows].tolist(), sizes, strict=True):
+        for row, row_piece, size in zip(
+            rows.tolist(), piece[rows].tolist(), sizes, strict=True
+        ):
             if row_piece in cached:
                 cached.move_to_end(row_piece)
                 continue

@@ -24,32 +24,37 @@ from simshuffle.workload.orders.streams import (
     samples_of_shards,
 )
 
-Stopping = Literal["first_exhausted", "all_exhausted", "all_exhausted_without_replacement"]
+Stopping = Literal[
+    "first_exhausted", "all_exhausted", "all_exhausted_without_replacement"
+]
 
 
 class HuggingFaceInterleave(Mixture):
-    """`datasets` 5.2.0: `split_dataset_by_node(interleave_datasets(sources, probabilities, seed,
-    stopping_strategy=...), rank, world_size)` with `set_epoch(epoch)`, bit by bit
-    (combine.py, iterable_dataset.py `RandomlyCyclingMultiSourcesExamplesIterable`,
-    arrow_dataset.py `_interleave_map_style_datasets`).
+    """`datasets` 5.2.0: `split_dataset_by_node(interleave_datasets(sources,
+    probabilities, seed, stopping_strategy=...), rank, world_size)` with
+    `set_epoch(epoch)`, bit by bit (combine.py, iterable_dataset.py
+    `RandomlyCyclingMultiSourcesExamplesIterable`, arrow_dataset.py
+    `_interleave_map_style_datasets`).
 
-    Of streamed sources every process draws its own mixture, until that ends. If the shards of the
-    source that has fewest are a multiple of the ranks, a rank gets every M-th shard of each source,
-    and all ranks draw the same sources at the same time. If not, every rank reads everything and
-    keeps every M-th sample. Workers share the shards of their rank. From epoch 1 on the generator
-    is that of the epoch alone: the seed no longer counts. A source that is exhausted begins again
-    in the same order. (2.12.0 forgot ``all_exhausted`` where the mixture was shuffled, and stopped
-    at the first: https://github.com/huggingface/datasets/issues/5812.)
+    Of streamed sources every process draws its own mixture, until that ends. If the
+    shards of the source that has fewest are a multiple of the ranks, a rank gets every
+    M-th shard of each source, and all ranks draw the same sources at the same time. If
+    not, every rank reads everything and keeps every M-th sample. Workers share the
+    shards of their rank. From epoch 1 on the generator is that of the epoch alone: the
+    seed no longer counts. A source that is exhausted begins again in the same order.
+    (2.12.0 forgot ``all_exhausted`` where the mixture was shuffled, and stopped at the
+    first: https://github.com/huggingface/datasets/issues/5812.)
 
-    Of sources in memory there is one mixture for all epochs, of which a rank gets a contiguous
-    part.
+    Of sources in memory there is one mixture for all epochs, of which a rank gets a
+    contiguous part.
 
     One worker means that the rank reads by itself (`num_workers=0`).
 
     Attributes:
         kind: its name.
         stopping: what ends the mixture (`stopping_strategy`).
-        drawn: whether sources are drawn by `probabilities`, or come in turn, without weights.
+        drawn: whether sources are drawn by `probabilities`, or come in turn, without
+            weights.
         streamed: whether sources are `IterableDataset`, or `Dataset`.
     """
 
@@ -59,7 +64,9 @@ class HuggingFaceInterleave(Mixture):
     drawn: bool = True
     streamed: bool = True
 
-    default_sources: ClassVar[dict[str, str]] = {"stopping": "datasets 5.2.0, interleave_datasets"}
+    default_sources: ClassVar[dict[str, str]] = {
+        "stopping": "datasets 5.2.0, interleave_datasets"
+    }
 
     @property
     def short_name(self) -> str:
@@ -74,12 +81,14 @@ class HuggingFaceInterleave(Mixture):
             restarts_sources=self.stopping == "all_exhausted",
         )
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Mix the sources of an epoch, from 0.
 
         Raises:
-            InputError: for sources that do not fit to the set, and for fewer shards of a source
-                than a rank has workers, where the library stops those without.
+            InputError: for sources that do not fit to the set, and for fewer shards of
+                a source than a rank has workers, where the library stops those without.
         """
         if not self.streamed:
             return deal_batches(self.samples_of_ranks(data, readers, seed), readers)
@@ -132,7 +141,9 @@ class HuggingFaceInterleave(Mixture):
     def draw_sources(
         self, seed: int, epoch: int, worker: int, workers: int, num_used: int = 0
     ) -> Iterator[Ints64]:
-        """Yield arrays of the sources that a worker draws, without the first ``num_used``."""
+        """Yield arrays of the sources that a worker draws, without the first
+        ``num_used``.
+        """
         if not self.drawn:
             return sources_in_turn(len(self.weights), num_used % len(self.weights))
         rng = np.random.default_rng(epoch or seed)
@@ -143,7 +154,9 @@ class HuggingFaceInterleave(Mixture):
             rng = np.random.default_rng(rng.integers(0, 1 << 63) - worker)
         return sources_at_random(rng, self.shares, num_used)
 
-    def draw_mixture(self, shards: list[list[Ints64]], draws: Iterator[Ints64]) -> MixedSamples:
+    def draw_mixture(
+        self, shards: list[list[Ints64]], draws: Iterator[Ints64]
+    ) -> MixedSamples:
         """Draw the mixture of a process that begins.
 
         Args:
@@ -152,17 +165,27 @@ class HuggingFaceInterleave(Mixture):
         """
         samples = [np.concatenate([np.empty(0, np.int64), *parts]) for parts in shards]
         exhausted = [False] * len(samples)
-        return draw_samples(draws, lambda source, _: samples[source], exhausted, self.stop_rule)
+        return draw_samples(
+            draws, lambda source, _: samples[source], exhausted, self.stop_rule
+        )
 
     def samples_of_rank(
         self, samples: Ints64, data: ShardedSet, readers: Readers, rank: int
     ) -> Ints64:
         """Return the samples that a rank hands out of those that it reads."""
-        return samples[rank :: readers.world_size] if self.reads_all(data, readers) else samples
+        return (
+            samples[rank :: readers.world_size]
+            if self.reads_all(data, readers)
+            else samples
+        )
 
     def samples_of_ranks(self, data: ShardedSet, readers: Readers, seed: int) -> Ints64:
-        """Return the samples of each rank of sources in memory, (M, n); -1 where it has none."""
-        sources = [samples_of_shards(data, shards) for shards in self.shards_of_sources(data)]
+        """Return the samples of each rank of sources in memory, (M, n); -1 where it has
+        none.
+        """
+        sources = [
+            samples_of_shards(data, shards) for shards in self.shards_of_sources(data)
+        ]
         draws = self.draw_sources(seed, 0, 0, 1)
         samples = self.draw_mixture([[source] for source in sources], draws).sample
         if not self.drawn and self.stopping != "all_exhausted_without_replacement":

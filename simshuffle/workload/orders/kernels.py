@@ -26,18 +26,28 @@ def swap_forward(samples: Ints64, partners: Ints64) -> None:
 
 @entry
 def mix(
-    stream: Ints64, size: int, initial: int, words: NDArray[np.uint32], buffer: Ints64, out: Ints64
+    stream: Ints64,
+    size: int,
+    initial: int,
+    words: NDArray[np.uint32],
+    buffer: Ints64,
+    out: Ints64,
 ) -> None:
-    """Write to ``out`` the samples of ``stream`` in the order in which a buffer hands them out.
+    """Write to ``out`` the samples of ``stream`` in the order in which a buffer hands
+    them out.
 
     Args:
         stream: (n,) samples in the order of reading.
-        size, initial: see `simshuffle.workload.orders.shuffle_buffers.shuffle_in_buffer`.
+        size, initial: see
+            `simshuffle.workload.orders.shuffle_buffers.shuffle_in_buffer`.
         words: 32 random bits each; `random.Random.randint` takes as many as it needs.
         buffer: (min(size, n) + 2,) scratch.
         out: (n,) samples.
     """
-    num_read, num_out, word, num_buffered = 0, 0, 0, 0
+    num_read = 0
+    num_out = 0
+    word = 0
+    num_buffered = 0
     while num_out < out.shape[0]:
         if num_read < stream.shape[0]:
             grows = num_buffered + 1 < size and num_read + 1 < stream.shape[0]

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from simshuffle.spec.arrays import Ints64
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.streams import (
     concatenate_or_empty,
     order_from_ranks,
@@ -24,21 +30,23 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 class Levanter(Order):
-    """Levanter, a component of a mixture, bit by bit: `full` and `block` as in marin-levanter
-    0.2.20 (June 2026), `era` as in levanter 1.2.dev1644, before it was removed.
+    """Levanter, a component of a mixture, bit by bit: `full` and `block` as in
+    marin-levanter 0.2.20 (June 2026), `era` as in levanter 1.2.dev1644, before it was
+    removed.
 
-    `full` permutes all samples; `era` permutes each run of ``era_length`` by itself; `block`
-    permutes blocks of ``io_block_size``, and then the samples of every ``window_blocks`` of them. A
-    last block that is not full stays last. The permutation is the same in every epoch. A batch is a
-    run of M b places, of which each rank takes its b; it reads by itself, so worker 0 hands out
-    everything.
+    `full` permutes all samples; `era` permutes each run of ``era_length`` by itself;
+    `block` permutes blocks of ``io_block_size``, and then the samples of every
+    ``window_blocks`` of them. A last block that is not full stays last. The permutation
+    is the same in every epoch. A batch is a run of M b places, of which each rank takes
+    its b; it reads by itself, so worker 0 hands out everything.
 
-    What is fetched at once is a block: TensorStore reads chunks of 256 Ki tokens, 256 samples of
-    1024, for a single sample too. The index of the Zarr shard in which a chunk lies (8196 bytes for
-    512 chunks) is one more read, unless it is still in memory.
+    What is fetched at once is a block: TensorStore reads chunks of 256 Ki tokens, 256
+    samples of 1024, for a single sample too. The index of the Zarr shard in which a
+    chunk lies (8196 bytes for 512 chunks) is one more read, unless it is still in
+    memory.
 
-    What the three read was measured in marin-community/marin issue 2917; not all of the reads of
-    `era` and `block` are explained (`tests/physics/test_shuffle_buffers.py`).
+    What the three read was measured in marin-community/marin issue 2917; not all of the
+    reads of `era` and `block` are explained (`tests/physics/test_shuffle_buffers.py`).
 
     Attributes:
         shuffle: which of the three.
@@ -70,7 +78,9 @@ class Levanter(Order):
         """``io_block_size``."""
         return self.io_block_size
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch; no epoch differs from another.
 
         Raises:
@@ -102,8 +112,8 @@ class Levanter(Order):
         return concatenate_or_empty(eras)
 
     def _shuffle_windows(self, size: int, key: Key) -> Ints64:
-        """Permute blocks of the numbers below ``size``, then the numbers of every window of
-        blocks.
+        """Permute blocks of the numbers below ``size``, then the numbers of every
+        window of blocks.
         """
         block_key, window_key, tail_key = split_key(key, 3)
         num_blocks, tail_size = divmod(size, self.io_block_size)
@@ -112,8 +122,12 @@ class Levanter(Order):
         order = []
         for window, first in enumerate(range(0, num_blocks, self.window_blocks)):
             window_blocks = blocks[first : first + self.window_blocks]
-            samples = (window_blocks[:, None] * self.io_block_size + index_in_block).ravel()
-            order.append(samples[feistel_permutation(len(samples), fold_in(window_key, window))])
+            samples = (
+                window_blocks[:, None] * self.io_block_size + index_in_block
+            ).ravel()
+            order.append(
+                samples[feistel_permutation(len(samples), fold_in(window_key, window))]
+            )
         # the last window holds the tail, alone if the full blocks fill whole windows
         tail_key = fold_in(tail_key, num_blocks // self.window_blocks)
         tail = size - tail_size + feistel_permutation(tail_size, tail_key)
@@ -121,10 +135,11 @@ class Levanter(Order):
 
 
 def feistel_permutation(length: int, key: Key) -> Ints64:
-    """Permute the numbers below ``length`` by Levanter's Feistel network of five rounds.
+    """Permute the numbers below ``length`` by Levanter's Feistel network of five
+    rounds.
 
-    The network permutes the numbers below the next power of two. A number that comes out too large
-    is sent through again until it does not.
+    The network permutes the numbers below the next power of two. A number that comes
+    out too large is sent through again until it does not.
     """
     if length < 2:
         return np.arange(length)
@@ -136,7 +151,9 @@ def feistel_permutation(length: int, key: Key) -> Ints64:
     numbers = np.arange(length, dtype=np.uint64)
     permuted = _feistel_rounds(numbers, round_keys, right_bits, mask)
     while (outside := np.flatnonzero(permuted >= length)).size:
-        permuted[outside] = _feistel_rounds(permuted[outside], round_keys, right_bits, mask)
+        permuted[outside] = _feistel_rounds(
+            permuted[outside], round_keys, right_bits, mask
+        )
     return permuted.astype(np.int64)
 
 
@@ -182,7 +199,9 @@ def fold_in(key: Key, number: int) -> Key:
 
 
 def randint(key: Key, bits: int) -> int:
-    """Draw a number below 2^bits, bits at most 31 (`jax.random.randint(key, (), 0, 2**bits)`)."""
+    """Draw a number below 2^bits, bits at most 31 (`jax.random.randint(key, (), 0,
+    2**bits)`).
+    """
     # the library draws a high and a low word; for a power of two only the low word counts
     low_key = split_key(key, 2)[1]
     first, second = _threefry(low_key, (0, 0))

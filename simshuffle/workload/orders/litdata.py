@@ -1,4 +1,6 @@
-"""LitData: chunks shared among the workers, shuffled in whole or in windows. A chunk is a shard."""
+"""LitData: chunks shared among the workers, shuffled in whole or in windows. A chunk is
+a shard.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from pydantic import Field
 from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, PositiveNBytes
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.streams import (
     check_inputs,
     cut_spans,
@@ -33,16 +41,19 @@ class ChunkPart(NamedTuple):
 
 
 class _LitData(Order):
-    """The common part of both shuffles: chunks in an order, shared among workers, and the shuffle
-    of the samples of a worker's part of a chunk.
+    """The common part of both shuffles: chunks in an order, shared among workers, and
+    the shuffle of the samples of a worker's part of a chunk.
 
     Attributes:
-        drop_last: whether what cannot be shared evenly is left out; by default with several ranks.
-        item_shuffle_window: samples of a block within a chunk: blocks are permuted, and samples in
-            a block. 0 or 1 permutes all of them.
+        drop_last: whether what cannot be shared evenly is left out; by default with
+            several ranks.
+        item_shuffle_window: samples of a block within a chunk: blocks are permuted, and
+            samples in a block. 0 or 1 permutes all of them.
     """
 
-    default_sources: ClassVar[dict[str, str]] = {"item_shuffle_window": f"default of {_DATASET}"}
+    default_sources: ClassVar[dict[str, str]] = {
+        "item_shuffle_window": f"default of {_DATASET}"
+    }
 
     unit: ClassVar[Unit] = "shard"
     drop_last: bool | None = None
@@ -63,18 +74,22 @@ class _LitData(Order):
             The parts, sorted by worker and then in the order of reading.
         """
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch; epoch 0 is what the library counts as 1.
 
         Raises:
-            InputError: for no samples or readers, or a seed out of range; or a rank without
-                samples, which the library silently allows, so that the ranks no longer take as many
-                steps.
+            InputError: for no samples or readers, or a seed out of range; or a rank
+                without samples, which the library silently allows, so that the ranks no
+                longer take as many steps.
         """
         check_inputs(data, readers, seed, epoch, 2**32 - 1)
         parts = self._share_chunks(data, readers, seed, epoch + 1)
         ranks = readers.world_size
-        reading_ranks = {part.worker // readers.workers for part in parts if part.samples.size}
+        reading_ranks = {
+            part.worker // readers.workers for part in parts if part.samples.size
+        }
         if len(reading_ranks) < ranks:
             rule = (
                 "each rank gets a sample; the library silently gives "
@@ -86,7 +101,9 @@ class _LitData(Order):
         samples = []
         for part in parts:
             rng = reseeded_twister([seed, len(data.samples), epoch + 1, part.chunk])
-            samples.append(_shuffle_in_blocks(part.samples, self.item_shuffle_window, rng))
+            samples.append(
+                _shuffle_in_blocks(part.samples, self.item_shuffle_window, rng)
+            )
         sizes = [len(part) for part in samples]
         worker = np.repeat([part.worker for part in parts], sizes)
         return number_positions(
@@ -100,17 +117,18 @@ class _LitData(Order):
 
 class LitdataFull(_LitData):
     """``StreamingDataset(shuffle=True)`` (litdata 0.2.76, litdata/streaming/shuffle.py,
-    ``FullShuffle``). Chunks are permuted, laid out, and cut into the workers' equal parts; a chunk
-    is downloaded whole by each node that has a part of it.
+    ``FullShuffle``). Chunks are permuted, laid out, and cut into the workers' equal
+    parts; a chunk is downloaded whole by each node that has a part of it.
 
-    On several nodes the first epoch decides which chunks a node has. If they fit in its cache, all
-    later epochs permute them within the node; a chunk that two nodes had parts of is then read
-    whole by both, and one that was dropped is never read. If not, all epochs permute all chunks.
+    On several nodes the first epoch decides which chunks a node has. If they fit in its
+    cache, all later epochs permute them within the node; a chunk that two nodes had
+    parts of is then read whole by both, and one that was dropped is never read. If not,
+    all epochs permute all chunks.
 
     Attributes:
         kind: its name.
-        max_cache_size: what a node keeps; None if all chunks fit. The library's own default is
-            three quarters of the disk that is free.
+        max_cache_size: what a node keeps; None if all chunks fit. The library's own
+            default is three quarters of the disk that is free.
     """
 
     kind: Literal["litdata_full"]
@@ -136,9 +154,13 @@ class LitdataFull(_LitData):
         parts = []
         for node, chunks in enumerate(cached_chunks):
             rng = reseeded_twister([seed, epoch, node])
-            node_parts = self._cut_chunks(data, rng.permutation(chunks), readers, readers.ranks)
+            node_parts = self._cut_chunks(
+                data, rng.permutation(chunks), readers, readers.ranks
+            )
             first_worker = node * workers_per_node
-            parts += [part._replace(worker=first_worker + part.worker) for part in node_parts]
+            parts += [
+                part._replace(worker=first_worker + part.worker) for part in node_parts
+            ]
         return parts
 
     def _share_among_all(
@@ -153,8 +175,9 @@ class LitdataFull(_LitData):
     ) -> list[ChunkPart]:
         """Lay ``chunks`` out and cut them into the workers' parts of ``ranks`` ranks.
 
-        Each rank gets as many whole batches, its first workers one more than the others. The
-        samples that remain go to the worker of the last rank whose turn it is.
+        Each rank gets as many whole batches, its first workers one more than the
+        others. The samples that remain go to the worker of the last rank whose turn it
+        is.
         """
         size = int(data.samples[chunks].sum())
         batch_size = readers.batch_size
@@ -165,24 +188,32 @@ class LitdataFull(_LitData):
         samples_of_workers = batch_size * (batches_per_worker + has_extra_batch)
         shares = np.tile(samples_of_workers, ranks)
         if not self.drops_remainder(readers):
-            shares[(ranks - 1) * readers.workers + with_extra_batch] += size - shares.sum()
+            shares[(ranks - 1) * readers.workers + with_extra_batch] += (
+                size - shares.sum()
+            )
         samples = samples_of_shards(data, chunks)
         return [
-            ChunkPart(worker=span.part, chunk=span.shard, samples=samples[span.begin : span.end])
+            ChunkPart(
+                worker=span.part,
+                chunk=span.shard,
+                samples=samples[span.begin : span.end],
+            )
             for span in cut_spans(data, chunks, np.cumsum(shares))
         ]
 
 
 class LitdataWindow(_LitData):
-    """The shuffle of a set on a parallel file system, which is read in place (litdata 0.2.76,
-    litdata/streaming/shuffle.py, ``WindowShuffle``). Each worker has whole chunks that follow one
-    another, the same in all epochs, and permutes them within a window. A chunk is read ahead whole.
+    """The shuffle of a set on a parallel file system, which is read in place (litdata
+    0.2.76, litdata/streaming/shuffle.py, ``WindowShuffle``). Each worker has whole
+    chunks that follow one another, the same in all epochs, and permutes them within a
+    window. A chunk is read ahead whole.
 
     With fewer chunks than workers, some workers have none.
 
     Attributes:
         kind: its name.
-        window: a chunk comes at most ``window`` - 1 places earlier than it is stored; 1 moves none.
+        window: a chunk comes at most ``window`` - 1 places earlier than it is stored; 1
+            moves none.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -216,8 +247,8 @@ class LitdataWindow(_LitData):
 def _owner_of_chunks(sizes: list[int], num_workers: int) -> Ints64:
     """Return the worker of each chunk, (S,), given the samples of each.
 
-    The next worker begins where the middle of a chunk is beyond the share of the samples that the
-    workers before it should have.
+    The next worker begins where the middle of a chunk is beyond the share of the
+    samples that the workers before it should have.
     """
     total = sum(sizes)
     owner: list[int] = []
@@ -233,8 +264,11 @@ def _owner_of_chunks(sizes: list[int], num_workers: int) -> Ints64:
     return np.array(owner, np.int64)
 
 
-def _samples_in_equal_steps(data: ShardedSet, owner: Ints64, readers: Readers) -> Ints64:
-    """Return the samples of each chunk that are read, (S,), if all workers take as many steps.
+def _samples_in_equal_steps(
+    data: ShardedSet, owner: Ints64, readers: Readers
+) -> Ints64:
+    """Return the samples of each chunk that are read, (S,), if all workers take as many
+    steps.
 
     No worker reads more than the whole batches of the one that has fewest samples.
     """
@@ -248,23 +282,36 @@ def _samples_in_equal_steps(data: ShardedSet, owner: Ints64, readers: Readers) -
     return samples_read
 
 
-def _shuffle_in_window(chunks: Ints64, window: int, rng: np.random.RandomState) -> list[int]:
-    """Swap each position of ``chunks`` in turn with one of the ``window`` positions from it on."""
+def _shuffle_in_window(
+    chunks: Ints64, window: int, rng: np.random.RandomState
+) -> list[int]:
+    """Swap each position of ``chunks`` in turn with one of the ``window`` positions
+    from it on.
+    """
     shuffled: list[int] = chunks.tolist()
     if window > 1:
         for position in range(len(shuffled) - 1):
             end = min(position + window, len(shuffled))
             partner = int(rng.randint(position, end))
-            shuffled[position], shuffled[partner] = shuffled[partner], shuffled[position]
+            shuffled[position], shuffled[partner] = (
+                shuffled[partner],
+                shuffled[position],
+            )
     return shuffled
 
 
-def _shuffle_in_blocks(samples: Ints64, window: int, rng: np.random.RandomState) -> Ints64:
-    """Permute samples within blocks of ``window``, then the blocks; below 2, all samples."""
+def _shuffle_in_blocks(
+    samples: Ints64, window: int, rng: np.random.RandomState
+) -> Ints64:
+    """Permute samples within blocks of ``window``, then the blocks; below 2, all
+    samples.
+    """
     if window <= 1:
         rng.shuffle(samples)
         return samples
-    blocks = [samples[begin : begin + window] for begin in range(0, len(samples), window)]
+    blocks = [
+        samples[begin : begin + window] for begin in range(0, len(samples), window)
+    ]
     for block in blocks:
         rng.shuffle(block)
     rng.shuffle(blocks)

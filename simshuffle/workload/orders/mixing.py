@@ -1,7 +1,7 @@
 """Measures of how well an order mixes, counted over epochs.
 
-Which samples meet again, how a rank's samples differ from the whole set, at which position a sample
-comes, and on which node.
+Which samples meet again, how a rank's samples differ from the whole set, at which
+position a sample comes, and on which node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from simshuffle.workload.orders.order import EpochOrder, Readers
 
 @dataclass(frozen=True)
 class Coverage:
-    """Counts of the samples that an epoch leaves out or repeats, and of the samples of ranks."""
+    """Counts of the samples that an epoch leaves out or repeats, and of the samples of
+    ranks.
+    """
 
     never: int  # samples that are not handed out
     repeated: int  # samples that are handed out more than once
@@ -55,21 +57,28 @@ class SampleRows(Protocol):
 
 
 def companion_share(
-    previous: SampleRows, previous_group: Ints64, current: SampleRows, current_group: Ints64
+    previous: SampleRows,
+    previous_group: Ints64,
+    current: SampleRows,
+    current_group: Ints64,
 ) -> float:
-    """Return the share of pairs in one group in an epoch that are so again in another epoch.
+    """Return the share of pairs in one group in an epoch that are so again in another
+    epoch.
 
-    0 if there are no pairs. Where a sample is handed out more than once, the first time counts. A
-    random order gives (b - 1) / (N - 1) for groups of b of N samples.
+    0 if there are no pairs. Where a sample is handed out more than once, the first time
+    counts. A random order gives (b - 1) / (N - 1) for groups of b of N samples.
 
     Args:
         previous: rows of the first epoch.
-        previous_group: (n,) the group of each row: its rank, or its batch (`batch_of_rows`).
+        previous_group: (n,) the group of each row: its rank, or its batch
+            (`batch_of_rows`).
         current: rows of the other epoch.
         current_group: (n,) the group of each of them.
     """
     first_row = np.unique(previous.sample, return_index=True)[1]
-    num_pairs = _count_pairs(np.unique(previous_group[first_row], return_counts=True)[1])
+    num_pairs = _count_pairs(
+        np.unique(previous_group[first_row], return_counts=True)[1]
+    )
     # rows of the samples that both epochs have, sample by sample
     _, previous_row, current_row = np.intersect1d(
         previous.sample, current.sample, return_indices=True
@@ -77,7 +86,9 @@ def companion_share(
     _, from_group = np.unique(previous_group[previous_row], return_inverse=True)
     _, to_group = np.unique(current_group[current_row], return_inverse=True)
     # samples of each pair of a previous and a current group
-    sizes = np.unique(from_group * (len(to_group) + 1) + to_group, return_counts=True)[1]
+    sizes = np.unique(from_group * (len(to_group) + 1) + to_group, return_counts=True)[
+        1
+    ]
     return _count_pairs(sizes) / num_pairs if num_pairs else 0.0
 
 
@@ -87,9 +98,11 @@ def _count_pairs(group_sizes: Ints64) -> int:
 
 
 def moved_share(previous: EpochOrder, current: EpochOrder, readers: Readers) -> float:
-    """Return the share of the samples of both epochs that are on another node than before.
+    """Return the share of the samples of both epochs that are on another node than
+    before.
 
-    The first time counts that a sample is handed out. A random order gives 1 - 1 / nodes.
+    The first time counts that a sample is handed out. A random order gives 1 - 1 /
+    nodes.
     """
     _, previous_row, current_row = np.intersect1d(
         previous.sample, current.sample, return_indices=True
@@ -102,8 +115,8 @@ def moved_share(previous: EpochOrder, current: EpochOrder, readers: Readers) -> 
 def label_divergence(labels: Ints64, group: Ints64) -> float:
     """Return how far the labels of groups are from the labels of all rows, in nats.
 
-    It is the mean over groups of the Kullback-Leibler divergence of the shares of labels in the
-    group to the shares among all rows.
+    It is the mean over groups of the Kullback-Leibler divergence of the shares of
+    labels in the group to the shares among all rows.
 
     Args:
         labels: (n,) the class of each row, from 0.
@@ -125,11 +138,13 @@ def label_divergence(labels: Ints64, group: Ints64) -> float:
 def position_entropy(
     orders: Sequence[EpochOrder], num_samples: int, readers: Readers, bins: int
 ) -> float:
-    """Return how much the position of a sample in the epoch varies over epochs, from 0 to 1.
+    """Return how much the position of a sample in the epoch varies over epochs, from 0
+    to 1.
 
-    0: always in the same of ``bins`` equal parts of the epoch, or only one epoch or part. 1: in as
-    many parts as there can be. It is the mean over samples of the entropy of the parts in which
-    they come, over the largest entropy that so many epochs and parts allow.
+    0: always in the same of ``bins`` equal parts of the epoch, or only one epoch or
+    part. 1: in as many parts as there can be. It is the mean over samples of the
+    entropy of the parts in which they come, over the largest entropy that so many
+    epochs and parts allow.
     """
     max_entropy = np.log(min(len(orders), bins))
     if max_entropy == 0:
@@ -167,7 +182,8 @@ def shards_per_iteration(order: EpochOrder, shard: Ints64, readers: Readers) -> 
 
 
 def mean_in_windows(values: Ints64, windows: int) -> Floats:
-    """Return the mean of ``values`` in each of ``windows`` equal parts, from first to last.
+    """Return the mean of ``values`` in each of ``windows`` equal parts, from first to
+    last.
 
     nan in a part that has none.
     """

@@ -18,8 +18,8 @@ from simshuffle.workload.orders.streams import concatenate_or_empty
 
 
 class Mixture(Order):
-    """An order that mixes sources. The shards of a set belong to sources, one source after
-    another.
+    """An order that mixes sources. The shards of a set belong to sources, one source
+    after another.
 
     Attributes:
         sources: shards of each source, in turn; by default as equal as can be.
@@ -39,36 +39,52 @@ class Mixture(Order):
         """Return the shards of each source.
 
         Raises:
-            InputError: if the sources do not fit to the set, a source has no sample, or a weight is
-                not positive.
+            InputError: if the sources do not fit to the set, a source has no sample, or
+                a weight is not positive.
         """
         num_shards = len(data.samples)
         sources = self.sources or []
         if min(self.weights) <= 0:
-            rule, remedy = "must be positive: a source that is never drawn never ends", "Leave out"
-            refuse("weights", rule, str(min(self.weights)), f"{remedy} the source.", "order")
-        if sources and (len(sources) != len(self.weights) or sum(sources) != num_shards):
-            rule = (
-                f"must say {len(self.weights)} numbers, together the {num_shards} shards of the set"
+            rule = "must be positive: a source that is never drawn never ends"
+            remedy = "Leave out"
+            refuse(
+                "weights",
+                rule,
+                str(min(self.weights)),
+                f"{remedy} the source.",
+                "order",
             )
-            refuse("sources", rule, str(sources), "Give a number for each weight.", "order")
+        if sources and (
+            len(sources) != len(self.weights) or sum(sources) != num_shards
+        ):
+            rule = (
+                f"must say {len(self.weights)} numbers, together the"
+                f" {num_shards} shards of the set"
+            )
+            refuse(
+                "sources", rule, str(sources), "Give a number for each weight.", "order"
+            )
         if sources:
             shards_of_sources = np.split(np.arange(num_shards), np.cumsum(sources)[:-1])
         else:
             shards_of_sources = np.array_split(np.arange(num_shards), len(self.weights))
         if not min(int(data.samples[shards].sum()) for shards in shards_of_sources):
             rule = f"must have a sample in each of {len(self.weights)} sources"
-            refuse("data.samples", rule, "a source without", "Take fewer sources.", "order")
+            refuse(
+                "data.samples", rule, "a source without", "Take fewer sources.", "order"
+            )
         return shards_of_sources
 
     def source_of(self, data: ShardedSet) -> Ints64:
         """Return the source of each sample, (N,)."""
-        sizes = [int(data.samples[shards].sum()) for shards in self.shards_of_sources(data)]
+        sizes = [
+            int(data.samples[shards].sum()) for shards in self.shards_of_sources(data)
+        ]
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def requested_shares(self, data: ShardedSet, seed: int) -> Floats:
-        """Return the share of an epoch that each source should have, (K,). By default its
-        weight's.
+        """Return the share of an epoch that each source should have, (K,). By default
+        its weight's.
         """
         return self.shares
 
@@ -83,7 +99,9 @@ class SourceCount:
     cut_off: int  # samples of the source that the epoch does not have
 
 
-def count_sources(order: Mixture, data: ShardedSet, sample: Ints64, seed: int) -> list[SourceCount]:
+def count_sources(
+    order: Mixture, data: ShardedSet, sample: Ints64, seed: int
+) -> list[SourceCount]:
     """Count the samples that an epoch has of each source, against the requested shares.
 
     Args:
@@ -118,11 +136,11 @@ class StopRule:
     """The rule that ends a mixture that draws a source for each sample.
 
     Attributes:
-        needs_all_exhausted: whether the mixture ends when all sources are exhausted, or when the
-            first source is.
+        needs_all_exhausted: whether the mixture ends when all sources are exhausted, or
+            when the first source is.
         restarts_sources: whether an exhausted source begins again, or is passed over.
-        ends_late: whether a source is exhausted only when one sample more is drawn from it, or as
-            soon as its last sample is handed out.
+        ends_late: whether a source is exhausted only when one sample more is drawn from
+            it, or as soon as its last sample is handed out.
         max_samples: samples after which the mixture ends in any case.
     """
 
@@ -141,9 +159,13 @@ class MixedSamples:
     source_of_draw: Ints64  # (m,) the source of each draw
 
     def counts_after(self, num_samples: int, num_sources: int) -> tuple[int, Ints64]:
-        """Count the draws until ``num_samples`` were handed out: all, and (K,) of each source."""
+        """Count the draws until ``num_samples`` were handed out: all, and (K,) of each
+        source.
+        """
         num_draws = int(self.draw_index[num_samples - 1]) + 1 if num_samples else 0
-        return num_draws, np.bincount(self.source_of_draw[:num_draws], minlength=num_sources)
+        return num_draws, np.bincount(
+            self.source_of_draw[:num_draws], minlength=num_sources
+        )
 
 
 Passes = Callable[[int, int], Ints64]
@@ -158,14 +180,16 @@ def draw_samples(
     Args:
         draws: yields more sources as long as they are needed.
         passes: samples of each source and pass; pass 0 has what remains of the source.
-        exhausted: (K,) whether each source was exhausted before; such a source does not end the
-            mixture by itself.
+        exhausted: (K,) whether each source was exhausted before; such a source does not
+            end the mixture by itself.
         stop: the rule that ends the mixture.
     """
     num_sources = len(exhausted)
     # (K,) draws with which each source is exhausted. A draw finds out that nothing remains.
     sizes = [len(passes(source, 0)) for source in range(num_sources)]
-    draws_to_exhaust = [max(1 - stop.ends_late, size) + stop.ends_late for size in sizes]
+    draws_to_exhaust = [
+        max(1 - stop.ends_late, size) + stop.ends_late for size in sizes
+    ]
     required = np.where(exhausted, 0, draws_to_exhaust)
 
     blocks: list[Ints64] = [np.empty(0, np.int64)]
@@ -178,7 +202,9 @@ def draw_samples(
     source_of_draw = np.concatenate(blocks)
 
     # the draws of each source, and the number of draws with which it is exhausted
-    draws_of_source = [np.flatnonzero(source_of_draw == source) for source in range(num_sources)]
+    draws_of_source = [
+        np.flatnonzero(source_of_draw == source) for source in range(num_sources)
+    ]
     ends = np.full(num_sources, len(source_of_draw))
     for source, indices in enumerate(draws_of_source):
         if required[source] <= len(indices):
@@ -188,7 +214,9 @@ def draw_samples(
         num_draws = int(ends.max() if stop.needs_all_exhausted else ends.min())
 
     # the last draw finds that the mixture ends
-    num_answered = num_draws - 1 if stop.ends_late and stop.max_samples is None else num_draws
+    num_answered = (
+        num_draws - 1 if stop.ends_late and stop.max_samples is None else num_draws
+    )
     sample = np.full(num_draws, -1)
     for source, indices in enumerate(draws_of_source):
         answered = indices[indices < num_answered]
@@ -202,7 +230,9 @@ def draw_samples(
 
 
 def _reaches_end(drawn: Ints64, required: Ints64, stop: StopRule) -> bool:
-    """Return whether sources drawn so often, (K,), end a mixture that has no ``max_samples``."""
+    """Return whether sources drawn so often, (K,), end a mixture that has no
+    ``max_samples``.
+    """
     is_exhausted = drawn >= required
     ended = is_exhausted.all() if stop.needs_all_exhausted else is_exhausted.any()
     return stop.max_samples is None and bool(ended)
@@ -211,7 +241,9 @@ def _reaches_end(drawn: Ints64, required: Ints64, stop: StopRule) -> bool:
 def _samples_of_draws(
     num_draws: int, source: int, passes: Passes, stop: StopRule, *, is_exhausted: bool
 ) -> Ints64:
-    """Return the sample that each draw of a source hands out, (num_draws,); -1 for none."""
+    """Return the sample that each draw of a source hands out, (num_draws,); -1 for
+    none.
+    """
     nothing = np.full(1, -1)
     if not stop.restarts_sources:
         samples = nothing[:0] if is_exhausted else passes(source, 0)[:num_draws]
@@ -237,7 +269,8 @@ def sources_in_turn(num_sources: int, first: int = 0) -> Iterator[Ints64]:
 def sources_at_random(
     rng: np.random.Generator, shares: Floats, num_used: int = 0
 ) -> Iterator[Ints64]:
-    """Yield arrays of sources drawn by their shares, without the first ``num_used`` of all.
+    """Yield arrays of sources drawn by their shares, without the first ``num_used`` of
+    all.
 
     They are drawn a thousand at once, as `datasets` does.
     """

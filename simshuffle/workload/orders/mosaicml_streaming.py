@@ -10,7 +10,13 @@ import numpy as np
 from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.streams import (
     check_inputs,
     cut_spans,
@@ -21,14 +27,19 @@ from simshuffle.workload.orders.streams import (
 _DATASET = "mosaicml-streaming 0.13.0, streaming/base/dataset.py"
 Algorithm = Literal["naive", "py1s", "py2s", "py1b", "py1br", "py1e"]
 Shuffle = Callable[[ShardedSet, int, int, int, int], Ints64]
-"""Given a set, canonical nodes, block size, seed and epoch, returns (N,) the samples of all
-canonical nodes, one after another, in the order of the epoch."""
+"""Given a set, canonical nodes, block size, seed and epoch, returns (N,) the samples of
+all canonical nodes, one after another, in the order of the epoch.
+"""
 SpanShuffle = Callable[[list[list[Ints64]], int, np.random.Generator], list[Ints64]]
-"""Given the spans of each canonical node in this epoch's order, a block size and a generator,
-returns the samples in their order, in arrays of which each goes on where the one before ended."""
+"""Given the spans of each canonical node in this epoch's order, a block size and a
+generator, returns the samples in their order, in arrays of which each goes on where the
+one before ended.
+"""
 
 
-def _naive(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
+def _naive(
+    data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int
+) -> Ints64:
     """Permute all samples at once."""
     return np.random.default_rng(seed + epoch).permutation(data.size)
 
@@ -54,14 +65,18 @@ def _spans_of_nodes(
 def _with_fixed_shards(shuffle_spans: SpanShuffle) -> Shuffle:
     """Return the shuffle that lays shards out in an order drawn once for the run.
 
-    They are cut into canonical nodes; in each epoch the spans of each node are permuted, and
-    ``shuffle_spans`` shuffles their samples.
+    They are cut into canonical nodes; in each epoch the spans of each node are
+    permuted, and ``shuffle_spans`` shuffles their samples.
     """
 
-    def shuffle(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
+    def shuffle(
+        data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int
+    ) -> Ints64:
         shards = np.flatnonzero(data.samples)
         np.random.default_rng(seed).shuffle(shards)
-        node_spans = _spans_of_nodes(data, shards, samples_of_shards(data, shards), nodes)
+        node_spans = _spans_of_nodes(
+            data, shards, samples_of_shards(data, shards), nodes
+        )
         rng = np.random.default_rng(seed + epoch)
         for spans in node_spans:
             rng.shuffle(spans)
@@ -80,7 +95,9 @@ def _py1s(
     return all_spans
 
 
-def _py2s(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
+def _py2s(
+    data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int
+) -> Ints64:
     """Permute samples within shards before these are cut, and within spans after it."""
     shards = np.flatnonzero(data.samples)
     run_rng = np.random.default_rng(seed)
@@ -112,12 +129,13 @@ def _py1br(
 ) -> list[Ints64]:
     """Permute the samples within blocks of random size.
 
-    Blocks are moved ahead by a random part of a block, the same for all blocks of a node. The
-    second block begins inside the first, which is how the library counts.
+    Blocks are moved ahead by a random part of a block, the same for all blocks of a
+    node. The second block begins inside the first, which is how the library counts.
     """
     offsets = rng.integers(0, int(0.75 * block_size), len(node_spans)).tolist()
     samples_of_nodes = [
-        np.concatenate(spans) if spans else np.empty(0, np.int64) for spans in node_spans
+        np.concatenate(spans) if spans else np.empty(0, np.int64)
+        for spans in node_spans
     ]
     for samples, offset in zip(samples_of_nodes, offsets, strict=True):
         position = 0
@@ -174,28 +192,31 @@ SHUFFLES: dict[Algorithm, Shuffle] = {
 
 
 class MosaicmlStreaming(Order):
-    """``StreamingDataset(shuffle=True)`` of one stream, all samples once (mosaicml-streaming
-    0.13.0: streaming/base/shuffle, partition, batching/random.py; ``py1b``, which it no longer
-    has, of 0.9.1). A shard is downloaded whole before any of its samples is handed out.
+    """``StreamingDataset(shuffle=True)`` of one stream, all samples once
+    (mosaicml-streaming 0.13.0: streaming/base/shuffle, partition, batching/random.py;
+    ``py1b``, which it no longer has, of 0.9.1). A shard is downloaded whole before any
+    of its samples is handed out.
 
-    Shards are laid out in an order that is drawn once for the run and cut evenly into the canonical
-    nodes, which the nodes share among them: a node reads the same shards in all epochs. Only with
-    ``naive`` does it read others.
+    Shards are laid out in an order that is drawn once for the run and cut evenly into
+    the canonical nodes, which the nodes share among them: a node reads the same shards
+    in all epochs. Only with ``naive`` does it read others.
 
     Attributes:
         kind: its name.
-        shuffle_algo: ``naive``: all samples at once. Within a canonical node: ``py1s`` and
-            ``py2s``: samples of a shard; ``py1b``: of a block; ``py1br``: of a block with random
-            size and begin; ``py1e``: each shard spread over about a block.
-        partition_algo: how samples are shared; ``relaxed`` and ``orig`` are the same where the
-            number of nodes did not change.
-        num_canonical_nodes: parts between which nothing is ever exchanged, a multiple or divisor of
-            the nodes. By default the nodes, or 64 times as many for ``py1s`` and ``py2s``.
-        shuffle_block_size: samples. By default 4,000,000 over the canonical nodes, but at least
-            262,144; a canonical node with fewer samples is shuffled as a whole. ``naive``, ``py1s``
-            and ``py2s`` have no use for it.
-        initial_nodes: on how many nodes the run began, if it was resumed; None if it was not.
-            Batches of the whole world are then as large as before.
+        shuffle_algo: ``naive``: all samples at once. Within a canonical node: ``py1s``
+            and ``py2s``: samples of a shard; ``py1b``: of a block; ``py1br``: of a
+            block with random size and begin; ``py1e``: each shard spread over about a
+            block.
+        partition_algo: how samples are shared; ``relaxed`` and ``orig`` are the same
+            where the number of nodes did not change.
+        num_canonical_nodes: parts between which nothing is ever exchanged, a multiple
+            or divisor of the nodes. By default the nodes, or 64 times as many for
+            ``py1s`` and ``py2s``.
+        shuffle_block_size: samples. By default 4,000,000 over the canonical nodes, but
+            at least 262,144; a canonical node with fewer samples is shuffled as a
+            whole. ``naive``, ``py1s`` and ``py2s`` have no use for it.
+        initial_nodes: on how many nodes the run began, if it was resumed; None if it
+            was not. Batches of the whole world are then as large as before.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -217,26 +238,34 @@ class MosaicmlStreaming(Order):
         return f"mosaicml {self.shuffle_algo}"
 
     def canonical_nodes(self, readers: Readers) -> int:
-        """Return C, the number of canonical nodes: ``num_canonical_nodes`` or the default."""
+        """Return C, the number of canonical nodes: ``num_canonical_nodes`` or the
+        default.
+        """
         initial_nodes = self.initial_nodes or readers.nodes
         factor = 64 if self.shuffle_algo in ("py1s", "py2s") else 1
         return self.num_canonical_nodes or initial_nodes * factor
 
     def block_size(self, readers: Readers) -> int:
         """Return the samples of a block: ``shuffle_block_size`` or the default."""
-        return self.shuffle_block_size or max(4_000_000 // self.canonical_nodes(readers), 2**18)
+        return self.shuffle_block_size or max(
+            4_000_000 // self.canonical_nodes(readers), 2**18
+        )
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch; ``seed`` is the library's ``shuffle_seed``.
 
-        With fewer shards than ranks or workers several of them read the same shard, and download it
-        once a node. With fewer samples than canonical nodes or ranks, samples are repeated.
+        With fewer shards than ranks or workers several of them read the same shard, and
+        download it once a node. With fewer samples than canonical nodes or ranks,
+        samples are repeated.
 
         Raises:
-            InputError: for no samples or readers, or a seed out of range; canonical nodes and nodes
-                of which neither is a multiple of the other, or which have too few samples; a block
-                that is larger than the set, or of one sample with ``py1br``; a resumed run whose
-                batches cannot be shared as before.
+            InputError: for no samples or readers, or a seed out of range; canonical
+                nodes and nodes of which neither is a multiple of the other, or which
+                have too few samples; a block that is larger than the set, or of one
+                sample with ``py1br``; a resumed run whose batches cannot be shared as
+                before.
         """
         return self.remaining_order(data, readers, seed, epoch, 0)
 
@@ -261,7 +290,9 @@ class MosaicmlStreaming(Order):
         return deal_batches(np.where(positions < 0, -1, order[positions]), readers)
 
     def _check_block(self, data: ShardedSet) -> None:
-        """Raise an InputError for a block larger than the set, or too small for ``py1br``."""
+        """Raise an InputError for a block larger than the set, or too small for
+        ``py1br``.
+        """
         size = self.shuffle_block_size
         if size is None or self.shuffle_algo not in ("py1b", "py1br", "py1e"):
             return
@@ -277,7 +308,8 @@ class MosaicmlStreaming(Order):
             refuse("shuffle_block_size", rule, "1", "Take a larger one", "order")
 
     def _positions_of_ranks(self, size: int, readers: Readers, num_done: int) -> Ints64:
-        """Return the positions in the shuffled order that each rank reads, (M, n); -1 for none.
+        """Return the positions in the shuffled order that each rank reads, (M, n); -1
+        for none.
 
         A resumed run shares batches of the whole world as the run did that began.
 
@@ -289,7 +321,11 @@ class MosaicmlStreaming(Order):
         canonical = self.canonical_nodes(readers)
         initial_nodes = self.initial_nodes or readers.nodes
         small, large = sorted((canonical, readers.nodes))
-        if self.partition_algo == "orig" or initial_nodes == readers.nodes or large % small == 0:
+        if (
+            self.partition_algo == "orig"
+            or initial_nodes == readers.nodes
+            or large % small == 0
+        ):
             return _positions_of_ranks(size, canonical, readers, num_done)
 
         iteration_size = readers.world_size * readers.batch_size
@@ -302,27 +338,34 @@ class MosaicmlStreaming(Order):
             remedy = "Keep the batch of the whole world as it was"
             refuse("initial_nodes", rule, f"{initial_ranks} ranks", remedy, "order")
         initial_batch = iteration_size // initial_ranks
-        initial_readers = Readers(initial_nodes, readers.ranks, readers.workers, initial_batch)
+        initial_readers = Readers(
+            initial_nodes, readers.ranks, readers.workers, initial_batch
+        )
         initial = _positions_of_ranks(size, canonical, initial_readers, num_done)
         # (initial ranks, iterations, batch) to (iterations, ranks, batch): those of an iteration in
         # a row
-        by_iteration = initial.reshape(initial_ranks, -1, initial_batch).transpose(1, 0, 2)
+        by_iteration = initial.reshape(initial_ranks, -1, initial_batch).transpose(
+            1, 0, 2
+        )
         by_rank = by_iteration.reshape(-1, readers.world_size, readers.batch_size)
         return by_rank.transpose(1, 0, 2).reshape(readers.world_size, -1)
 
 
-def _positions_of_ranks(size: int, canonical: int, readers: Readers, num_done: int) -> Ints64:
-    """Return the positions that each rank of a run that was not resumed reads, (M, n); -1 for none.
+def _positions_of_ranks(
+    size: int, canonical: int, readers: Readers, num_done: int
+) -> Ints64:
+    """Return the positions that each rank of a run that was not resumed reads, (M, n);
+    -1 for none.
 
-    Canonical nodes take turns on the nodes, and ranks on the samples that a node reads. Where equal
-    shares lack samples, these are samples from shortly before the end.
+    Canonical nodes take turns on the nodes, and ranks on the samples that a node reads.
+    Where equal shares lack samples, these are samples from shortly before the end.
 
     Args:
         size: samples of the set.
         canonical: C, canonical nodes.
         readers: the processes that read.
-        num_done: samples that all ranks together have had; those that are no whole turn of the
-            nodes are read again.
+        num_done: samples that all ranks together have had; those that are no whole turn
+            of the nodes are read again.
     """
     small, large = sorted((canonical, readers.nodes))
     if large % small:
@@ -361,7 +404,8 @@ def _positions_of_canonical_nodes(size: int, canonical: int, nodes: int) -> Ints
         return (np.arange(canonical * length) % size).reshape(canonical, length)
     if missing > max_size - nodes + 1:
         rule = (
-            f"a canonical node needs more samples for {nodes} nodes, as the library fails otherwise"
+            f"a canonical node needs more samples for {nodes} nodes, as"
+            " the library fails otherwise"
         )
         remedy = "Take more samples, or as many canonical nodes as nodes"
         refuse("data.samples", rule, f"{max_size} samples", remedy, "order")

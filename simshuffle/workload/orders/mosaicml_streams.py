@@ -34,12 +34,13 @@ class _StreamOrder(MosaicmlStreaming):
 
 
 class MosaicmlStreams(Mixture):
-    """mosaicml-streaming 0.13.0: ``StreamingDataset(streams=...)`` (streaming/base/stream.py
-    `apply_weights`, sampling.py, dataset.py `resample_streams`, batching/*.py), bit by bit.
+    """mosaicml-streaming 0.13.0: ``StreamingDataset(streams=...)``
+    (streaming/base/stream.py `apply_weights`, sampling.py, dataset.py
+    `resample_streams`, batching/*.py), bit by bit.
 
-    An epoch has so many samples of each stream: whole passes of it, and of what is left over picks
-    of ``sampling_granularity`` samples from its shards. Then streams are shuffled and dealt as
-    `mosaicml_streaming` has it:
+    An epoch has so many samples of each stream: whole passes of it, and of what is left
+    over picks of ``sampling_granularity`` samples from its shards. Then streams are
+    shuffled and dealt as `mosaicml_streaming` has it:
 
     - ``random``: all together, as if picked shards were the set.
     - ``stratified``: each batch of all ranks together has the same samples of each stream, one
@@ -52,10 +53,11 @@ class MosaicmlStreams(Mixture):
     Attributes:
         kind: its name.
         of: how streams are shuffled and dealt.
-        weighing: what weights are: shares of as many samples as there are (`proportion`), passes
-            of a stream (`repeat`), or samples of it (`choose`).
-        batching_method: how streams come into batches: all mixed, each batch of all ranks with the
-            same of every stream, or batches of all ranks, or of a rank, of one stream.
+        weighing: what weights are: shares of as many samples as there are
+            (`proportion`), passes of a stream (`repeat`), or samples of it (`choose`).
+        batching_method: how streams come into batches: all mixed, each batch of all
+            ranks with the same of every stream, or batches of all ranks, or of a rank,
+            of one stream.
         sampling_method: whether what is left over is picked anew in each epoch.
         sampling_granularity: samples that are picked at once from a shard.
     """
@@ -80,7 +82,9 @@ class MosaicmlStreams(Mixture):
 
     def samples_of_streams(self, data: ShardedSet, seed: int) -> Ints64:
         """Return the samples that an epoch is to have of each stream, (K,)."""
-        sizes = np.array([data.samples[shards].sum() for shards in self.shards_of_sources(data)])
+        sizes = np.array(
+            [data.samples[shards].sum() for shards in self.shards_of_sources(data)]
+        )
         if self.weighing == "proportion":
             counts: Ints64 = (sizes.sum() * self.shares).astype(np.int64)
             missing = sizes.sum() - counts.sum()
@@ -89,26 +93,32 @@ class MosaicmlStreams(Mixture):
         if self.weighing == "choose":
             return np.array(self.weights).astype(np.int64)
         return np.array(
-            [int(weight * size) for weight, size in zip(self.weights, sizes, strict=True)]
+            [
+                int(weight * size)
+                for weight, size in zip(self.weights, sizes, strict=True)
+            ]
         )
 
     def requested_shares(self, data: ShardedSet, seed: int) -> Floats:
         """Return the share of an epoch that each stream should have, (K,)."""
         return self.proportions(self.samples_of_streams(data, seed))
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch; ``seed`` is the library's ``shuffle_seed``.
 
         Raises:
-            InputError: as `MosaicmlStreaming.epoch`, and where a stream has no whole batch, as the
-                library fails.
+            InputError: as `MosaicmlStreaming.epoch`, and where a stream has no whole
+                batch, as the library fails.
         """
         return self.remaining_order(data, readers, seed, epoch, 0)
 
     def remaining_order(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int, num_done: int
     ) -> EpochOrder:
-        """Return the order of the rest of an epoch, of which ``num_done`` samples are done.
+        """Return the order of the rest of an epoch, of which ``num_done`` samples are
+        done.
 
         ``num_done`` counts the samples that all ranks together have had.
         """
@@ -122,7 +132,9 @@ class MosaicmlStreams(Mixture):
         # (T, M b) the samples of each batch of all ranks
         rows = BATCHINGS[self.batching_method](self, data, readers, seed, epoch)
         rows = rows[num_done // rows.shape[1] :]
-        by_rank = rows.reshape(-1, readers.world_size, readers.batch_size).transpose(1, 0, 2)
+        by_rank = rows.reshape(-1, readers.world_size, readers.batch_size).transpose(
+            1, 0, 2
+        )
         return deal_batches(by_rank.reshape(readers.world_size, -1), readers)
 
     def _check_counts(self, counts: Ints64) -> None:
@@ -150,7 +162,8 @@ class MosaicmlStreams(Mixture):
         is_balanced = self.sampling_method == "balanced"
         rng = np.random.default_rng(seed + epoch if is_balanced else seed)
         stream_counts = self.samples_of_streams(data, seed)
-        units, samples = [], []
+        units = []
+        samples = []
         for index, shards in enumerate(self.shards_of_sources(data)):
             if stream not in (None, index):
                 continue
@@ -159,12 +172,16 @@ class MosaicmlStreams(Mixture):
             counts = pick_samples(
                 sizes, int(stream_counts[index]), self.sampling_granularity, pick_rng
             )
-            for shard, size, count in zip(shards, sizes.tolist(), counts.tolist(), strict=True):
+            for shard, size, count in zip(
+                shards, sizes.tolist(), counts.tolist(), strict=True
+            ):
                 passes, picked = divmod(count, size) if size else (0, 0)
                 units += [size] * passes + [picked] * bool(picked)
                 samples += [data.begin[shard] + np.arange(size)] * passes
                 if picked:
-                    samples.append(data.begin[shard] + np.sort(rng.choice(size, picked, False)))
+                    samples.append(
+                        data.begin[shard] + np.sort(rng.choice(size, picked, False))
+                    )
         return np.array(units), np.concatenate(samples)
 
     def stream_rows(
@@ -177,7 +194,8 @@ class MosaicmlStreams(Mixture):
         stream_order: MosaicmlStreaming,
         readers: Readers,
     ) -> Ints64:
-        """Return the samples of a stream in the order in which ``readers`` read them: (n, M).
+        """Return the samples of a stream in the order in which ``readers`` read them:
+        (n, M).
 
         Args:
             data: the set in shards.
@@ -190,13 +208,22 @@ class MosaicmlStreams(Mixture):
         units, samples = self.resample_units(data, seed, epoch, stream)
         unit_set = ShardedSet(units, units.astype(np.float64))
         order = stream_order.epoch(unit_set, readers, seed, epoch)
-        rows = np.lexsort((order.position, iteration_of_rows(order, readers), order.rank))
+        rows = np.lexsort(
+            (order.position, iteration_of_rows(order, readers), order.rank)
+        )
         return samples[order.sample[rows]].reshape(readers.world_size, -1).T
 
     def rows_of_streams(
-        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, dealt_to: Readers
+        self,
+        data: ShardedSet,
+        readers: Readers,
+        seed: int,
+        epoch: int,
+        dealt_to: Readers,
     ) -> list[Ints64]:
-        """Return `stream_rows` of each stream, dealt to ``dealt_to`` in place of ``readers``."""
+        """Return `stream_rows` of each stream, dealt to ``dealt_to`` in place of
+        ``readers``.
+        """
         counts = self.samples_of_streams(data, seed)
         canonical = self.of.canonical_nodes(readers)
         rows_of_streams = []
@@ -221,7 +248,9 @@ class MosaicmlStreams(Mixture):
 
     def mixing_rng(self, seed: int, epoch: int) -> np.random.Generator:
         """Return the generator by which batches of streams are mixed."""
-        return np.random.default_rng(seed + epoch * (self.sampling_method == "balanced"))
+        return np.random.default_rng(
+            seed + epoch * (self.sampling_method == "balanced")
+        )
 
 
 def pick_samples(
@@ -247,7 +276,9 @@ def pick_samples(
     pick_size[last_pick] = sizes - (picks_of_shard - 1) * granularity
     order = rng.permutation(len(shard))
     picked = np.diff(np.minimum(np.cumsum(pick_size[order]), num_picked), prepend=0)
-    return counts + np.bincount(shard[order], picked, minlength=len(sizes)).astype(np.int64)
+    return counts + np.bincount(shard[order], picked, minlength=len(sizes)).astype(
+        np.int64
+    )
 
 
 def _batch_by_strata(
@@ -263,8 +294,13 @@ def _batch_by_strata(
     if counts.min() < 1:
         _refuse_batch(f"{size} samples of all ranks")
     one_node = Readers(1, readers.ranks, readers.workers, 1)
-    streams = [rows.ravel() for rows in order.rows_of_streams(data, readers, seed, epoch, one_node)]
-    steps = min(len(samples) // count for samples, count in zip(streams, counts, strict=True))
+    streams = [
+        rows.ravel()
+        for rows in order.rows_of_streams(data, readers, seed, epoch, one_node)
+    ]
+    steps = min(
+        len(samples) // count for samples, count in zip(streams, counts, strict=True)
+    )
     columns = [
         samples[: steps * count].reshape(steps, count)
         for samples, count in zip(streams, counts, strict=True)
@@ -276,11 +312,16 @@ def _batch_per_stream(
     order: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
 ) -> Ints64:
     """Fill each batch of all ranks from one stream: (T, M b)."""
-    ranks, batch_size = readers.world_size, readers.batch_size
+    ranks = readers.world_size
+    batch_size = readers.batch_size
     batches_of_streams = []
     for rows in order.rows_of_streams(data, readers, seed, epoch, readers):
         steps = len(rows) // batch_size
-        batches = rows[: steps * batch_size].reshape(steps, batch_size, ranks).transpose(0, 2, 1)
+        batches = (
+            rows[: steps * batch_size]
+            .reshape(steps, batch_size, ranks)
+            .transpose(0, 2, 1)
+        )
         batches_of_streams.append(batches.reshape(steps, ranks * batch_size))
     return _mix_rows(batches_of_streams, order.mixing_rng(seed, epoch))
 
@@ -288,11 +329,16 @@ def _batch_per_stream(
 def _batch_per_device(
     order: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
 ) -> Ints64:
-    """Fill each batch of a rank from one stream: (T, M b), a rank's batch after another's."""
+    """Fill each batch of a rank from one stream: (T, M b), a rank's batch after
+    another's.
+    """
     canonical = order.of.canonical_nodes(readers)
-    nodes, batch_size = readers.nodes, readers.batch_size
+    nodes = readers.nodes
+    batch_size = readers.batch_size
     if canonical % nodes:
-        rule = f"must be a multiple of the {nodes} nodes, as the library fails otherwise"
+        rule = (
+            f"must be a multiple of the {nodes} nodes, as the library fails otherwise"
+        )
         refuse("num_canonical_nodes", rule, str(canonical), f"Take {nodes}", "order")
     canonical_readers = Readers(canonical, readers.ranks, readers.workers, 1)
     streams = order.rows_of_streams(data, readers, seed, epoch, canonical_readers)
@@ -320,19 +366,25 @@ def _mix_rows(rows_of_streams: list[Ints64], rng: np.random.Generator) -> Ints64
     """Mix the rows of streams at random; the rows of each stream stay in their order."""
     if not min(map(len, rows_of_streams)):
         _refuse_batch("a stream of less than a batch")
-    stream = np.repeat(np.arange(len(rows_of_streams)), [len(rows) for rows in rows_of_streams])
+    stream = np.repeat(
+        np.arange(len(rows_of_streams)), [len(rows) for rows in rows_of_streams]
+    )
     rng.shuffle(stream)
     row = np.argsort(np.argsort(stream, kind="stable"), kind="stable")
     return np.concatenate(rows_of_streams)[row]
 
 
 def _refuse_batch(value: str) -> NoReturn:
-    """Raise an InputError for a stream that has too few samples for its part of the batches."""
+    """Raise an InputError for a stream that has too few samples for its part of the
+    batches.
+    """
     rule = "a stream needs a sample of each batch, or a whole batch, as the library fails otherwise"
     refuse("weights", rule, value, "Take smaller batches, or larger weights.", "order")
 
 
-BATCHINGS: dict[str, Callable[[MosaicmlStreams, ShardedSet, Readers, int, int], Ints64]] = {
+BATCHINGS: dict[
+    str, Callable[[MosaicmlStreams, ShardedSet, Readers, int, int], Ints64]
+] = {
     "stratified": _batch_by_strata,
     "per_stream": _batch_per_stream,
     "device_per_stream": _batch_per_device,

@@ -1,5 +1,5 @@
-"""The interface of an order: which reader hands out which sample when, and what is fetched at
-once.
+"""The interface of an order: which reader hands out which sample when, and what is
+fetched at once.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import Sourced
 
 Unit = Literal["sample", "block", "shard"]
-"""The portion that is fetched at once: a sample, a run of samples of a shard, or a whole shard."""
+"""The portion that is fetched at once: a sample, a run of samples of a shard, or a
+whole shard.
+"""
 COLUMNS = ("epoch", "rank", "worker", "position", "sample")
 """The columns of a file of an order: it has a row for each sample that was handed out."""
 
 
 @dataclass(frozen=True)
 class ShardedSet:
-    """A data set as files: shards of samples, which are numbered from the first shard on."""
+    """A data set as files: shards of samples, which are numbered from the first shard
+    on.
+    """
 
     samples: Ints64  # (S,) samples of each shard
     nbytes: Floats  # (S,) bytes of each shard
@@ -61,17 +65,21 @@ class Readers:
 class EpochOrder:
     """The samples of an epoch, and the workers that hand them out when.
 
-    It has a row for each sample that is handed out, sorted by rank, worker and position.
+    It has a row for each sample that is handed out, sorted by rank, worker and
+    position.
     """
 
     rank: Ints64  # (n,) the rank that trains on it
     worker: Ints64  # (n,) the worker of that rank which loads it
-    position: Ints64  # (n,) its index among all samples that this worker hands out, from 0
+    position: (
+        Ints64  # (n,) its index among all samples that this worker hands out, from 0
+    )
     sample: Ints64  # (n,) its index in the set
 
 
 class Order(Sourced):
-    """An order in which a library or a paper shuffles. It follows from seed and epoch alone.
+    """An order in which a library or a paper shuffles. It follows from seed and epoch
+    alone.
 
     Attributes:
         kind: its name.
@@ -94,12 +102,15 @@ class Order(Sourced):
     def places(self, data: ShardedSet, seed: int) -> Ints64:
         """Return the position in the shards at which each sample is stored, (N,).
 
-        By default it is the sample's own index; some orders rewrite the set before they train.
+        By default it is the sample's own index; some orders rewrite the set before they
+        train.
         """
         return np.arange(data.size)
 
     @abstractmethod
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0 as libraries count them.
 
         Args:
@@ -109,6 +120,6 @@ class Order(Sourced):
             epoch: from 0.
 
         Raises:
-            InputError: if the order cannot deal with the set or the readers: where its library
-                fails, or silently does something else.
+            InputError: if the order cannot deal with the set or the readers: where its
+                library fails, or silently does something else.
         """

@@ -1,4 +1,6 @@
-"""Shuffle buffers of loaders: the order in which each kind hands out the samples that it takes."""
+"""Shuffle buffers of loaders: the order in which each kind hands out the samples that
+it takes.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,14 @@ from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.streams import concatenate_or_empty
 
 
-def shuffle_by_replacement(samples: Ints64, size: int, rng: np.random.Generator) -> Ints64:
-    """Return ``samples`` in the order in which a buffer of ``size`` samples hands them out.
+def shuffle_by_replacement(
+    samples: Ints64, size: int, rng: np.random.Generator
+) -> Ints64:
+    """Return ``samples`` in the order in which a buffer of ``size`` samples hands them
+    out.
 
-    The buffer is filled first. Then it hands out one sample at random for each that it takes, and
-    at the end all that remain, in random order.
+    The buffer is filled first. Then it hands out one sample at random for each that it
+    takes, and at the end all that remain, in random order.
     """
     buffer = samples[:size].copy()
     arriving = samples[size:]
@@ -31,8 +36,8 @@ def shuffle_in_buffer(
 ) -> Ints64:
     """Return the samples of ``stream`` in the order in which a buffer hands them out.
 
-    The buffer hands out samples as soon as it holds ``initial``. Meanwhile it grows to ``size`` by
-    one sample for each that it hands out. ``rng`` is of no use afterwards.
+    The buffer hands out samples as soon as it holds ``initial``. Meanwhile it grows to
+    ``size`` by one sample for each that it hands out. ``rng`` is of no use afterwards.
     """
     from simshuffle.workload.orders.kernels import mix  # noqa: PLC0415 - numba
 
@@ -40,15 +45,25 @@ def shuffle_in_buffer(
     # a draw takes fewer than two words on average: n draws need more than this once in 2^700
     words = np.frombuffer(rng.randbytes(4 * (4 * len(samples) + 1024)), np.dtype("<u4"))
     out = np.empty_like(samples)
-    mix(samples, size, initial, words, np.empty(min(size, len(samples)) + 2, np.int64), out)
+    mix(
+        samples,
+        size,
+        initial,
+        words,
+        np.empty(min(size, len(samples)) + 2, np.int64),
+        out,
+    )
     return out
 
 
-def interleave_runs(runs: list[Ints64], piece_size: int, first: int = 0) -> tuple[Ints64, Ints64]:
+def interleave_runs(
+    runs: list[Ints64], piece_size: int, first: int = 0
+) -> tuple[Ints64, Ints64]:
     """Return the samples of R runs, a piece of each in turn from run ``first`` on.
 
     Returns:
-        (n,) the samples; and (n,) the piece of each: piece k of run r is k R + (r - first) mod R.
+        (n,) the samples; and (n,) the piece of each: piece k of run r is k R + (r -
+        first) mod R.
     """
     num_runs = len(runs)
     piece = concatenate_or_empty(
@@ -64,10 +79,11 @@ def interleave_runs(runs: list[Ints64], piece_size: int, first: int = 0) -> tupl
 def shuffle_by_halves(
     samples: Ints64, piece_ends: Ints64, size: int, rng: np.random.Generator
 ) -> list[Ints64]:
-    """Return ``samples`` in the order in which a buffer hands them out that then keeps one half.
+    """Return ``samples`` in the order in which a buffer hands them out that then keeps
+    one half.
 
-    The buffer takes piece after piece. Once it is full it is shuffled, and hands out all but
-    ``size`` // 2 samples.
+    The buffer takes piece after piece. Once it is full it is shuffled, and hands out
+    all but ``size`` // 2 samples.
 
     Args:
         samples: (n,) in the order in which they come.
@@ -76,8 +92,8 @@ def shuffle_by_halves(
         rng: that shuffles.
 
     Returns:
-        An array for each time that it hands out samples; the last is what remained, perhaps
-        nothing.
+        An array for each time that it hands out samples; the last is what remained,
+        perhaps nothing.
     """
     buffer = samples[:0]
     num_read = 0
@@ -93,13 +109,17 @@ def shuffle_by_halves(
         num_out = len(buffer) - size // 2
         handed_out.append(buffer[:num_out])
         buffer = buffer[num_out:]
-    return [*handed_out, rng.permutation(concatenate_or_empty([buffer, samples[num_read:]]))]
+    return [
+        *handed_out,
+        rng.permutation(concatenate_or_empty([buffer, samples[num_read:]])),
+    ]
 
 
 def shuffle_in_batches(
     blocks: list[Ints64], batch_size: int, buffer_size: int, rng: np.random.Generator
 ) -> Ints64:
-    """Return the samples of ``blocks`` in the order in which the buffer of a rank hands them out.
+    """Return the samples of ``blocks`` in the order in which the buffer of a rank hands
+    them out.
 
     It hands out a batch after the other, as `RayLocal` says.
     """
@@ -115,10 +135,14 @@ def shuffle_in_batches(
         while num_samples := len(shuffled) + sum(map(len, waiting_blocks)):
             has_batch = num_samples >= batch_size
             is_full = num_samples - batch_size >= full_size
-            if block is not None and not (has_batch and (len(shuffled) >= min_shuffled or is_full)):
+            if block is not None and not (
+                has_batch and (len(shuffled) >= min_shuffled or is_full)
+            ):
                 break
             if waiting_blocks and (block is None or len(shuffled) <= min_shuffled):
-                shuffled = rng.permutation(concatenate_or_empty([*waiting_blocks, shuffled]))
+                shuffled = rng.permutation(
+                    concatenate_or_empty([*waiting_blocks, shuffled])
+                )
                 waiting_blocks = []
             batches.append(shuffled[:batch_size])
             shuffled = shuffled[batch_size:]

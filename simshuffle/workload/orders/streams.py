@@ -1,5 +1,5 @@
-"""Shared parts of the orders of several libraries: shards laid out and cut, batches dealt,
-refusals.
+"""Shared parts of the orders of several libraries: shards laid out and cut, batches
+dealt, refusals.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _THREAD = _ThreadTwister()
 def reseeded_twister(seed: int | list[int]) -> np.random.RandomState:
     """Return this thread's Mersenne Twister, seeded like a new ``RandomState(seed)``.
 
-    Seeding takes a tenth of the time of making another. The caller draws all it needs of one seed
-    before it asks for the next.
+    Seeding takes a tenth of the time of making another. The caller draws all it needs
+    of one seed before it asks for the next.
     """
     _THREAD.twister.seed(seed)
     return _THREAD.twister
@@ -76,8 +76,8 @@ def cut_spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[Span]:
     Args:
         data: the set in shards.
         shards: in the order in which they are laid out.
-        ends: (P,) the position after the last sample of each part, ascending; samples after the
-            last of them belong to no part.
+        ends: (P,) the position after the last sample of each part, ascending; samples
+            after the last of them belong to no part.
 
     Returns:
         The spans, by ascending part and position.
@@ -94,7 +94,9 @@ def cut_spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[Span]:
 
 
 def number_positions(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
-    """Return the order with these rows, (n,) each and sorted by rank and worker already."""
+    """Return the order with these rows, (n,) each and sorted by rank and worker
+    already.
+    """
     stream = rank * (worker.max(initial=0) + 1) + worker
     first_row = np.searchsorted(stream, stream, side="left")
     return EpochOrder(rank, worker, np.arange(len(stream)) - first_row, sample)
@@ -124,13 +126,19 @@ def order_from_streams(streams: Iterable[tuple[int, int, Ints64]]) -> EpochOrder
     ranks, workers, samples = zip(*streams, strict=True)
     sizes = [len(stream) for stream in samples]
     return number_positions(
-        np.repeat(ranks, sizes), np.repeat(workers, sizes), concatenate_or_empty(samples)
+        np.repeat(ranks, sizes),
+        np.repeat(workers, sizes),
+        concatenate_or_empty(samples),
     )
 
 
 def order_from_ranks(samples_of_ranks: Iterable[Ints64]) -> EpochOrder:
-    """Return the order in which each rank reads its samples (n,) by itself, as worker 0."""
-    return order_from_streams((rank, 0, samples) for rank, samples in enumerate(samples_of_ranks))
+    """Return the order in which each rank reads its samples (n,) by itself, as worker
+    0.
+    """
+    return order_from_streams(
+        (rank, 0, samples) for rank, samples in enumerate(samples_of_ranks)
+    )
 
 
 def require_shards(data: ShardedSet) -> None:
@@ -161,7 +169,9 @@ def require_shard_for_each(
 
 
 def require_buffer_below_set(path: str, buffer_size: int, data: ShardedSet) -> None:
-    """Raise an InputError, at key ``path``, for a buffer of more samples than the set has."""
+    """Raise an InputError, at key ``path``, for a buffer of more samples than the set
+    has.
+    """
     if buffer_size > data.size:
         rule = (
             f"must not exceed the {data.size} samples of the set: such a buffer never fills, and"
@@ -170,9 +180,11 @@ def require_buffer_below_set(path: str, buffer_size: int, data: ShardedSet) -> N
         refuse(path, rule, f"{buffer_size} samples", "Make it smaller.", "")
 
 
-def check_inputs(data: ShardedSet, readers: Readers, seed: int, epoch: int, num_seeds: int) -> None:
-    """Raise an InputError for a set without samples, a shard of negative size, no readers, or a
-    bad seed.
+def check_inputs(
+    data: ShardedSet, readers: Readers, seed: int, epoch: int, num_seeds: int
+) -> None:
+    """Raise an InputError for a set without samples, a shard of negative size, no
+    readers, or a bad seed.
 
     Args:
         data: the set in shards.
@@ -181,25 +193,38 @@ def check_inputs(data: ShardedSet, readers: Readers, seed: int, epoch: int, num_
         epoch: not negative; seed and epoch together stay below ``num_seeds``.
         num_seeds: as many seeds as the library has.
     """
-    problems, remedy = [], "Give the samples of each shard"
+    problems = []
+    remedy = "Give the samples of each shard"
     if data.samples.size and data.samples.min() < 0:
         rule = "a shard has no negative number of samples"
         problems.append(Problem("data.samples", rule, str(data.samples.min()), remedy))
     elif data.size == 0:
         rule = "a data set has at least one shard with a sample"
-        problems.append(Problem("data.samples", rule, f"{data.samples.size} shards", remedy))
+        problems.append(
+            Problem("data.samples", rule, f"{data.samples.size} shards", remedy)
+        )
     problems += [
         Problem(f"readers.{name}", "must be at least 1", str(value), remedy)
         for name, value, remedy in (
             ("nodes", readers.nodes, "Give the hosts that read"),
             ("ranks", readers.ranks, "Give the ranks of a node"),
-            ("workers", readers.workers, "A rank that reads by itself counts as 1 worker"),
-            ("batch_size", readers.batch_size, "Give the samples of a rank in an iteration"),
+            (
+                "workers",
+                readers.workers,
+                "A rank that reads by itself counts as 1 worker",
+            ),
+            (
+                "batch_size",
+                readers.batch_size,
+                "Give the samples of a rank in an iteration",
+            ),
         )
         if value < 1
     ]
     if seed < 0 or epoch < 0 or seed + epoch >= num_seeds:
         rule = f"seed and epoch are not negative, and together less than {num_seeds}"
-        problems.append(Problem("seed", rule, f"seed {seed}, epoch {epoch}", "Take another seed"))
+        problems.append(
+            Problem("seed", rule, f"seed {seed}, epoch {epoch}", "Take another seed")
+        )
     if problems:
         raise InputError(problems, "order")

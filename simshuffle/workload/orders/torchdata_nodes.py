@@ -10,7 +10,13 @@ import numpy as np
 
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import Count
-from simshuffle.workload.orders.mixture import MixedSamples, Mixture, Passes, StopRule, draw_samples
+from simshuffle.workload.orders.mixture import (
+    MixedSamples,
+    Mixture,
+    Passes,
+    StopRule,
+    draw_samples,
+)
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet, Unit
 from simshuffle.workload.orders.samplers import DistributedSampler
 from simshuffle.workload.orders.streams import order_from_ranks, reseeded_twister
@@ -24,8 +30,9 @@ Criteria = Literal[
 
 
 SourceOrders = dict[tuple[int, int, int], Ints64]
-"""(M, n) samples that each rank gets of a source in one pass, by the source's index, the epoch of
-its sampler, and M."""
+"""(M, n) samples that each rank gets of a source in one pass, by the source's index,
+the epoch of its sampler, and M.
+"""
 
 
 @dataclass
@@ -39,15 +46,16 @@ class RankSamplers:
 
 
 class TorchdataNodes(Mixture):
-    """torchdata 0.11.0: `Loader(Batcher(MultiNodeWeightedSampler(nodes, weights, stop_criteria,
-    seed=seed), batch_size, drop_last=False))`, each node a `SamplerWrapper` of a
-    `DistributedSampler` of its source with the same seed; bit by bit
-    (torchdata/nodes/samplers/multi_node_weighted_sampler.py, adapters.py).
+    """torchdata 0.11.0: `Loader(Batcher(MultiNodeWeightedSampler(nodes, weights,
+    stop_criteria, seed=seed), batch_size, drop_last=False))`, each node a
+    `SamplerWrapper` of a `DistributedSampler` of its source with the same seed; bit by
+    bit (torchdata/nodes/samplers/multi_node_weighted_sampler.py, adapters.py).
 
-    Every rank draws sources from a stream of its own, which follows from seed, rank, number of
-    ranks and epoch. A source is exhausted when one sample more is asked of it; where it begins
-    again, its sampler goes on to its next epoch, so it is in a new order, and the epochs of sources
-    are soon not those of the run. A rank reads by itself, so worker 0 hands out everything.
+    Every rank draws sources from a stream of its own, which follows from seed, rank,
+    number of ranks and epoch. A source is exhausted when one sample more is asked of
+    it; where it begins again, its sampler goes on to its next epoch, so it is in a new
+    order, and the epochs of sources are soon not those of the run. A rank reads by
+    itself, so worker 0 hands out everything.
 
     Attributes:
         kind: its name.
@@ -86,14 +94,19 @@ class TorchdataNodes(Mixture):
             max_samples=max_samples,
         )
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Mix the sources of an epoch, after drawing all epochs before it.
 
         Raises:
             InputError: for sources that do not fit to the set.
         """
         orders: SourceOrders = {}
-        ranks = [self.first_samplers(rank, readers, orders) for rank in range(readers.world_size)]
+        ranks = [
+            self.first_samplers(rank, readers, orders)
+            for rank in range(readers.world_size)
+        ]
         samples: list[Ints64] = []
         for index in range(epoch + 1):
             samples = [
@@ -102,13 +115,20 @@ class TorchdataNodes(Mixture):
             ]
         return order_from_ranks(samples)
 
-    def first_samplers(self, rank: int, readers: Readers, orders: SourceOrders) -> RankSamplers:
+    def first_samplers(
+        self, rank: int, readers: Readers, orders: SourceOrders
+    ) -> RankSamplers:
         """Return the samplers of a rank that begins; they read and extend ``orders``."""
         epochs = np.zeros(len(self.weights), np.int64)
         return RankSamplers(rank, readers.world_size, epochs, orders)
 
     def next_epoch(
-        self, data: ShardedSet, samplers: RankSamplers, seed: int, epoch: int, batch_size: int
+        self,
+        data: ShardedSet,
+        samplers: RankSamplers,
+        seed: int,
+        epoch: int,
+        batch_size: int,
     ) -> MixedSamples:
         """Draw the samples of a rank in the next epoch, and advance its samplers."""
         draws = self.draw_sources(seed, samplers.rank, samplers.world_size, epoch)
@@ -134,7 +154,8 @@ class TorchdataNodes(Mixture):
             data: the set in shards.
             samplers: of the rank; their epochs change.
             mixed: the samples that the rank has read.
-            samples_before: (K,) samples of the current pass of each source that it had read before.
+            samples_before: (K,) samples of the current pass of each source that it had
+                read before.
             exhausted: (K,) whether each source was exhausted before.
         """
         source_of_sample = self.source_of(data)
@@ -145,12 +166,22 @@ class TorchdataNodes(Mixture):
         if not restarts:
             is_drawn &= ~np.array(exhausted)
         samples_read = np.bincount(source_of_sample[mixed.sample], minlength=len(sizes))
-        passes = np.maximum(1, -(-(samples_before + samples_read) // sizes)) if restarts else 1
+        passes = (
+            np.maximum(1, -(-(samples_before + samples_read) // sizes))
+            if restarts
+            else 1
+        )
         samplers.epochs = samplers.epochs + np.where(is_drawn, passes, 0)
 
-    def source_passes(self, data: ShardedSet, samplers: RankSamplers, seed: int) -> Passes:
-        """Return a function that gives a rank's samples of each source and pass over it."""
-        first_sample = [int(data.begin[shards[0]]) for shards in self.shards_of_sources(data)]
+    def source_passes(
+        self, data: ShardedSet, samplers: RankSamplers, seed: int
+    ) -> Passes:
+        """Return a function that gives a rank's samples of each source and pass over
+        it.
+        """
+        first_sample = [
+            int(data.begin[shards[0]]) for shards in self.shards_of_sources(data)
+        ]
         sizes = np.bincount(self.source_of(data))
         first_epochs = samplers.epochs
 
@@ -173,7 +204,9 @@ class TorchdataNodes(Mixture):
     def draw_sources(
         self, seed: int, rank: int, world_size: int, epoch: int, num_used: int = 0
     ) -> Iterator[Ints64]:
-        """Yield arrays of the sources that a rank draws, without the first ``num_used`` of all."""
+        """Yield arrays of the sources that a rank draws, without the first ``num_used``
+        of all.
+        """
         seeds = reseeded_twister((seed * world_size + rank) % 2**32)
         epoch_seed = _torch_uint64(seeds, epoch + 1)[-1]
         rng = np.random.RandomState(int(epoch_seed) % (2**32 - 1) % 2**32)
@@ -191,8 +224,11 @@ def _torch_uint64(
     return (words[:, 0] << np.uint64(32)) | words[:, 1]
 
 
-def torch_multinomial(rng: np.random.RandomState, weights: Floats, count: int) -> Ints64:
-    """Draw as ``torch.multinomial`` does on a CPU, with replacement, from weights of 64 bits.
+def torch_multinomial(
+    rng: np.random.RandomState, weights: Floats, count: int
+) -> Ints64:
+    """Draw as ``torch.multinomial`` does on a CPU, with replacement, from weights of 64
+    bits.
 
     Returns:
         (count,) indices into ``weights``.
@@ -200,4 +236,6 @@ def torch_multinomial(rng: np.random.RandomState, weights: Floats, count: int) -
     mantissa_bits = np.uint64(2**53 - 1)
     uniform = (_torch_uint64(rng, count) & mantissa_bits).astype(np.float64) / 2**53
     cumulative = np.cumsum(weights)
-    return np.searchsorted(cumulative / cumulative[-1], uniform, side="left").astype(np.int64)
+    return np.searchsorted(cumulative / cumulative[-1], uniform, side="left").astype(
+        np.int64
+    )

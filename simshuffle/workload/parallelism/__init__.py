@@ -14,7 +14,8 @@ from simshuffle.workload.parallelism.pipeline import Pipeline
 from simshuffle.workload.parallelism.step import DividedWorkload, GpuMemory, Node, Step
 
 AnyParallelism = Annotated[
-    Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor, Field(discriminator="kind")
+    Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor,
+    Field(discriminator="kind"),
 ]
 
 __all__ = [

@@ -10,7 +10,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simshuffle.errors import Problem
-from simshuffle.spec.record import Bandwidth, Count, Fraction, NonNegative, Seconds, Sourced
+from simshuffle.spec.record import (
+    Bandwidth,
+    Count,
+    Fraction,
+    NonNegative,
+    Seconds,
+    Sourced,
+)
 from simshuffle.workload.layers import LayerList
 from simshuffle.workload.parallelism.cutting import saved_values
 from simshuffle.workload.parallelism.division import (
@@ -35,16 +42,17 @@ OPTIMISER = {"sgd": 0, "momentum": 1, "adam": 2}
 class Parallelism(Sourced):
     """A way to divide training.
 
-    ``precision`` 'fp32' keeps 4 B of every weight, gradient and activation; 'mixed' keeps 2 B, and
-    an FP32 copy of the weights with the optimiser (Rajbhandari et al., arXiv 1910.02054, 3.1).
+    ``precision`` 'fp32' keeps 4 B of every weight, gradient and activation; 'mixed'
+    keeps 2 B, and an FP32 copy of the weights with the optimiser (Rajbhandari et al.,
+    arXiv 1910.02054, 3.1).
 
     Attributes:
-        precision: of weights, gradients and activations: 'fp32', or 'mixed' with FP32 copies of the
-            weights.
-        optimiser: which values are kept for each weight: none ('sgd'), one ('momentum'), two
-            ('adam').
-        recompute: whether activations are computed again in the backward pass, but for the inputs
-            of blocks.
+        precision: of weights, gradients and activations: 'fp32', or 'mixed' with FP32
+            copies of the weights.
+        optimiser: which values are kept for each weight: none ('sgd'), one
+            ('momentum'), two ('adam').
+        recompute: whether activations are computed again in the backward pass, but for
+            the inputs of blocks.
     """
 
     short_name: ClassVar[str]
@@ -68,12 +76,16 @@ class Parallelism(Sourced):
 
     @abstractmethod
     def group_size(self, world_size: int) -> int:
-        """Return the size of a model-parallel group, whose ranks work on equal samples together."""
+        """Return the size of a model-parallel group, whose ranks work on equal samples
+        together.
+        """
 
     @abstractmethod
-    def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """Yield the reasons why training cannot be divided so, with the nearest values that would
-        work.
+    def problems(
+        self, layers: LayerList, world_size: int, batch: float
+    ) -> Iterator[Problem]:
+        """Yield the reasons why training cannot be divided so, with the nearest values
+        that would work.
 
         Paths are relative to ``workload``.
 
@@ -89,8 +101,8 @@ class Parallelism(Sourced):
 
         Args:
             job: that is divided.
-            max_pieces: the most pieces into which neighbouring layers are put together; None for
-                each layer by itself.
+            max_pieces: the most pieces into which neighbouring layers are put together;
+                None for each layer by itself.
         """
 
     @abstractmethod
@@ -100,10 +112,15 @@ class Parallelism(Sourced):
     def divided_memory(
         self, job: DividedWorkload, division: Division, settings: PassSettings
     ) -> GpuMemory:
-        """Return the bytes that each member of a group keeps, where all keep equally many."""
+        """Return the bytes that each member of a group keeps, where all keep equally
+        many.
+        """
         parameters = division.parameters(job)
         saved, working = saved_values(
-            job.layers, division.saved_share, (0, len(job.layers)), recompute=settings.recompute
+            job.layers,
+            division.saved_share,
+            (0, len(job.layers)),
+            recompute=settings.recompute,
         )
         nbytes = settings.samples * settings.value_nbytes
         return GpuMemory(
@@ -122,12 +139,17 @@ class SampleParallelism(Parallelism):
         """Return 1: no rank works on the samples of another."""
         return 1
 
-    def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
+    def problems(
+        self, layers: LayerList, world_size: int, batch: float
+    ) -> Iterator[Problem]:
         """Yield no problem: training can always be divided so."""
         return iter(())
 
     def pass_settings(
-        self, job: DividedWorkload, gradient_collective: Collective, update_seconds: float
+        self,
+        job: DividedWorkload,
+        gradient_collective: Collective,
+        update_seconds: float,
     ) -> PassSettings:
         """Return how a step is computed in which all ranks sum gradients.
 
@@ -154,18 +176,18 @@ MemberCount = Annotated[int, Field(ge=2, le=2**53)]
 class GroupParallelism(Parallelism):
     """Parallelism in groups of neighbouring ranks, which work on each sample together.
 
-    Where there are several groups, each has samples of its own, and gradients are summed between
-    the groups.
+    Where there are several groups, each has samples of its own, and gradients are
+    summed between the groups.
 
     Attributes:
-        compute_factor: how many times as long a divided layer takes as its ideal part of the whole;
-            small kernels use less of a GPU.
-        bus_bandwidth: what a rank sends at most within its group; if left out it follows from the
-            machine.
-        step_latency: of a step of a collective within a group; if left out it follows from the
-            machine.
-        group_batch: samples of a group in an iteration; if left out, of each of its ranks
-            'local_batch_size'.
+        compute_factor: how many times as long a divided layer takes as its ideal part
+            of the whole; small kernels use less of a GPU.
+        bus_bandwidth: what a rank sends at most within its group; if left out it
+            follows from the machine.
+        step_latency: of a step of a collective within a group; if left out it follows
+            from the machine.
+        group_batch: samples of a group in an iteration; if left out, of each of its
+            ranks 'local_batch_size'.
     """
 
     members_key: ClassVar[str] = "ways"
@@ -177,15 +199,25 @@ class GroupParallelism(Parallelism):
     group_batch: Count | None = None
 
     def samples(self, batch: float, num_members: int) -> float:
-        """Return the samples of a group in an iteration, if each member reads ``batch``."""
-        return num_members * batch if self.group_batch is None else float(self.group_batch)
+        """Return the samples of a group in an iteration, if each member reads
+        ``batch``.
+        """
+        return (
+            num_members * batch if self.group_batch is None else float(self.group_batch)
+        )
 
     @abstractmethod
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return the rule that dividing a network among so many members breaks; '' if none."""
+        """Return the rule that dividing a network among so many members breaks; '' if
+        none.
+        """
 
-    def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """Yield the reasons why training cannot be divided so; see `Parallelism.problems`."""
+    def problems(
+        self, layers: LayerList, world_size: int, batch: float
+    ) -> Iterator[Problem]:
+        """Yield the reasons why training cannot be divided so; see
+        `Parallelism.problems`.
+        """
         num_members = self.group_size(world_size)
         path = f"parallelism.{self.members_key}"
         rules = [self.broken_rule(layers, num_members)]
@@ -193,9 +225,13 @@ class GroupParallelism(Parallelism):
             rules.append(f"must divide the world size, {world_size}")
         if any(rules):
             remedy = self._suggest_members(layers, world_size, num_members)
-            yield from (Problem(path, rule, str(num_members), remedy) for rule in rules if rule)
+            yield from (
+                Problem(path, rule, str(num_members), remedy) for rule in rules if rule
+            )
         samples_read = num_members * batch
-        if self.group_batch is not None and self.group_batch > samples_read * (1 + 1e-9):
+        if self.group_batch is not None and self.group_batch > samples_read * (
+            1 + 1e-9
+        ):
             yield Problem(
                 "parallelism.group_batch",
                 f"must be at most the {samples_read:g} samples that a group reads in an iteration",
@@ -203,7 +239,9 @@ class GroupParallelism(Parallelism):
                 f"Use {int(samples_read)}." if samples_read >= 1 else "Leave it out.",
             )
 
-    def _suggest_members(self, layers: LayerList, world_size: int, num_members: int) -> str:
+    def _suggest_members(
+        self, layers: LayerList, world_size: int, num_members: int
+    ) -> str:
         """Return the nearest number of members that works, as a remedy."""
         possible = [
             divisor
@@ -212,7 +250,9 @@ class GroupParallelism(Parallelism):
         ]
         if not possible:
             return "Use another strategy, such as 'data'."
-        nearest = min(possible, key=lambda divisor: (abs(divisor - num_members), divisor))
+        nearest = min(
+            possible, key=lambda divisor: (abs(divisor - num_members), divisor)
+        )
         return f"Use {nearest}."
 
 
@@ -221,8 +261,8 @@ class DividedLayers(GroupParallelism):
 
     Attributes:
         ways: members of a group; all ranks, or a number that divides them.
-        repeated: share of the work of divided layers that every member does all the same, as code
-            that divides weights but not all operations.
+        repeated: share of the work of divided layers that every member does all the
+            same, as code that divides weights but not all operations.
     """
 
     input_collective: ClassVar[Collective] = "allgather"
@@ -247,7 +287,9 @@ class DividedLayers(GroupParallelism):
         if self.ways > 1:
             nbytes = self.samples(job.batch, self.ways) * job.input_nbytes
             parts = self.ways if self.input_collective == "alltoall" else 1
-            inputs = [Node("input", collective=self.input_collective, nbytes=nbytes / parts)]
+            inputs = [
+                Node("input", collective=self.input_collective, nbytes=nbytes / parts)
+            ]
         division = self._job_division(job)
         settings = self._pass_settings(job, division)
         return divided_step(job, division, settings, inputs, max_pieces)
@@ -258,7 +300,9 @@ class DividedLayers(GroupParallelism):
         return self.divided_memory(job, division, self._pass_settings(job, division))
 
     def _job_division(self, job: DividedWorkload) -> Division:
-        """Return the part of each layer that a member has, with the work that all repeat."""
+        """Return the part of each layer that a member has, with the work that all
+        repeat.
+        """
         if self.ways == 1:
             return no_division(len(job.layers))
         division = self.division(job.layers)
@@ -277,7 +321,9 @@ class DividedLayers(GroupParallelism):
             value_nbytes=self.value_nbytes,
             gradient_collective=None if is_only_group else "allreduce",
             gradient_group=self.gradient_group,
-            update_seconds=job.update * division.parameters(job) / (job.layers.parameters or 1),
+            update_seconds=job.update
+            * division.parameters(job)
+            / (job.layers.parameters or 1),
         )
 
 

@@ -8,11 +8,16 @@ from simshuffle.workload.layers import LayerList
 from simshuffle.workload.parallelism.base import GroupParallelism, Parallelism
 from simshuffle.workload.parallelism.data import Data, ShardedData
 from simshuffle.workload.parallelism.divided import Channel, Filter, Spatial, Tensor
-from simshuffle.workload.parallelism.pipeline import MICROBATCHES, Pipeline, largest_divisor
+from simshuffle.workload.parallelism.pipeline import (
+    MICROBATCHES,
+    Pipeline,
+    largest_divisor,
+)
 
 MAX_PASSES = 4096
-"""The most stages times microbatches of a pipeline that is tried; with more, estimating its step
-would take long."""
+"""The most stages times microbatches of a pipeline that is tried; with more, estimating
+its step would take long.
+"""
 
 
 SHARED_KEYS = (
@@ -25,8 +30,8 @@ SHARED_KEYS = (
 def parallelism_name(parallelism: Parallelism, world_size: int) -> str:
     """Return the name in tables.
 
-    'spatial' if all ranks are one group, 'data+spatial (4)' if groups have 4 members each,
-    'ZeRO-3'.
+    'spatial' if all ranks are one group, 'data+spatial (4)' if groups have 4 members
+    each, 'ZeRO-3'.
     """
     if isinstance(parallelism, ShardedData):
         return f"{parallelism.short_name}-{parallelism.stage}"
@@ -43,29 +48,36 @@ def list_candidates(
     gpus_per_host: int,
     template: Parallelism | None = None,
 ) -> dict[str, Parallelism]:
-    """Return the ways that may be worth trying, by `parallelism_name`, in a fixed order.
+    """Return the ways that may be worth trying, by `parallelism_name`, in a fixed
+    order.
 
-    Groups have all ranks, 2, 4, 8 ... as far as a host has GPUs, or a divisor of these. Those of
-    all ranks are there even if the network cannot be divided so: `Parallelism.problems` says why.
+    Groups have all ranks, 2, 4, 8 ... as far as a host has GPUs, or a divisor of these.
+    Those of all ranks are there even if the network cannot be divided so:
+    `Parallelism.problems` says why.
 
     Args:
         layers: of the network.
         world_size: M.
         batch: samples of a rank in an iteration.
         gpus_per_host: GPUs of a host.
-        template: from which all candidates take precision, optimiser, recomputing and, if it has
-            some, factors of groups.
+        template: from which all candidates take precision, optimiser, recomputing and,
+            if it has some, factors of groups.
     """
     template_keys = {} if template is None else template.model_dump(mode="json")
     shared, shared_by_groups = (
-        {key: template_keys[key] for key in keys if key in template_keys} for keys in SHARED_KEYS
+        {key: template_keys[key] for key in keys if key in template_keys}
+        for keys in SHARED_KEYS
     )
     candidates: list[Parallelism] = [Data(**shared)]
     if world_size > 1:
         candidates += [ShardedData(stage=stage, **shared) for stage in (1, 2, 3)]
         sizes = {2**power for power in range(1, gpus_per_host.bit_length())}
-        sizes |= {size for size in range(2, gpus_per_host + 1) if gpus_per_host % size == 0}
-        group_sizes = [n for n in sorted(sizes) if n < world_size and world_size % n == 0]
+        sizes |= {
+            size for size in range(2, gpus_per_host + 1) if gpus_per_host % size == 0
+        }
+        group_sizes = [
+            n for n in sorted(sizes) if n < world_size and world_size % n == 0
+        ]
         for num_members in (world_size, *group_sizes):
             candidates += [
                 candidate
@@ -75,7 +87,9 @@ def list_candidates(
                 if num_members == world_size
                 or not list(candidate.problems(layers, world_size, batch))
             ]
-    return {parallelism_name(candidate, world_size): candidate for candidate in candidates}
+    return {
+        parallelism_name(candidate, world_size): candidate for candidate in candidates
+    }
 
 
 def _group_candidates(
@@ -83,12 +97,14 @@ def _group_candidates(
 ) -> list[GroupParallelism]:
     """Return the ways with groups of ``num_members`` that suit the network.
 
-    They differ for a transformer and for a network of pixels. ``shared`` are keys and values that
-    all have.
+    They differ for a transformer and for a network of pixels. ``shared`` are keys and
+    values that all have.
     """
     pipeline = Pipeline(stages=num_members, **shared)
     samples = pipeline.samples(batch, num_members)
-    max_microbatches = min(MICROBATCHES * num_members, max(MAX_PASSES // num_members, 1))
+    max_microbatches = min(
+        MICROBATCHES * num_members, max(MAX_PASSES // num_members, 1)
+    )
     microbatches = largest_divisor(samples, max_microbatches)
     pipeline = Pipeline(stages=num_members, microbatches=microbatches, **shared)
     if any(layer.tensor for layer in layers.layers):
@@ -103,7 +119,8 @@ def _group_candidates(
 
 
 def even_grid(extents: tuple[int, ...], num_members: int) -> list[int] | None:
-    """Return members along each extent so that parts are about as long as they are wide.
+    """Return members along each extent so that parts are about as long as they are
+    wide.
 
     None if all members are along the longest extent.
     """
@@ -115,6 +132,8 @@ def even_grid(extents: tuple[int, ...], num_members: int) -> list[int] | None:
             factor += 1
             continue
         remaining //= factor
-        longest = max(range(len(grid)), key=lambda axis: (extents[axis] / grid[axis], -axis))
+        longest = max(
+            range(len(grid)), key=lambda axis: (extents[axis] / grid[axis], -axis)
+        )
         grid[longest] *= factor
     return grid if sum(members > 1 for members in grid) > 1 else None

@@ -1,4 +1,6 @@
-"""Cuts of a list of layers: into pieces, stages and blocks, and the values that cross a cut."""
+"""Cuts of a list of layers: into pieces, stages and blocks, and the values that cross a
+cut.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def takes_samples(layer: Layer) -> bool:
 
 
 def piece_starts(seconds: Floats, max_pieces: int | None) -> Ints64:
-    """Return the first layers of pieces of about equal time; each layer is a piece for None.
+    """Return the first layers of pieces of about equal time; each layer is a piece for
+    None.
 
     Args:
         seconds: (layers,) s of each.
@@ -39,9 +42,11 @@ def piece_starts(seconds: Floats, max_pieces: int | None) -> Ints64:
 
 
 def stage_starts(seconds: Floats, stages: int) -> list[int]:
-    """Return the first layer of each stage, so that the longest stage takes as little as it can.
+    """Return the first layer of each stage, so that the longest stage takes as little
+    as it can.
 
-    To a millionth, by bisection. Each stage has one layer at least. ``seconds`` is (layers,).
+    To a millionth, by bisection. Each stage has one layer at least. ``seconds`` is
+    (layers,).
     """
     ends = [0.0, *np.cumsum(seconds).tolist()]
     low = max(ends[-1] / stages, float(seconds.max()))
@@ -59,7 +64,8 @@ def stage_starts(seconds: Floats, stages: int) -> list[int]:
 
 
 def _fill_stages(ends: list[float], stages: int, limit: float) -> list[int]:
-    """Return the first layers of stages of which each but the last takes ``limit`` s at most.
+    """Return the first layers of stages of which each but the last takes ``limit`` s at
+    most.
 
     Each leaves a layer at least for each stage after it.
 
@@ -78,7 +84,8 @@ def _fill_stages(ends: list[float], stages: int, limit: float) -> list[int]:
 
 
 def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
-    """Count the values and the outputs of one sample that cross each cut between layers.
+    """Count the values and the outputs of one sample that cross each cut between
+    layers.
 
     A cut is before a layer; an output that is taken there several times counts once.
 
@@ -94,7 +101,9 @@ def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
             last_taker[name] = index
     # name, first cut after it, and values of each output
     sources = [(INPUT, 0, math.prod(layers.input))]
-    sources += [(layer.name, cut, layer.outputs) for cut, layer in enumerate(layers.layers, 1)]
+    sources += [
+        (layer.name, cut, layer.outputs) for cut, layer in enumerate(layers.layers, 1)
+    ]
     for name, first_cut, size in sources:
         last_cut = last_taker.get(name, -1)
         if last_cut >= first_cut:
@@ -108,8 +117,8 @@ def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
 def block_starts(layers: LayerList) -> list[int]:
     """Return the first layer of each block.
 
-    A block may end at a cut that one output alone crosses. The layers up to the next such cut
-    belong to it too, unless they mix channels.
+    A block may end at a cut that one output alone crosses. The layers up to the next
+    such cut belong to it too, unless they mix channels.
     """
     _, outputs = crossings(layers)
     ends = [cut for cut in range(1, len(layers)) if outputs[cut] == 1]
@@ -133,8 +142,8 @@ def saved_values(
         recompute: whether only the inputs of blocks are kept.
 
     Returns:
-        Values of every sample whose backward pass is still to come; and values more of samples
-        whose backward pass runs.
+        Values of every sample whose backward pass is still to come; and values more of
+        samples whose backward pass runs.
     """
     first, end = span
     saved = saved_share * [layer.saved for layer in layers.layers]

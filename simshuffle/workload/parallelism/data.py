@@ -1,4 +1,6 @@
-"""Data parallelism: every rank has samples of its own, and the whole model or, sharded, a part."""
+"""Data parallelism: every rank has samples of its own, and the whole model or, sharded,
+a part.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from simshuffle.workload.parallelism.step import DividedWorkload, GpuMemory, Nod
 
 
 class Data(SampleParallelism):
-    """Data parallelism: every rank has the whole model and trains on samples of its own.
+    """Data parallelism: every rank has the whole model and trains on samples of its
+    own.
 
     Gradients are summed over all ranks in every iteration.
     """
@@ -31,8 +34,8 @@ class Data(SampleParallelism):
     def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
         """Return a step of forward pass, backward pass, one allreduce and update.
 
-        With buckets there is an allreduce for each, as it becomes ready. Nothing else is sent, so
-        layers always go together.
+        With buckets there is an allreduce for each, as it becomes ready. Nothing else
+        is sent, so layers always go together.
         """
         settings = self.pass_settings(job, "allreduce", job.update)
         return divided_step(job, no_division(len(job.layers)), settings, max_pieces=1)
@@ -44,8 +47,9 @@ class Data(SampleParallelism):
 
 
 class ShardedData(SampleParallelism):
-    """Sharded data parallelism: a rank trains on samples of its own, and keeps 1/M of the
-    optimiser's values; from stage 2 on of the gradients, and at stage 3 of the weights too.
+    """Sharded data parallelism: a rank trains on samples of its own, and keeps 1/M of
+    the optimiser's values; from stage 2 on of the gradients, and at stage 3 of the
+    weights too.
 
     ZeRO (Rajbhandari et al., arXiv 1910.02054), and FSDP (Zhao et al., arXiv 2304.11277) at stage
     3. Gradients are scattered as they are summed, and each rank updates its part. At stages 1 and 2
@@ -54,8 +58,8 @@ class ShardedData(SampleParallelism):
     where one output alone crosses.
 
     Attributes:
-        stage: what is kept in parts: values of the optimiser (1), gradients too (2), weights too
-            (3).
+        stage: what is kept in parts: values of the optimiser (1), gradients too (2),
+            weights too (3).
     """
 
     short_name: ClassVar[str] = "ZeRO"
@@ -65,8 +69,8 @@ class ShardedData(SampleParallelism):
     def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
         """Return the step of a rank.
 
-        At stages 1 and 2 it is that of data parallelism, with a reduce-scatter in place of the
-        allreduce, and an allgather of the weights at the end.
+        At stages 1 and 2 it is that of data parallelism, with a reduce-scatter in place
+        of the allreduce, and an allgather of the weights at the end.
         """
         settings = self._pass_settings(job)
         if self.stage == 3:
@@ -80,9 +84,12 @@ class ShardedData(SampleParallelism):
     def memory(self, job: DividedWorkload) -> GpuMemory:
         """Return the bytes of a rank, which keeps 1/M of more at each stage.
 
-        At stage 3 it also has the weights of two blocks next to each other, the largest.
+        At stage 3 it also has the weights of two blocks next to each other, the
+        largest.
         """
-        unsharded = self.divided_memory(job, no_division(len(job.layers)), self._pass_settings(job))
+        unsharded = self.divided_memory(
+            job, no_division(len(job.layers)), self._pass_settings(job)
+        )
         parts = job.world_size
         parameters = [layer.parameters for layer in job.layers.layers]
         block_parameters = np.add.reduceat(parameters, block_starts(job.layers))
@@ -103,13 +110,19 @@ class ShardedData(SampleParallelism):
 
 def _weights_node(nbytes: float, predecessors: tuple[int, ...]) -> Node:
     """Return the node that gathers weights of ``nbytes`` bytes on all ranks."""
-    return Node("weights", predecessors, collective="allgather", group="all", nbytes=nbytes)
+    return Node(
+        "weights", predecessors, collective="allgather", group="all", nbytes=nbytes
+    )
 
 
 def _prefetched_step(
-    job: DividedWorkload, settings: PassSettings, weight_nbytes: float, max_pieces: int | None
+    job: DividedWorkload,
+    settings: PassSettings,
+    weight_nbytes: float,
+    max_pieces: int | None,
 ) -> Step:
-    """Return the step of stage 3, in which the weights of a piece come while another is computed.
+    """Return the step of stage 3, in which the weights of a piece come while another is
+    computed.
 
     Messages go one after the other.
 
@@ -117,7 +130,8 @@ def _prefetched_step(
         job: that is divided.
         settings: how the step is computed.
         weight_nbytes: bytes of a weight.
-        max_pieces: the most pieces into which blocks are put together; None for each by itself.
+        max_pieces: the most pieces into which blocks are put together; None for each by
+            itself.
     """
     full_share = np.ones(len(job.layers))
     forward, backward = layer_seconds(
@@ -126,7 +140,9 @@ def _prefetched_step(
     blocks = np.array(block_starts(job.layers))
     block_seconds = np.add.reduceat(forward + backward, blocks)
     starts = blocks[piece_starts(block_seconds, max_pieces)]
-    layer_parameters = np.array([float(layer.parameters) for layer in job.layers.layers])
+    layer_parameters = np.array(
+        [float(layer.parameters) for layer in job.layers.layers]
+    )
     parameters = np.add.reduceat(layer_parameters, starts).tolist()
     seconds = {
         "forward": np.add.reduceat(forward, starts).tolist(),
@@ -140,7 +156,9 @@ def _prefetched_step(
     last_sent: tuple[int, ...] = ()
 
     def gather(index: int) -> tuple[int, ...]:
-        """Gather the weights for pass ``index``, once the pass two before it is computed."""
+        """Gather the weights for pass ``index``, once the pass two before it is
+        computed.
+        """
         nonlocal last_sent
         num_weights = parameters[passes[index][1]]
         if not num_weights:

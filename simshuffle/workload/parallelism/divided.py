@@ -1,5 +1,6 @@
-"""Spatial, filter and channel parallelism: parts of the extents, or of the output or input channels
-of each layer; and tensor parallelism: matrices of a transformer divided by columns, then by rows.
+"""Spatial, filter and channel parallelism: parts of the extents, or of the output or
+input channels of each layer; and tensor parallelism: matrices of a transformer divided
+by columns, then by rows.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from simshuffle.workload.parallelism.step import Collective, Group
 
 
 class Spatial(DividedLayers):
-    """Spatial parallelism: a member has a part of the pixels of each sample, and all weights.
+    """Spatial parallelism: a member has a part of the pixels of each sample, and all
+    weights.
 
     As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075) and LBANN (Dryden et al.,
-    arXiv 1903.06681): a convolution or pooling of k rows needs (k - 1) / 2 rows of each neighbour,
-    in the backward pass of the gradient of its outputs. From the first layer on that cannot be
-    divided, all members gather what goes into it and compute the rest alike. ParaDL divides their
-    time too, and counts the gradient of the samples, which nobody needs.
+    arXiv 1903.06681): a convolution or pooling of k rows needs (k - 1) / 2 rows of each
+    neighbour, in the backward pass of the gradient of its outputs. From the first layer
+    on that cannot be divided, all members gather what goes into it and compute the rest
+    alike. ParaDL divides their time too, and counts the gradient of the samples, which
+    nobody needs.
 
     Attributes:
-        grid: members along each extent, such as [2, 2]; if left out, all along the longest one.
-        convolutions: how many convolutions are divided, with what lies between them and behind the
-            last one; if left out, as many as can be.
+        grid: members along each extent, such as [2, 2]; if left out, all along the
+            longest one.
+        convolutions: how many convolutions are divided, with what lies between them and
+            behind the last one; if left out, as many as can be.
     """
 
     short_name: ClassVar[str] = "spatial"
@@ -61,11 +65,14 @@ class Spatial(DividedLayers):
             return ""
         shape = " x ".join(map(str, layers.layers[0].output[1:] or extents))
         return (
-            f"must divide the extents of the first layer ({shape}) into parts as high as its halo"
+            f"must divide the extents of the first layer ({shape}) into"
+            " parts as high as its halo"
         )
 
     def division(self, layers: LayerList) -> Division:
-        """Return the work of the largest part, up to the first layer that cannot be divided."""
+        """Return the work of the largest part, up to the first layer that cannot be
+        divided.
+        """
         members_by_axis = self._members_by_axis(layers, self.ways)
         num_extents = len(layers.input) - 1
         num_layers = len(layers)
@@ -80,13 +87,18 @@ class Spatial(DividedLayers):
         )
         divided_layers = layers.layers[:num_divided]
         share = np.ones(num_layers)
-        share[:num_divided] = [_largest_part(layer, members_by_axis) for layer in divided_layers]
+        share[:num_divided] = [
+            _largest_part(layer, members_by_axis) for layer in divided_layers
+        ]
 
-        forward, backward = [], []
+        forward = []
+        backward = []
         halo_buffers = np.zeros(num_layers)
         for axis, members in members_by_axis.items():
             members_across = self.ways // members
-            stride = math.prod(n for other_axis, n in members_by_axis.items() if other_axis > axis)
+            stride = math.prod(
+                n for other_axis, n in members_by_axis.items() if other_axis > axis
+            )
             # (layers,) values of one sample that a member sends to each neighbour
             inputs = np.zeros(num_layers)
             output_gradients = np.zeros(num_layers)
@@ -99,7 +111,9 @@ class Spatial(DividedLayers):
                     )
             halo_buffers += 2 * inputs
             forward.append(Traffic("halo", "halo", inputs, True, members, stride))
-            backward.append(Traffic("halo", "halo", output_gradients, True, members, stride))
+            backward.append(
+                Traffic("halo", "halo", output_gradients, True, members, stride)
+            )
 
         gathered = np.zeros(num_layers)
         if num_divided < num_layers:
@@ -115,8 +129,12 @@ class Spatial(DividedLayers):
         )
 
     def _first_whole_layer(self, layers: LayerList) -> int:
-        """Return the index of the first layer that is not to be divided, by ``convolutions``."""
-        convolutions = [index for index, layer in enumerate(layers.layers) if layer.kind == "conv"]
+        """Return the index of the first layer that is not to be divided, by
+        ``convolutions``.
+        """
+        convolutions = [
+            index for index, layer in enumerate(layers.layers) if layer.kind == "conv"
+        ]
         if self.convolutions is None or self.convolutions >= len(convolutions):
             return len(layers)
         return convolutions[self.convolutions]
@@ -124,13 +142,20 @@ class Spatial(DividedLayers):
     def _members_by_axis(self, layers: LayerList, num_members: int) -> dict[int, int]:
         """Return the members along each axis that is divided."""
         if self.grid is not None and num_members == self.ways:
-            return {axis: members for axis, members in enumerate(self.grid, 1) if members > 1}
+            return {
+                axis: members
+                for axis, members in enumerate(self.grid, 1)
+                if members > 1
+            }
         extents = layers.input[1:]
         return {1 + extents.index(max(extents)): num_members}
 
 
-def _is_divisible(layer: Layer, num_extents: int, members_by_axis: dict[int, int]) -> bool:
-    """Return whether each member can have a row of a layer, and no fewer rows than a halo.
+def _is_divisible(
+    layer: Layer, num_extents: int, members_by_axis: dict[int, int]
+) -> bool:
+    """Return whether each member can have a row of a layer, and no fewer rows than a
+    halo.
 
     Rows that are no multiple of the members are shared out as evenly as they can be.
     """
@@ -145,7 +170,9 @@ def _is_divisible(layer: Layer, num_extents: int, members_by_axis: dict[int, int
 
 
 def _largest_part(layer: Layer, members_by_axis: dict[int, int]) -> float:
-    """Return the share of a layer that the member with most rows has: 2/7 if four divide 7 rows."""
+    """Return the share of a layer that the member with most rows has: 2/7 if four
+    divide 7 rows.
+    """
     return math.prod(
         -(-layer.output[axis] // members) / layer.output[axis]
         for axis, members in members_by_axis.items()
@@ -162,13 +189,13 @@ def _halo_rows(layer: Layer, axis: int) -> int:
 
 
 class Filter(DividedLayers):
-    """Filter parallelism: a member of a group has 1/ways of the filters of each convolution and
-    linear layer, and computes as many of its output channels.
+    """Filter parallelism: a member of a group has 1/ways of the filters of each
+    convolution and linear layer, and computes as many of its output channels.
 
-    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075): outputs are gathered, but for the
-    last layer's, and gradients of inputs, of which each member has a summand, are summed. ParaDL
-    divides the time of all layers; here the layers between, such as norms, take whole outputs, and
-    every member computes all of them.
+    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075): outputs are gathered, but
+    for the last layer's, and gradients of inputs, of which each member has a summand,
+    are summed. ParaDL divides the time of all layers; here the layers between, such as
+    norms, take whole outputs, and every member computes all of them.
     """
 
     short_name: ClassVar[str] = "filter"
@@ -185,30 +212,43 @@ class Filter(DividedLayers):
         return f"must be at most the filters of the smallest layer, {max_members}"
 
     def division(self, layers: LayerList) -> Division:
-        """Return the division in which outputs are gathered, and gradients of inputs summed."""
+        """Return the division in which outputs are gathered, and gradients of inputs
+        summed.
+        """
         is_mixing = np.array([layer.kind in MIXING for layer in layers.layers])
-        outputs = np.array([float(layer.outputs) for layer in layers.layers]) * is_mixing
+        outputs = (
+            np.array([float(layer.outputs) for layer in layers.layers]) * is_mixing
+        )
         outputs[np.flatnonzero(is_mixing)[-1:]] = 0
         inputs = np.array(
-            [0.0 if takes_samples(layer) else float(layer.inputs) for layer in layers.layers]
+            [
+                0.0 if takes_samples(layer) else float(layer.inputs)
+                for layer in layers.layers
+            ]
         )
         return mixed_division(
             is_mixing,
             self.ways,
             Traffic("activations", "allgather", outputs, precedes_layer=False),
-            Traffic("activation_gradients", "allreduce", inputs * is_mixing, precedes_layer=False),
+            Traffic(
+                "activation_gradients",
+                "allreduce",
+                inputs * is_mixing,
+                precedes_layer=False,
+            ),
         )
 
 
 class Channel(DividedLayers):
-    """Channel parallelism: a member of a group has 1/ways of the input channels of convolutions and
-    linear layers.
+    """Channel parallelism: a member of a group has 1/ways of the input channels of
+    convolutions and linear layers.
 
-    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075): outputs, of which each member has a
-    summand, are summed, and gradients of inputs gathered. Layers that take the sample itself have
-    few channels and are not divided. ParaDL divides the time of all layers; here the layers
-    between, such as norms, take whole outputs, and every member computes all of them. ParaDL counts
-    the outputs of all layers but the last; here the outputs of all divided layers count.
+    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075): outputs, of which each
+    member has a summand, are summed, and gradients of inputs gathered. Layers that take
+    the sample itself have few channels and are not divided. ParaDL divides the time of
+    all layers; here the layers between, such as norms, take whole outputs, and every
+    member computes all of them. ParaDL counts the outputs of all layers but the last;
+    here the outputs of all divided layers count.
     """
 
     short_name: ClassVar[str] = "channel"
@@ -230,10 +270,14 @@ class Channel(DividedLayers):
         return f"must be at most the channels of the smallest layer, {max_members}"
 
     def division(self, layers: LayerList) -> Division:
-        """Return the division in which outputs are summed, and gradients of inputs gathered."""
+        """Return the division in which outputs are summed, and gradients of inputs
+        gathered.
+        """
         is_divided = self._divides_layer(layers)
         inputs = np.array([float(layer.inputs) for layer in layers.layers]) * is_divided
-        outputs = np.array([float(layer.outputs) for layer in layers.layers]) * is_divided
+        outputs = (
+            np.array([float(layer.outputs) for layer in layers.layers]) * is_divided
+        )
         return mixed_division(
             is_divided,
             self.ways,
@@ -242,22 +286,28 @@ class Channel(DividedLayers):
         )
 
     def _divides_layer(self, layers: LayerList) -> Flags:
-        """Return (layers,) True for layers that mix channels and do not take the sample."""
+        """Return (layers,) True for layers that mix channels and do not take the
+        sample.
+        """
         return np.array(
-            [layer.kind in MIXING and not takes_samples(layer) for layer in layers.layers]
+            [
+                layer.kind in MIXING and not takes_samples(layer)
+                for layer in layers.layers
+            ]
         )
 
 
 class Tensor(DividedLayers):
-    """Tensor parallelism: a member of a group has 1/ways of the columns of one matrix, of the rows
-    of the next, and of the heads between.
+    """Tensor parallelism: a member of a group has 1/ways of the columns of one matrix,
+    of the rows of the next, and of the heads between.
 
-    As in Megatron-LM (Shoeybi et al., arXiv 1909.08053, section 3): outputs of rows are summed in
-    the forward pass, gradients of inputs of columns in the backward pass: two sums of a block in
-    each. Embedding and logits are divided by words; the loss of divided logits sends nothing that
-    counts. With ``sequence``, sums are replaced by reduce-scatter and allgather, and norms,
-    dropouts and sums have 1/ways of the tokens each (Korthikanti et al., arXiv 2205.05198, section
-    4.2); that inputs of columns are gathered again in the backward pass is taken to be hidden.
+    As in Megatron-LM (Shoeybi et al., arXiv 1909.08053, section 3): outputs of rows are
+    summed in the forward pass, gradients of inputs of columns in the backward pass: two
+    sums of a block in each. Embedding and logits are divided by words; the loss of
+    divided logits sends nothing that counts. With ``sequence``, sums are replaced by
+    reduce-scatter and allgather, and norms, dropouts and sums have 1/ways of the tokens
+    each (Korthikanti et al., arXiv 2205.05198, section 4.2); that inputs of columns are
+    gathered again in the backward pass is taken to be hidden.
 
     Attributes:
         sequence: whether what is between divided matrices is divided by tokens.
@@ -268,7 +318,9 @@ class Tensor(DividedLayers):
     sequence: bool = False
 
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return a rule unless heads, and tokens where they are divided, are divided evenly."""
+        """Return a rule unless heads, and tokens where they are divided, are divided
+        evenly.
+        """
         marked = [layer for layer in layers.layers if layer.tensor]
         if not marked:
             return "needs a network with layers that tensor parallelism divides, a transformer"
@@ -289,14 +341,19 @@ class Tensor(DividedLayers):
         return ""
 
     def division(self, layers: LayerList) -> Division:
-        """Return the division of marked layers, and of layers that take the output of columns."""
+        """Return the division of marked layers, and of layers that take the output of
+        columns.
+        """
         undivided_share = 1 / self.ways if self.sequence else 1.0
         has_divided_output = {INPUT: False}
-        work_share, saved_share = [], []
+        work_share = []
+        saved_share = []
         for layer in layers.layers:
             takes_divided = any(has_divided_output[name] for name in layer.predecessors)
             is_column = layer.tensor == "column" and layer.kind != "embedding"
-            has_divided_output[layer.name] = is_column or (takes_divided and not layer.tensor)
+            has_divided_output[layer.name] = is_column or (
+                takes_divided and not layer.tensor
+            )
             share = 1 / self.ways if layer.tensor or takes_divided else undivided_share
             work_share.append(share)
             # values of inputs that are not divided, and other values that are kept
@@ -308,7 +365,9 @@ class Tensor(DividedLayers):
                 other_values = other_values * undivided_share
             saved = whole_inputs * undivided_share + other_values
             saved_share.append(saved / layer.saved if layer.saved else 1.0)
-        parameter_share = [1 / self.ways if layer.tensor else 1.0 for layer in layers.layers]
+        parameter_share = [
+            1 / self.ways if layer.tensor else 1.0 for layer in layers.layers
+        ]
         forward, backward = self._traffic(layers)
         return Division(
             work_share=np.array(work_share),
@@ -319,7 +378,9 @@ class Tensor(DividedLayers):
             buffers=max(float(sent.values.max()) for sent in (*forward, *backward)),
         )
 
-    def _traffic(self, layers: LayerList) -> tuple[tuple[Traffic, ...], tuple[Traffic, ...]]:
+    def _traffic(
+        self, layers: LayerList
+    ) -> tuple[tuple[Traffic, ...], tuple[Traffic, ...]]:
         """Return the traffic of the forward and of the backward pass."""
         # (layers,) values of one sample: outputs of rows, and inputs of columns
         rows = np.zeros(len(layers))
@@ -331,7 +392,9 @@ class Tensor(DividedLayers):
                 columns[index] = layer.inputs
         if not self.sequence:
             forward = Traffic("activations", "allreduce", rows, precedes_layer=False)
-            backward = Traffic("activation_gradients", "allreduce", columns, precedes_layer=False)
+            backward = Traffic(
+                "activation_gradients", "allreduce", columns, precedes_layer=False
+            )
             return (forward,), (backward,)
         return (
             _gather_and_scatter("activations", columns, rows),
@@ -339,8 +402,12 @@ class Tensor(DividedLayers):
         )
 
 
-def _gather_and_scatter(label: str, gathered: Floats, scattered: Floats) -> tuple[Traffic, ...]:
-    """Return an allgather before layers and a reduce-scatter after them, of (layers,) values."""
+def _gather_and_scatter(
+    label: str, gathered: Floats, scattered: Floats
+) -> tuple[Traffic, ...]:
+    """Return an allgather before layers and a reduce-scatter after them, of (layers,)
+    values.
+    """
     return (
         Traffic(label, "allgather", gathered, precedes_layer=True),
         Traffic(label, "reduce_scatter", scattered, precedes_layer=False),

@@ -1,4 +1,6 @@
-"""Divide layers among members of a group that all work at once, and build the step that follows."""
+"""Divide layers among members of a group that all work at once, and build the step that
+follows.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import numpy as np
 
 from simshuffle.spec.arrays import Flags, Floats, Ints64
 from simshuffle.workload.parallelism.cutting import piece_starts
-from simshuffle.workload.parallelism.step import Collective, DividedWorkload, Group, Node, Step
+from simshuffle.workload.parallelism.step import (
+    Collective,
+    DividedWorkload,
+    Group,
+    Node,
+    Step,
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,9 @@ class Division:
 
     def parameters(self, job: DividedWorkload) -> float:
         """Return how many parameters a member holds."""
-        return float(self.parameter_share @ [layer.parameters for layer in job.layers.layers])
+        return float(
+            self.parameter_share @ [layer.parameters for layer in job.layers.layers]
+        )
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,14 @@ class PassSettings:
     """The settings by which the passes of a step are computed."""
 
     samples: float  # of a group, in an iteration
-    compute_factor: float  # how many times as long a divided layer takes as its ideal part
+    compute_factor: (
+        float  # how many times as long a divided layer takes as its ideal part
+    )
     recompute: bool  # whether the backward pass does the forward pass again
     value_nbytes: float  # bytes of a value that is sent
-    gradient_collective: Collective | None  # by which gradients are summed; None if they are not
+    gradient_collective: (
+        Collective | None
+    )  # by which gradients are summed; None if they are not
     gradient_group: Group  # the ranks that sum them
     update_seconds: float  # s of updating the weights that a member holds
 
@@ -94,8 +108,8 @@ def layer_seconds(
 ) -> Floats:
     """Return the s of the forward and of the backward pass of each layer: (2, layers).
 
-    Time that does not depend on the batch is equal for all layers, and does not shrink: it is the
-    start of kernels.
+    Time that does not depend on the batch is equal for all layers, and does not shrink:
+    it is the start of kernels.
 
     Args:
         job: that is divided.
@@ -104,7 +118,9 @@ def layer_seconds(
         compute_factor: how many times as long a divided layer takes as its ideal part.
         recompute: whether the backward pass does the forward pass again.
     """
-    sample_equivalents = samples * np.where(work_share < 1, compute_factor * work_share, 1.0)
+    sample_equivalents = samples * np.where(
+        work_share < 1, compute_factor * work_share, 1.0
+    )
     launch = job.fixed / 3 / len(job.layers)
     forward = sample_equivalents * job.forward + launch
     backward = sample_equivalents * job.backward + 2 * launch
@@ -127,8 +143,8 @@ def divided_step(
         division: of its layers.
         settings: how passes are computed.
         inputs: nodes by which a group gets its samples, first of all.
-        max_pieces: the most pieces into which neighbouring layers are put together; None for each
-            layer by itself.
+        max_pieces: the most pieces into which neighbouring layers are put together;
+            None for each layer by itself.
     """
     forward, backward = layer_seconds(
         job,
@@ -159,7 +175,9 @@ def divided_step(
         backward_pass.compute(piece_seconds[piece])
         chain.send(traffic.after[piece])
     backward_pass.sum_rest()
-    chain.nodes.append(Node("update", backward_pass.predecessors, settings.update_seconds))
+    chain.nodes.append(
+        Node("update", backward_pass.predecessors, settings.update_seconds)
+    )
     return Step(chain.nodes)
 
 
@@ -213,7 +231,9 @@ class _PieceTraffic:
         nbytes: bytes of one value of all samples.
     """
 
-    def __init__(self, traffic: Sequence[Traffic], starts: Ints64, nbytes: float) -> None:
+    def __init__(
+        self, traffic: Sequence[Traffic], starts: Ints64, nbytes: float
+    ) -> None:
         self.before: list[list[_PieceMessage]] = [[] for _ in starts]
         self.after: list[list[_PieceMessage]] = [[] for _ in starts]
         for sent in traffic:
@@ -221,17 +241,20 @@ class _PieceTraffic:
             piece_nbytes = nbytes * np.add.reduceat(sent.values, starts)
             counts = np.add.reduceat((sent.values > 0).astype(np.int64), starts)
             for piece in np.flatnonzero(counts).tolist():
-                message = _PieceMessage(sent, float(piece_nbytes[piece]), int(counts[piece]))
+                message = _PieceMessage(
+                    sent, float(piece_nbytes[piece]), int(counts[piece])
+                )
                 messages[piece].append(message)
 
 
 def _gradient_moments(
     job: DividedWorkload, division: Division, settings: PassSettings, backward: Floats
 ) -> list[tuple[float, float]]:
-    """Return when gradients become ready: s of the backward pass, and bytes that are summed then.
+    """Return when gradients become ready: s of the backward pass, and bytes that are
+    summed then.
 
-    Without buckets all are summed after the pass. Buckets say it in shares of the pass of one GPU
-    alone.
+    Without buckets all are summed after the pass. Buckets say it in shares of the pass
+    of one GPU alone.
 
     Args:
         job: that is divided.
@@ -252,7 +275,9 @@ def _gradient_moments(
     divided_ends = np.append(0.0, np.cumsum(backward[::-1]))
     # (buckets,) layers after which each bucket is ready, with fractions; then s
     ready_seconds = job.buckets[:, 1] * undivided_ends[-1]
-    layers_done = np.interp(ready_seconds, undivided_ends, np.arange(len(undivided_ends)))
+    layers_done = np.interp(
+        ready_seconds, undivided_ends, np.arange(len(undivided_ends))
+    )
     moments = np.interp(layers_done, np.arange(len(divided_ends)), divided_ends)
     bucket_nbytes = parameter_share * job.buckets[:, 0]
     return list(zip(moments.tolist(), bucket_nbytes.tolist(), strict=True))
@@ -278,7 +303,9 @@ class _BackwardPass:
         self._last_sum: tuple[int, ...] = ()
 
     def compute(self, seconds: float) -> None:
-        """Add a piece of the backward pass, cut at each bucket that becomes ready in it."""
+        """Add a piece of the backward pass, cut at each bucket that becomes ready in
+        it.
+        """
         end = self._clock + seconds
         while self._num_summed < len(self._moments):
             moment, _ = self._moments[self._num_summed]

@@ -11,18 +11,29 @@ import numpy as np
 from simshuffle.errors import Problem
 from simshuffle.spec.record import Count
 from simshuffle.workload.layers import LayerList
-from simshuffle.workload.parallelism.base import GroupParallelism, MemberCount, find_divisors
-from simshuffle.workload.parallelism.cutting import crossings, saved_values, stage_starts
+from simshuffle.workload.parallelism.base import (
+    GroupParallelism,
+    MemberCount,
+    find_divisors,
+)
+from simshuffle.workload.parallelism.cutting import (
+    crossings,
+    saved_values,
+    stage_starts,
+)
 from simshuffle.workload.parallelism.division import layer_seconds
 from simshuffle.workload.parallelism.step import DividedWorkload, GpuMemory, Node, Step
 
 MICROBATCHES = 4
-"""Microbatches for each stage with which a pipeline stands still for little (Huang et al., arXiv
-1811.06965, section 2.3)."""
+"""Microbatches for each stage with which a pipeline stands still for little (Huang et
+al., arXiv 1811.06965, section 2.3).
+"""
 
 
 def largest_divisor(samples: float, limit: int) -> int:
-    """Return the largest number up to ``limit`` that divides ``samples``; 1 if none does."""
+    """Return the largest number up to ``limit`` that divides ``samples``; 1 if none
+    does.
+    """
     return max((n for n in range(1, limit + 1) if samples % n == 0), default=1)
 
 
@@ -38,23 +49,24 @@ class _Stages:
 
 
 class Pipeline(GroupParallelism):
-    """Pipeline parallelism: a member of a group has some layers next to each other, and sends the
-    outputs of one microbatch while it computes the next.
+    """Pipeline parallelism: a member of a group has some layers next to each other, and
+    sends the outputs of one microbatch while it computes the next.
 
-    Stages take about equally long. A stage computes in the order of its schedule: 'gpipe' all
-    forward passes, then all backward passes (Huang et al., arXiv 1811.06965), '1f1b' in turn as
-    soon as the pipeline is full (Narayanan et al., arXiv 2104.04473, section 2.2). With p stages of
-    equal time and m microbatches either stands still for (p - 1) / (m + p - 1) of the step, but
-    stage s keeps activations of m microbatches, or of p - s + 1 at most. Every microbatch starts
-    all kernels of its stage again. ParaDL's layer parallelism (arXiv 2104.09075) is 'gpipe' where
-    sending does not overlap.
+    Stages take about equally long. A stage computes in the order of its schedule:
+    'gpipe' all forward passes, then all backward passes (Huang et al., arXiv
+    1811.06965), '1f1b' in turn as soon as the pipeline is full (Narayanan et al., arXiv
+    2104.04473, section 2.2). With p stages of equal time and m microbatches either
+    stands still for (p - 1) / (m + p - 1) of the step, but stage s keeps activations of
+    m microbatches, or of p - s + 1 at most. Every microbatch starts all kernels of its
+    stage again. ParaDL's layer parallelism (arXiv 2104.09075) is 'gpipe' where sending
+    does not overlap.
 
     Attributes:
         stages: members of a group; all ranks, or a number that divides them.
-        microbatches: parts of a group's samples that follow each other; if left out, as many as
-            divide them, up to 4 for each stage.
-        schedule: the order of passes: all forward passes first ('gpipe'), or one forward, one
-            backward in turn ('1f1b').
+        microbatches: parts of a group's samples that follow each other; if left out, as
+            many as divide them, up to 4 for each stage.
+        schedule: the order of passes: all forward passes first ('gpipe'), or one
+            forward, one backward in turn ('1f1b').
     """
 
     short_name: ClassVar[str] = "pipeline"
@@ -74,8 +86,12 @@ class Pipeline(GroupParallelism):
             return ""
         return f"must be at most the layers, {len(layers)}"
 
-    def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """Yield the reasons why training cannot be divided so; see `Parallelism.problems`."""
+    def problems(
+        self, layers: LayerList, world_size: int, batch: float
+    ) -> Iterator[Problem]:
+        """Yield the reasons why training cannot be divided so; see
+        `Parallelism.problems`.
+        """
         yield from super().problems(layers, world_size, batch)
         samples = self.samples(batch, self.stages)
         microbatches = self.microbatches
@@ -83,15 +99,17 @@ class Pipeline(GroupParallelism):
             rule = f"must divide the samples of a group in an iteration, {samples:g}"
             is_whole = samples >= 1 and samples % 1 == 0
             possible = [1, *find_divisors(int(samples))] if is_whole else []
-            nearest = min(possible, key=lambda n: (abs(n - microbatches), n), default=None)
+            nearest = min(
+                possible, key=lambda n: (abs(n - microbatches), n), default=None
+            )
             remedy = f"Use {nearest}." if nearest else "Leave it out."
             yield Problem("parallelism.microbatches", rule, str(microbatches), remedy)
 
     def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
         """Return the step of a group; the layers of a stage always go together.
 
-        With ``max_pieces``, GPipe's microbatches between the first and the last go together too,
-        which takes as long.
+        With ``max_pieces``, GPipe's microbatches between the first and the last go
+        together too, which takes as long.
         """
         samples, num_microbatches = self._microbatches(job)
         stages = self._stages(job, samples / num_microbatches)
@@ -120,8 +138,8 @@ class Pipeline(GroupParallelism):
         return Step(graph.nodes)
 
     def memory(self, job: DividedWorkload) -> GpuMemory:
-        """Return the bytes of the fullest stage, with buffers for a microbatch's inputs and
-        outputs.
+        """Return the bytes of the fullest stage, with buffers for a microbatch's inputs
+        and outputs.
         """
         samples, num_microbatches = self._microbatches(job)
         stages = self._stages(job, samples / num_microbatches)
@@ -131,7 +149,10 @@ class Pipeline(GroupParallelism):
         stage_memories = []
         for stage, parameters in enumerate(stages.parameters):
             saved, working = saved_values(
-                job.layers, full_share, (starts[stage], starts[stage + 1]), recompute=self.recompute
+                job.layers,
+                full_share,
+                (starts[stage], starts[stage + 1]),
+                recompute=self.recompute,
             )
             waiting = num_microbatches
             if self.schedule != "gpipe":
@@ -149,7 +170,9 @@ class Pipeline(GroupParallelism):
         return max(stage_memories, key=lambda memory: memory.total)
 
     def _microbatches(self, job: DividedWorkload) -> tuple[float, int]:
-        """Return the samples of a group in an iteration, and the number of their microbatches."""
+        """Return the samples of a group in an iteration, and the number of their
+        microbatches.
+        """
         samples = self.samples(job.batch, self.stages)
         if self.microbatches is not None:
             return samples, self.microbatches
@@ -186,10 +209,10 @@ class _Pass(NamedTuple):
 class _PipelineGraph:
     """The passes of stages in the order of a schedule, and the messages between stages.
 
-    ``groups`` are the sizes of groups of microbatches that go together, such as [1, m - 2, 1]. All
-    microbatches take equally long, so the last one of a stage waits either for the last one of the
-    stage before, or for all its own after the first; nothing is lost if those between wait for
-    their first alone.
+    ``groups`` are the sizes of groups of microbatches that go together, such as [1, m -
+    2, 1]. All microbatches take equally long, so the last one of a stage waits either
+    for the last one of the stage before, or for all its own after the first; nothing is
+    lost if those between wait for their first alone.
     """
 
     def __init__(self, stages: _Stages, schedule: str, groups: list[int]) -> None:
@@ -224,10 +247,14 @@ class _PipelineGraph:
         num_done = [0] * self._num_stages  # passes of each stage
         waiting = list(range(self._num_stages))
         while waiting:
-            waiting = [stage for stage in waiting if self._advance(stage, num_done, nbytes)]
+            waiting = [
+                stage for stage in waiting if self._advance(stage, num_done, nbytes)
+            ]
 
     def _advance(self, stage: int, num_done: list[int], nbytes: float) -> bool:
-        """Add the passes of a stage that have what they wait for; return whether more remain."""
+        """Add the passes of a stage that have what they wait for; return whether more
+        remain.
+        """
         order = self._orders[stage]
         while num_done[stage] < len(order):
             stage_pass = order[num_done[stage]]
@@ -245,18 +272,24 @@ class _PipelineGraph:
             num_done[stage] += 1
         return False
 
-    def _add_pass(self, stage_pass: _Pass, stage: int, predecessors: tuple[int, ...]) -> None:
+    def _add_pass(
+        self, stage_pass: _Pass, stage: int, predecessors: tuple[int, ...]
+    ) -> None:
         """Add the node of a pass."""
         if stage_pass.is_backward:
-            label, seconds = "backward", self._stages.backward[stage]
+            label = "backward"
+            seconds = self._stages.backward[stage]
         else:
-            label, seconds = "forward", self._stages.forward[stage]
+            label = "forward"
+            seconds = self._stages.forward[stage]
         group_seconds = seconds * self._groups[stage_pass.group]
         self.nodes.append(Node(label, predecessors, group_seconds, stage))
         self._ends[stage] = (len(self.nodes) - 1,)
 
     def _send(self, stage_pass: _Pass, stage: int, nbytes: float) -> None:
-        """Add the message to the next stage, or back to the one before; one after the other."""
+        """Add the message to the next stage, or back to the one before; one after the
+        other.
+        """
         num_microbatches = self._groups[stage_pass.group]
         predecessors = self._ends[stage] if num_microbatches == 1 else ()
         last_sent = self._last_sent.get((stage_pass.is_backward, stage))
@@ -278,10 +311,16 @@ class _PipelineGraph:
         self._received[stage_pass, receiver] = len(self.nodes) - 1
 
 
-def _stage_order(schedule: str, stage: int, num_stages: int, num_groups: int) -> list[_Pass]:
+def _stage_order(
+    schedule: str, stage: int, num_stages: int, num_groups: int
+) -> list[_Pass]:
     """Return the passes of a stage over all groups of microbatches, in their order."""
-    num_ahead = num_groups if schedule == "gpipe" else min(num_stages - stage - 1, num_groups)
+    num_ahead = (
+        num_groups if schedule == "gpipe" else min(num_stages - stage - 1, num_groups)
+    )
     order = [_Pass(False, group) for group in range(num_ahead)]
     for group in range(num_groups - num_ahead):
         order += [_Pass(False, num_ahead + group), _Pass(True, group)]
-    return order + [_Pass(True, group) for group in range(num_groups - num_ahead, num_groups)]
+    return order + [
+        _Pass(True, group) for group in range(num_groups - num_ahead, num_groups)
+    ]

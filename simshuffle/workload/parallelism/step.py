@@ -20,8 +20,9 @@ Collective = Literal[
     "send_back",  # `member` sends nbytes to the one before
 ]
 Group = Literal["model", "data", "all"]
-"""The ranks of a collective: those that work on the same samples; those that hold the same part of
-the model; all ranks."""
+"""The ranks of a collective: those that work on the same samples; those that hold the
+same part of the model; all ranks.
+"""
 ALL = -1
 """The ``member`` of a node that stands for every member of a group."""
 
@@ -70,8 +71,8 @@ class Step:
         """Return the time of the step.
 
         Args:
-            seconds_of: returns the s of a node of communication; it is called once for all nodes
-                that send the same.
+            seconds_of: returns the s of a node of communication; it is called once for
+                all nodes that send the same.
         """
         seconds_by_message: dict[tuple[object, ...], float] = {}
         ends: list[float] = []
@@ -109,7 +110,9 @@ class Step:
             ends_unsent.append(begin_unsent)
         total = max(ends, default=0.0)
         unsent = max(ends_unsent, default=0.0)
-        busy = min(_busiest(compute), unsent)  # added up in another order, it may seem more
+        busy = min(
+            _busiest(compute), unsent
+        )  # added up in another order, it may seem more
         exposed = total - unsent
         return StepCosts(
             seconds=total,
@@ -122,7 +125,9 @@ class Step:
 
 
 def _busiest(seconds: dict[int, float]) -> float:
-    """Return the most s that one member has, given s by member; `ALL` counts for every member."""
+    """Return the most s that one member has, given s by member; `ALL` counts for every
+    member.
+    """
     of_single_members = (s for member, s in seconds.items() if member != ALL)
     return seconds.get(ALL, 0.0) + max(of_single_members, default=0.0)
 
@@ -140,7 +145,13 @@ class GpuMemory:
     @property
     def total(self) -> float:
         """The sum (bytes)."""
-        return self.weights + self.gradients + self.optimiser + self.activations + self.buffers
+        return (
+            self.weights
+            + self.gradients
+            + self.optimiser
+            + self.activations
+            + self.buffers
+        )
 
 
 @dataclass(frozen=True)

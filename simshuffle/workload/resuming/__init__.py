@@ -9,12 +9,20 @@ from pydantic import Field
 from simshuffle.workload.resuming.buffers import WebDatasetRestart
 from simshuffle.workload.resuming.energon import EnergonResume
 from simshuffle.workload.resuming.hugging_face import HuggingFaceState
-from simshuffle.workload.resuming.language import LevanterResume, MegatronResume, RayTrainResume
+from simshuffle.workload.resuming.language import (
+    LevanterResume,
+    MegatronResume,
+    RayTrainResume,
+)
 from simshuffle.workload.resuming.mixture import InterleaveResume, NodesResume
 from simshuffle.workload.resuming.mosaicml_streams import StreamsResume
 from simshuffle.workload.resuming.own import SchedulerResume
 from simshuffle.workload.resuming.restart import Restart
-from simshuffle.workload.resuming.samplers import Lightning, StatefulDataLoader, TorchFtLoader
+from simshuffle.workload.resuming.samplers import (
+    Lightning,
+    StatefulDataLoader,
+    TorchFtLoader,
+)
 from simshuffle.workload.resuming.skipping import SkipFirstBatches, TransformersTrainer
 from simshuffle.workload.resuming.streaming import ResumedLitdata, ResumedMosaicml
 

@@ -13,8 +13,9 @@ from simshuffle.workload.orders.mixing import companion_share
 from simshuffle.workload.resuming.law import Batches
 
 Continues = Literal["same", "permuted", "other"]
-"""Comparison of the rest of an epoch with the samples that would have followed: 'same' samples in
-equal order (whatever their order within an iteration), these samples 'permuted', or 'other' ones.
+"""Comparison of the rest of an epoch with the samples that would have followed: 'same'
+samples in equal order (whatever their order within an iteration), these samples
+'permuted', or 'other' ones.
 """
 
 
@@ -27,7 +28,9 @@ class Account:
     lost: int  # samples that the epoch would have had, and has not
     repeated: int  # rows after the state whose sample the epoch had before it
     twice: int  # samples that the epoch has more than once, in all
-    twice_whole: int  # samples that it would have had more than once, had it not been broken off
+    twice_whole: (
+        int  # samples that it would have had more than once, had it not been broken off
+    )
     never: int  # samples that no epoch of the run has
     continues: Continues  # how the rest compares with what would have followed
 
@@ -51,7 +54,9 @@ def account_for_epoch(
     trained = unbroken.first_steps(steps)
     expected = unbroken.after_steps(steps)
     # (N,) how often each sample is in the epoch, and how often it would have been
-    times = np.bincount(np.concatenate([trained.sample, remaining.sample]), minlength=num_samples)
+    times = np.bincount(
+        np.concatenate([trained.sample, remaining.sample]), minlength=num_samples
+    )
     planned_times = np.bincount(unbroken.sample, minlength=num_samples)
     was_trained = np.bincount(trained.sample, minlength=num_samples) > 0
     times_in_run = times.copy()
@@ -75,7 +80,10 @@ def compare_continuation(expected: Batches, remaining: Batches) -> Continues:
         return "other"
     # ranks one after another, or dealt to one by one; and iterations of equal sizes, as sets
     arrangements = (_samples_by_rank, _samples_in_turn, _steps_as_sets)
-    is_same = any(np.array_equal(arrange(expected), arrange(remaining)) for arrange in arrangements)
+    is_same = any(
+        np.array_equal(arrange(expected), arrange(remaining))
+        for arrange in arrangements
+    )
     return "same" if is_same else "permuted"
 
 
@@ -97,7 +105,9 @@ def _steps_as_sets(rows: Batches) -> Ints64:
 
 def _indices_in_batch(rows: Batches) -> Ints64:
     """Return the index of each row in its batch, (n,)."""
-    return np.arange(len(rows.rank)) - np.searchsorted(rows.batch, rows.batch, side="left")
+    return np.arange(len(rows.rank)) - np.searchsorted(
+        rows.batch, rows.batch, side="left"
+    )
 
 
 def batch_companions(previous: Batches, current: Batches) -> float:

@@ -9,9 +9,19 @@ from pydantic import Field
 
 from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.buffers import WebDataset
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.shuffle_buffers import shuffle_in_buffer
-from simshuffle.workload.orders.streams import order_from_streams, require_shards, samples_of_shards
+from simshuffle.workload.orders.streams import (
+    order_from_streams,
+    require_shards,
+    samples_of_shards,
+)
 from simshuffle.workload.resuming.law import (
     Batches,
     Crash,
@@ -22,20 +32,22 @@ from simshuffle.workload.resuming.law import (
 
 
 class ResampledShards(Order):
-    """`webdataset` 1.0.2: `ResampledShards(urls, seed=seed, deterministic=True)` (shardlists.py),
-    `detshuffle` for the samples, and `with_epoch(samples)`. No order of
-    `simshuffle.workload.orders`: an epoch has some samples twice and others not at all.
+    """`webdataset` 1.0.2: `ResampledShards(urls, seed=seed, deterministic=True)`
+    (shardlists.py), `detshuffle` for the samples, and `with_epoch(samples)`. No order
+    of `simshuffle.workload.orders`: an epoch has some samples twice and others not at
+    all.
 
-    Each worker draws shards of the whole set with replacement, by `make_seed` of 1000 rank +
-    worker, of the epoch and of the seed, and reads them until it has handed out enough.
+    Each worker draws shards of the whole set with replacement, by `make_seed` of 1000
+    rank + worker, of the epoch and of the seed, and reads them until it has handed out
+    enough.
 
     Attributes:
         samples: samples that a worker hands out in an epoch.
         buffer_size: samples in its buffer.
         initial: samples that are in it before the first is handed out.
         detshuffle: whether what is drawn follows from the seed. Without it, as with
-            `WebDataset(resampled=True)`, the library draws by clock and process, and a stream for
-            each epoch and worker stands for that.
+            `WebDataset(resampled=True)`, the library draws by clock and process, and a
+            stream for each epoch and worker stands for that.
     """
 
     kind: Literal["webdataset_resampled"]
@@ -45,7 +57,9 @@ class ResampledShards(Order):
     initial: int = Field(default=100, ge=0)
     detshuffle: bool = True
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
         Raises:
@@ -57,7 +71,8 @@ class ResampledShards(Order):
         def read(rank: int, worker: int) -> Ints64:
             shard_seed = (1000 * rank + worker) * 31**2 + epoch * 31 + seed & 0x7FFFFFFF
             clock = f"webdataset {seed} {epoch} {rank} {worker}"
-            shard_rng = random.Random(shard_seed if self.detshuffle else f"shards {clock}")  # noqa: S311
+            shard_source = shard_seed if self.detshuffle else f"shards {clock}"
+            shard_rng = random.Random(shard_source)  # noqa: S311
             sample_rng = random.Random(seed + epoch if self.detshuffle else clock)  # noqa: S311
             shards: list[int] = []
             missing = self.samples + self.buffer_size + self.initial + 2
@@ -65,7 +80,9 @@ class ResampledShards(Order):
                 shards.append(shard_rng.randint(0, len(shard_sizes) - 1))
                 missing -= shard_sizes[shards[-1]]
             samples = samples_of_shards(data, shards)
-            shuffled = shuffle_in_buffer(samples, self.buffer_size, self.initial, sample_rng)
+            shuffled = shuffle_in_buffer(
+                samples, self.buffer_size, self.initial, sample_rng
+            )
             return shuffled[: self.samples]
 
         return order_from_streams(
@@ -76,14 +93,14 @@ class ResampledShards(Order):
 
 
 class WebDatasetRestart(OrderResumptionLaw):
-    """`webdataset` 1.0.2 has no state (https://github.com/webdataset/webdataset/issues/271): the
-    epoch begins again.
+    """`webdataset` 1.0.2 has no state
+    (https://github.com/webdataset/webdataset/issues/271): the epoch begins again.
 
-    The samples that it draws then depend on who counts epochs. A user makes a pipeline for each
-    epoch, with seed + epoch: then the epoch is drawn again. Otherwise stages count (`detshuffle` in
-    filters.py and `ResampledShards` in shardlists.py begin at 0 in each process): after a restart
-    epoch 0 is drawn again, whichever it was. Workers are new processes in each epoch unless they
-    are kept, so theirs is always epoch 0.
+    The samples that it draws then depend on who counts epochs. A user makes a pipeline
+    for each epoch, with seed + epoch: then the epoch is drawn again. Otherwise stages
+    count (`detshuffle` in filters.py and `ResampledShards` in shardlists.py begin at 0
+    in each process): after a restart epoch 0 is drawn again, whichever it was. Workers
+    are new processes in each epoch unless they are kept, so theirs is always epoch 0.
 
     Attributes:
         kind: its name.
@@ -104,21 +121,38 @@ class WebDatasetRestart(OrderResumptionLaw):
         """The short name of the order, and 'restarted'."""
         return f"{self.of.short_name}, restarted"
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> Batches:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> Batches:
         """Return the batches of an epoch of a run that was not broken off."""
         return self._counted_epoch(data, readers, seed, epoch, epoch)
 
     def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
-        """Return the whole epoch, for those who read now; orders by the clock are drawn anew."""
+        """Return the whole epoch, for those who read now; orders by the clock are drawn
+        anew.
+        """
         epoch = crash.epoch if self.of.detshuffle else -1 - crash.epoch
-        return ResumedEpoch(self._counted_epoch(data, crash.readers_after, seed, epoch, 0))
+        return ResumedEpoch(
+            self._counted_epoch(data, crash.readers_after, seed, epoch, 0)
+        )
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """Return the batches of a later epoch, by processes that began with the broken epoch."""
-        return self._counted_epoch(data, crash.readers_after, seed, epoch, epoch - crash.epoch)
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
+        """Return the batches of a later epoch, by processes that began with the broken
+        epoch.
+        """
+        return self._counted_epoch(
+            data, crash.readers_after, seed, epoch, epoch - crash.epoch
+        )
 
     def _counted_epoch(
-        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, epochs_before: int
+        self,
+        data: ShardedSet,
+        readers: Readers,
+        seed: int,
+        epoch: int,
+        epochs_before: int,
     ) -> Batches:
         """Return an epoch of processes that have gone through ``epochs_before`` epochs."""
         if self.of.detshuffle:

@@ -1,4 +1,6 @@
-"""Megatron-Energon, whose workers each save how far they have read their own part of the set."""
+"""Megatron-Energon, whose workers each save how far they have read their own part of
+the set.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from pydantic import Field
 
 from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.samplers import torch_permutation
 from simshuffle.workload.orders.streams import check_inputs, order_from_streams
 from simshuffle.workload.resuming.law import (
@@ -29,17 +37,20 @@ from simshuffle.workload.resuming.law import (
 )
 
 Slices = list[int]
-"""The runs of samples of a worker: where each run begins, and where the last of them ends."""
+"""The runs of samples of a worker: where each run begins, and where the last of them
+ends.
+"""
 
 
 class EnergonOrder(Order):
     """Energon's order of a WebDataset that is not repeated, bit by bit.
 
-    Samples are cut into parts of equal size, one for each worker of each rank, whatever the shards;
-    a part into runs at the ends of shards, and into ones of about ``max_samples_per_sequence``. A
-    worker permutes its runs in each epoch, opens some, and takes the next sample of one of them,
-    drawn by their sizes. Then comes a shuffle buffer. Worker g of all is seeded with g and the seed
-    of the run, and draws on from epoch to epoch.
+    Samples are cut into parts of equal size, one for each worker of each rank, whatever
+    the shards; a part into runs at the ends of shards, and into ones of about
+    ``max_samples_per_sequence``. A worker permutes its runs in each epoch, opens some,
+    and takes the next sample of one of them, drawn by their sizes. Then comes a shuffle
+    buffer. Worker g of all is seeded with g and the seed of the run, and draws on from
+    epoch to epoch.
 
     Attributes:
         kind: its name.
@@ -54,7 +65,9 @@ class EnergonOrder(Order):
     parallel_shard_iters: int = Field(default=16, ge=1)
     shuffle_buffer_size: int | None = Field(default=None, ge=1)
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0, after drawing all epochs before it.
 
         Raises:
@@ -64,18 +77,24 @@ class EnergonOrder(Order):
         num_workers = readers.world_size * readers.workers
         if data.size < num_workers:
             rule = f"must hold a sample for each of {num_workers} workers"
-            refuse("data.samples", rule, f"{data.size} samples", "Read with fewer", "order")
+            refuse(
+                "data.samples", rule, f"{data.size} samples", "Read with fewer", "order"
+            )
 
         def read(worker: EnergonWorker) -> Ints64:
             return [worker.read_epoch() for _ in range(epoch + 1)][-1]
 
         return order_from_workers(map(read, self.workers(data, readers, seed)), readers)
 
-    def workers(self, data: ShardedSet, readers: Readers, seed: int) -> Iterator[EnergonWorker]:
+    def workers(
+        self, data: ShardedSet, readers: Readers, seed: int
+    ) -> Iterator[EnergonWorker]:
         """Yield all workers, rank by rank, before the first epoch."""
         for index, slices in enumerate(self.slices(data, readers)):
             # a worker's index and the seed; both generators of a worker are seeded alike
-            digest = hashlib.sha1(f"{index},{seed}".encode(), usedforsecurity=False).digest()
+            digest = hashlib.sha1(
+                f"{index},{seed}".encode(), usedforsecurity=False
+            ).digest()
             twister = np.random.RandomState(int.from_bytes(digest, "big") & 0xFFFFFFFF)
             yield EnergonWorker(
                 slices=slices,
@@ -121,7 +140,9 @@ def _interleave_halves(workers: list[int]) -> list[int]:
     return [worker for pair in pairs for worker in pair if worker is not None]
 
 
-def order_from_workers(samples_of_workers: Iterator[Ints64], readers: Readers) -> EpochOrder:
+def order_from_workers(
+    samples_of_workers: Iterator[Ints64], readers: Readers
+) -> EpochOrder:
     """Return the order of an epoch, from the samples of each worker, rank by rank."""
     return order_from_streams(
         (*divmod(index, readers.workers), samples)
@@ -131,15 +152,21 @@ def order_from_workers(samples_of_workers: Iterator[Ints64], readers: Readers) -
 
 @dataclass
 class EnergonWorker:
-    """The position of a worker (`WebdatasetSampleLoaderDataset` and `ShuffleBufferDataset`)."""
+    """The position of a worker (`WebdatasetSampleLoaderDataset` and
+    `ShuffleBufferDataset`).
+    """
 
     slices: Slices  # its runs
     num_open: int  # runs that are open at once
     buffer_size: int  # samples with which the buffer hands out
     twister: np.random.RandomState  # that draws runs
     buffer_twister: np.random.RandomState  # that draws samples of the buffer
-    waiting_runs: list[int] | None = None  # runs that are not yet open, the next one last
-    open_runs: list[tuple[int, int] | None] = field(default_factory=list)  # a run, its next sample
+    waiting_runs: list[int] | None = (
+        None  # runs that are not yet open, the next one last
+    )
+    open_runs: list[tuple[int, int] | None] = field(
+        default_factory=list
+    )  # a run, its next sample
     buffer: list[int] = field(default_factory=list)  # samples
 
     def read_epoch(self) -> Ints64:
@@ -147,7 +174,9 @@ class EnergonWorker:
         return np.fromiter(self.read_samples(), np.int64)
 
     def read_samples(self) -> Iterator[int]:
-        """Yield the samples of `read_epoch` one by one; the worker remembers its position."""
+        """Yield the samples of `read_epoch` one by one; the worker remembers its
+        position.
+        """
         if self.buffer_size == 1:
             yield from self._read_runs()
             return
@@ -163,7 +192,9 @@ class EnergonWorker:
         return self.buffer.pop(_draw_word(self.buffer_twister) % len(self.buffer))
 
     def _read_runs(self) -> Iterator[int]:
-        """Yield the samples of open runs as they are drawn, and open others as these end."""
+        """Yield the samples of open runs as they are drawn, and open others as these
+        end.
+        """
         if len(self.slices) < 2:
             return
         if self.waiting_runs is None:
@@ -184,7 +215,9 @@ class EnergonWorker:
         if not self.waiting_runs:
             return None
         run = self.waiting_runs.pop()
-        self._run_size((run, 0))  # it is looked at, and fails, as soon as the run is opened
+        self._run_size(
+            (run, 0)
+        )  # it is looked at, and fails, as soon as the run is opened
         return run, self.slices[run]
 
     def _run_size(self, run: tuple[int, int] | None) -> int:
@@ -192,10 +225,14 @@ class EnergonWorker:
         return self.slices[run[0] + 1] - self.slices[run[0]] if run else 0
 
     def _draw_slot(self) -> int:
-        """Draw an index of ``open_runs``, by the sizes of the runs (`WorkerRng.choice_idx`)."""
+        """Draw an index of ``open_runs``, by the sizes of the runs
+        (`WorkerRng.choice_idx`).
+        """
         if len(self.open_runs) == 1:
             return 0
-        ends = np.cumsum([self._run_size(run) for run in self.open_runs], dtype=np.float32)
+        ends = np.cumsum(
+            [self._run_size(run) for run in self.open_runs], dtype=np.float32
+        )
         share = np.float32((_draw_word(self.twister) & 0xFFFFFF) / 2**24)
         return int(np.searchsorted(ends, share * ends[-1], side="right"))
 
@@ -206,16 +243,18 @@ def _draw_word(twister: np.random.RandomState) -> int:
 
 
 class EnergonResume(ResumptionLaw):
-    """Megatron-Energon 7.4.1: `get_savable_loader` of `get_train_dataset(repeat=False)`, with
-    worker processes and checkpoints of every batch (savable_loader.py, rng.py and
-    flavors/webdataset/sample_loader.py, sharder.py of megatron/energon).
+    """Megatron-Energon 7.4.1: `get_savable_loader` of
+    `get_train_dataset(repeat=False)`, with worker processes and checkpoints of every
+    batch (savable_loader.py, rng.py and flavors/webdataset/sample_loader.py, sharder.py
+    of megatron/energon).
 
-    A state is that of each worker of each rank: runs that are open, as numbers of samples of the
-    whole set; runs that are not, as numbers of its own part; its random numbers; its buffer. With
-    the same ranks and workers all goes on as it would have, but for workers that had handed out
-    their last batch: they begin their next epoch. The worker whose turn it was is the first of its
-    rank from then on. (A worker that has not begun to read when the state is saved may lose its
-    first batch: asked before its first checkpoint, it answers with none, and one batch to skip,
+    A state is that of each worker of each rank: runs that are open, as numbers of
+    samples of the whole set; runs that are not, as numbers of its own part; its random
+    numbers; its buffer. With the same ranks and workers all goes on as it would have,
+    but for workers that had handed out their last batch: they begin their next epoch.
+    The worker whose turn it was is the first of its rank from then on. (A worker that
+    has not begun to read when the state is saved may lose its first batch: asked before
+    its first checkpoint, it answers with none, and one batch to skip,
     `SavableDatasetWrapper.get_checkpoint`. Here all have begun.) Restored
 
     - `global`, by `restore_state_global`, other numbers of ranks or workers are refused;
@@ -237,7 +276,9 @@ class EnergonResume(ResumptionLaw):
 
     kind: Literal["energon"]
     library: ClassVar[str] = "megatron-energon 7.4.1"
-    saves: ClassVar[str] = "of each worker of each rank, its runs, random numbers and buffer"
+    saves: ClassVar[str] = (
+        "of each worker of each rank, its runs, random numbers and buffer"
+    )
     restores: Literal["global", "rank", "redist"] = "global"
     max_samples_per_sequence: int | None = Field(default=None, ge=1)
     parallel_shard_iters: int = Field(default=16, ge=1)
@@ -257,9 +298,11 @@ class EnergonResume(ResumptionLaw):
             shuffle_buffer_size=self.shuffle_buffer_size,
         )
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
-        """Return the rest of the parts of those who read now, or the error of the first rank to
-        fail.
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
+        """Return the rest of the parts of those who read now, or the error of the first
+        rank to fail.
         """
         refusal = self._refuse_readers(crash.readers_before, crash.readers_after)
         if refusal is not None:
@@ -269,41 +312,60 @@ class EnergonResume(ResumptionLaw):
         except IndexError:
             return Refusal("IndexError: Caught IndexError in DataLoader worker process")
 
-    def _refuse_readers(self, readers_before: Readers, readers_after: Readers) -> Refusal | None:
+    def _refuse_readers(
+        self, readers_before: Readers, readers_after: Readers
+    ) -> Refusal | None:
         """Return the error for other ranks or workers; None if there is none."""
         num_workers = readers_before.world_size * readers_before.workers
         if self.restores == "redist":
             if readers_before.world_size == 1:
-                return Refusal("Exception: No numeric portion found that differs among files.")
+                return Refusal(
+                    "Exception: No numeric portion found that differs among files."
+                )
             if num_workers % readers_after.world_size:
-                message = "New DP world size must be a multiple of the current DP world size"
+                message = (
+                    "New DP world size must be a multiple of the current DP world size"
+                )
                 return Refusal(f"AssertionError: {message}")
             is_same = num_workers == readers_after.world_size * readers_after.workers
-            return None if is_same else Refusal("AssertionError:", "ranks x workers are others")
-        if self.restores == "global" and readers_before.world_size != readers_after.world_size:
+            return (
+                None
+                if is_same
+                else Refusal("AssertionError:", "ranks x workers are others")
+            )
+        if (
+            self.restores == "global"
+            and readers_before.world_size != readers_after.world_size
+        ):
             return Refusal("AssertionError: State must be a list of size world_size")
         if readers_before.world_size < readers_after.world_size:
             return Refusal("FileNotFoundError:", "ranks that are new have no state")
         is_same = readers_before.workers == readers_after.workers
         return None if is_same else Refusal("AssertionError:", OTHER_WORKERS)
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """Return a later epoch: workers go on from where they are; the first of a rank stays
-        first.
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
+        """Return a later epoch: workers go on from where they are; the first of a rank
+        stays first.
         """
         return self._resumed_batches(data, crash, seed, epoch - crash.epoch)
 
     def _resumed_batches(
         self, data: ShardedSet, crash: Crash, seed: int, epochs_later: int
     ) -> Batches:
-        """Return the batches of an epoch after the crash; 0 is the rest of the broken epoch."""
+        """Return the batches of an epoch after the crash; 0 is the rest of the broken
+        epoch.
+        """
         readers_before = crash.readers_before
         readers_after = crash.readers_after
         workers = list(self.order.workers(data, readers_before, seed))
         # the worker of each rank whose turn is next
         next_worker = [
             _replay_rank(
-                workers[first : first + readers_before.workers], readers_before.batch_size, crash
+                workers[first : first + readers_before.workers],
+                readers_before.batch_size,
+                crash,
             )
             for first in _first_workers(readers_before)
         ]
@@ -343,7 +405,9 @@ def _replay_rank(workers: list[EnergonWorker], batch_size: int, crash: Crash) ->
     sizes = [worker.slices[-1] - worker.slices[0] for worker in workers]
     num_batches = [-(-size // batch_size) for size in sizes]
     turns = sorted(
-        (turn, index) for index, batches in enumerate(num_batches) for turn in range(batches)
+        (turn, index)
+        for index, batches in enumerate(num_batches)
+        for turn in range(batches)
     )
     workers_done = [index for _, index in turns[: crash.step]]
     for index, worker in enumerate(workers):

@@ -1,4 +1,6 @@
-"""A worker of Hugging Face's datasets: the state that it saves, and its samples after a state."""
+"""A worker of Hugging Face's datasets: the state that it saves, and its samples after a
+state.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ import numpy as np
 from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.buffers import HuggingFace
 from simshuffle.workload.orders.order import Readers, ShardedSet
-from simshuffle.workload.orders.shuffle_buffers import interleave_runs, shuffle_by_halves
+from simshuffle.workload.orders.shuffle_buffers import (
+    interleave_runs,
+    shuffle_by_halves,
+)
 from simshuffle.workload.orders.streams import concatenate_or_empty, samples_of_shards
 
 
@@ -23,9 +28,9 @@ class FailsError(Exception):
 class _RunPosition(NamedTuple):
     """The position up to which a run of shards is read.
 
-    Of tables, ``shard`` and ``sample`` say where the table ends that was read last before the
-    samples came together that the buffer got last. ``chunks`` and ``cropped`` say how much of these
-    samples the buffer got.
+    Of tables, ``shard`` and ``sample`` say where the table ends that was read last
+    before the samples came together that the buffer got last. ``chunks`` and
+    ``cropped`` say how much of these samples the buffer got.
     """
 
     shard: int  # index in the run
@@ -41,7 +46,9 @@ class WorkerState:
     positions: list[_RunPosition]  # of each run
     ended: list[bool]  # whether each run is read to its end; of runs in turn
     turn: int  # the run whose turn it is
-    stepped: int | None  # samples of the turn that ranks take in a shared shard; None if none is
+    stepped: (
+        int | None
+    )  # samples of the turn that ranks take in a shared shard; None if none is
     skipped: int  # samples of the buffer that are thrown away
 
 
@@ -126,7 +133,9 @@ class StatefulWorker:
             part = int(np.searchsorted(part_ends, min(num_read, part_ends[-1])))
             ended = knows_end or part == len(parts) - 1 or num_read > part_ends[-1]
             stepped = self._offset if self._is_shared else None
-            return self._state_after_parts(part + 1, ended=ended, stepped=stepped, skipped=0)
+            return self._state_after_parts(
+                part + 1, ended=ended, stepped=stepped, skipped=0
+            )
 
         # samples of each part that this rank keeps
         kept_ends = (part_ends - self._offset + self._stride - 1) // self._stride
@@ -139,7 +148,10 @@ class StatefulWorker:
             skipped = int(kept_sizes[part]) + 1 if len(earlier_parts) else 1
         stepped = int(part_ends[part - 1]) % self._stride if part else 0
         return self._state_after_parts(
-            part, ended=False, stepped=stepped if self._is_shared else None, skipped=skipped
+            part,
+            ended=False,
+            stepped=stepped if self._is_shared else None,
+            skipped=skipped,
         )
 
     def _state_after_parts(
@@ -149,7 +161,9 @@ class StatefulWorker:
         parts, pieces, piece_ends = self._reading
         num_runs = len(self._runs)
         num_buffered = sum(map(len, parts[:num_parts])) + self._order.buffer_size // 2
-        num_pieces = int(np.searchsorted(piece_ends, num_buffered)) + 1 if num_parts else 0
+        num_pieces = (
+            int(np.searchsorted(piece_ends, num_buffered)) + 1 if num_parts else 0
+        )
         num_pieces = len(piece_ends) if ended else min(num_pieces, len(piece_ends))
         # (runs,) pieces of each run that are read, and all that it has
         pieces_read = np.bincount(pieces[:num_pieces] % num_runs, minlength=num_runs)
@@ -180,7 +194,8 @@ class StatefulWorker:
         return _RunPosition(shard, num_pieces - shard_ends[shard])
 
     def remaining_samples(self, state: WorkerState | None) -> Ints64:
-        """Return the samples that the worker hands out from ``state`` on; None is the beginning.
+        """Return the samples that the worker hands out from ``state`` on; None is the
+        beginning.
 
         Raises:
             FailsError: if the library fails with this state.
@@ -193,10 +208,18 @@ class StatefulWorker:
             concatenate_or_empty([])
             if ended and not has_one_run
             else self._remaining_run(run, position)
-            for run, position, ended in zip(self._runs, state.positions, state.ended, strict=False)
+            for run, position, ended in zip(
+                self._runs, state.positions, state.ended, strict=False
+            )
         ]
-        if not has_one_run and state.turn >= num_runs and not all(state.ended[:num_runs]):
-            bounds = f"index {state.turn} is out of bounds for axis 0 with size {num_runs}"
+        if (
+            not has_one_run
+            and state.turn >= num_runs
+            and not all(state.ended[:num_runs])
+        ):
+            bounds = (
+                f"index {state.turn} is out of bounds for axis 0 with size {num_runs}"
+            )
             self._fail("IndexError", bounds)
         samples, piece = interleave_runs(runs, self._order.piece_size, state.turn)
         piece_ends = np.cumsum(np.unique(piece, return_counts=True)[1])
@@ -212,7 +235,9 @@ class StatefulWorker:
         """Raise a FailsError for a state that the worker cannot load."""
         if self._is_shared and state.stepped is None:
             has_one_run = self._order.max_buffer_input_shards == 1
-            self._fail("KeyError", "'shard_idx'" if has_one_run else "'ex_iterable_idx'")
+            self._fail(
+                "KeyError", "'shard_idx'" if has_one_run else "'ex_iterable_idx'"
+            )
         if not self._is_shared and state.stepped is not None:
             self._fail("KeyError", "'examples_iterable'")
         if len(state.positions) < self._runs_of_rank:

@@ -11,7 +11,13 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.buffers import RayLocal
 from simshuffle.workload.orders.levanter import Levanter as LevanterOrder
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.samplers import torch_randperm
 from simshuffle.workload.orders.streams import check_inputs, deal_batches
 from simshuffle.workload.resuming.law import (
@@ -27,17 +33,18 @@ DataloaderType = Literal["single", "cyclic", "batch"]
 
 
 class MegatronOrder(Order):
-    """The samplers of Megatron, which deal passes over the samples behind those consumed.
+    """The samplers of Megatron, which deal passes over the samples behind those
+    consumed.
 
-    Each pass but that of `cyclic` begins where the first did. The seed of the run does not matter:
-    `cyclic` permutes by the number of the epoch, the others do not permute.
+    Each pass but that of `cyclic` begins where the first did. The seed of the run does
+    not matter: `cyclic` permutes by the number of the epoch, the others do not permute.
 
     Attributes:
         kind: its name.
-        dataloader_type: `single` deals batches to ranks in turn; `batch` deals global batches to
-            ranks one by one; `cyclic` permutes.
-        data_sharding: of `cyclic`: whether each rank has samples of its own, a new order of them in
-            each epoch, or all have one permutation.
+        dataloader_type: `single` deals batches to ranks in turn; `batch` deals global
+            batches to ranks one by one; `cyclic` permutes.
+        data_sharding: of `cyclic`: whether each rank has samples of its own, a new
+            order of them in each epoch, or all have one permutation.
     """
 
     kind: Literal["megatron"] = "megatron"
@@ -48,38 +55,54 @@ class MegatronOrder(Order):
     @property
     def short_name(self) -> str:
         """'megatron' and the kind of sampler."""
-        sharded = ", sharded" if self.dataloader_type == "cyclic" and self.data_sharding else ""
+        sharded = (
+            ", sharded"
+            if self.dataloader_type == "cyclic" and self.data_sharding
+            else ""
+        )
         return f"megatron {self.dataloader_type}{sharded}"
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
         Raises:
-            InputError: for fewer samples than a batch of all ranks, where `cyclic` divides by zero
-                and the others have no batch.
+            InputError: for fewer samples than a batch of all ranks, where `cyclic`
+                divides by zero and the others have no batch.
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         parts, _ = self.passes(data.size, readers, [0] * readers.world_size, epoch)
         longest = max(map(len, parts))
-        padded = [np.pad(part, (0, longest - len(part)), constant_values=-1) for part in parts]
+        padded = [
+            np.pad(part, (0, longest - len(part)), constant_values=-1) for part in parts
+        ]
         return deal_batches(np.array(padded), readers)
 
     def passes(
         self, size: int, readers: Readers, consumed: list[int], pass_index: int
     ) -> tuple[list[Ints64], list[int]]:
-        """Return the samples of each rank in a pass, and what its sampler counts after it.
+        """Return the samples of each rank in a pass, and what its sampler counts after
+        it.
 
         A remainder of the count of `cyclic` is not looked at.
 
         Args:
             size: samples of the set.
             readers: the processes that read.
-            consumed: samples that the sampler of each rank counts before the first pass.
+            consumed: samples that the sampler of each rank counts before the first
+                pass.
             pass_index: from 0.
         """
         if size < (round_size := readers.batch_size * readers.world_size):
             rule = f"must hold a batch of each rank, {round_size} samples"
-            refuse("data.samples", rule, f"{size} samples", "Read with fewer ranks", "order")
+            refuse(
+                "data.samples",
+                rule,
+                f"{size} samples",
+                "Read with fewer ranks",
+                "order",
+            )
         if self.dataloader_type != "cyclic":
             parts = [
                 self._sequential_part(size, readers, rank, count)
@@ -97,9 +120,14 @@ class MegatronOrder(Order):
             ]
         return parts, consumed
 
-    def _sequential_part(self, size: int, readers: Readers, rank: int, consumed: int) -> Ints64:
-        """Return the samples of a rank after ``consumed`` samples of all, in storage order."""
-        ranks, batch_size = readers.world_size, readers.batch_size
+    def _sequential_part(
+        self, size: int, readers: Readers, rank: int, consumed: int
+    ) -> Ints64:
+        """Return the samples of a rank after ``consumed`` samples of all, in storage
+        order.
+        """
+        ranks = readers.world_size
+        batch_size = readers.batch_size
         round_size = ranks * batch_size
         remaining = np.arange(consumed % size, size)
         remaining = remaining[: len(remaining) // round_size * round_size]
@@ -107,9 +135,14 @@ class MegatronOrder(Order):
             return remaining.reshape(-1, ranks, batch_size)[:, rank].ravel()
         return remaining[rank::ranks]
 
-    def _permuted_part(self, size: int, readers: Readers, rank: int, consumed: int) -> Ints64:
-        """Return the samples of a rank in the epoch that ``consumed`` samples of all lie in."""
-        ranks, batch_size = readers.world_size, readers.batch_size
+    def _permuted_part(
+        self, size: int, readers: Readers, rank: int, consumed: int
+    ) -> Ints64:
+        """Return the samples of a rank in the epoch that ``consumed`` samples of all
+        lie in.
+        """
+        ranks = readers.world_size
+        batch_size = readers.batch_size
         round_size = ranks * batch_size
         epoch, num_done = divmod(consumed, size - size % round_size)
         if self.data_sharding:
@@ -125,12 +158,13 @@ class MegatronOrder(Order):
 class MegatronResume(ResumptionLaw):
     """Megatron's count of consumed samples: `MegatronPretrainingSampler`,
     `MegatronPretrainingRandomSampler` and `MegatronPretrainingBatchSampler` under
-    `build_pretraining_data_loader` (Megatron-Bridge 0.3.1, megatron/bridge/data/samplers.py; the
-    first two are those of Megatron-LM, megatron/training/datasets/data_samplers.py).
+    `build_pretraining_data_loader` (Megatron-Bridge 0.3.1,
+    megatron/bridge/data/samplers.py; the first two are those of Megatron-LM,
+    megatron/training/datasets/data_samplers.py).
 
-    An iteration is one of micro-batches: where gradients are accumulated, only every so many
-    iterations can be a checkpoint. The count is that of rank 0, which writes the checkpoint:
-    iterations done, by samples that all ranks read in one.
+    An iteration is one of micro-batches: where gradients are accumulated, only every so
+    many iterations can be a checkpoint. The count is that of rank 0, which writes the
+    checkpoint: iterations done, by samples that all ranks read in one.
 
     - `single` goes on with that sample. After an epoch it cannot go on; Megatron ends there.
     - `batch` goes on with that sample modulo N, which is not where the epoch was if an epoch leaves
@@ -162,7 +196,9 @@ class MegatronResume(ResumptionLaw):
     @property
     def order(self) -> MegatronOrder:
         """The order of Megatron's samplers."""
-        return MegatronOrder(dataloader_type=self.dataloader_type, data_sharding=self.data_sharding)
+        return MegatronOrder(
+            dataloader_type=self.dataloader_type, data_sharding=self.data_sharding
+        )
 
     def consumed_samples(self, data: ShardedSet, crash: Crash) -> int:
         """Return the samples that the state counts as consumed by all ranks."""
@@ -178,13 +214,17 @@ class MegatronResume(ResumptionLaw):
                 consumed = crash.epoch * len(parts[0]) * readers.world_size
         return consumed + crash.step * readers.batch_size * readers.world_size
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
         """Return the rest of the epoch by the sampler, or its assertion."""
         consumed = self.consumed_samples(data, crash)
         readers = crash.readers_after
         round_size = readers.batch_size * readers.world_size
         if self.dataloader_type == "single" and consumed >= data.size:
-            return Refusal(f"AssertionError: no samples left to consume: {consumed}, {data.size}")
+            return Refusal(
+                f"AssertionError: no samples left to consume: {consumed}, {data.size}"
+            )
         remaining = self._batches_of_pass(data, crash, 0)
         active = data.size - data.size % round_size
         if self.dataloader_type == "cyclic" and consumed % active % round_size:
@@ -192,12 +232,18 @@ class MegatronResume(ResumptionLaw):
             return Refusal("AssertionError:", reason)
         return ResumedEpoch(remaining)
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
         """Return a later pass, in which the samplers count on."""
         return self._batches_of_pass(data, crash, epoch - crash.epoch)
 
-    def _batches_of_pass(self, data: ShardedSet, crash: Crash, pass_index: int) -> Batches:
-        """Return the batches of a pass by those who read now; pass 0 is the rest of the epoch."""
+    def _batches_of_pass(
+        self, data: ShardedSet, crash: Crash, pass_index: int
+    ) -> Batches:
+        """Return the batches of a pass by those who read now; pass 0 is the rest of the
+        epoch.
+        """
         readers = crash.readers_after
         consumed = [self.consumed_samples(data, crash)] * readers.world_size
         parts, _ = self.order.passes(data.size, readers, consumed, pass_index)
@@ -206,19 +252,22 @@ class MegatronResume(ResumptionLaw):
 
 class LevanterResume(ResumptionLaw):
     """Levanter: the number of the step (lib/levanter/src/levanter/data/loader.py,
-    `DataLoader.iter_from_step`, and schedule.py, `BatchSchedule.global_data_offset_by_step`, of
-    marin-community/marin). By source, not recorded: it needs JAX.
+    `DataLoader.iter_from_step`, and schedule.py,
+    `BatchSchedule.global_data_offset_by_step`, of marin-community/marin). By source,
+    not recorded: it needs JAX.
 
-    The state of training does not say how far the data were read. The position is the samples of
-    all steps before this one by the schedule that holds now. The readers do not matter as long as
-    the batch of all ranks stays as large. With another batch, written as a constant, the position
-    is wrong by the difference times the steps; a schedule that says when it changed is right. An
-    epoch ends with a batch that need not be full, as in `simshuffle.workload.orders.levanter`.
+    The state of training does not say how far the data were read. The position is the
+    samples of all steps before this one by the schedule that holds now. The readers do
+    not matter as long as the batch of all ranks stays as large. With another batch,
+    written as a constant, the position is wrong by the difference times the steps; a
+    schedule that says when it changed is right. An epoch ends with a batch that need
+    not be full, as in `simshuffle.workload.orders.levanter`.
 
     Attributes:
         kind: its name.
         of: the order of the loader.
-        scheduled: whether the batch of all ranks, if it changes, is a schedule that says so.
+        scheduled: whether the batch of all ranks, if it changes, is a schedule that
+            says so.
     """
 
     kind: Literal["levanter"]
@@ -233,16 +282,22 @@ class LevanterResume(ResumptionLaw):
         return self.of
 
     def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
-        """Return the rest of whichever epoch from the resumed position on; epochs do not differ."""
+        """Return the rest of whichever epoch from the resumed position on; epochs do
+        not differ.
+        """
         _, num_done = self._resumed_position(data, crash)
         return ResumedEpoch(self._remaining_batches(data, crash, seed, num_done))
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
         """Return a whole epoch; no epoch differs from another."""
         return self._remaining_batches(data, crash, seed, 0)
 
     def _resumed_position(self, data: ShardedSet, crash: Crash) -> tuple[int, int]:
-        """Return the epoch in which training goes on, and how many of its samples are skipped."""
+        """Return the epoch in which training goes on, and how many of its samples are
+        skipped.
+        """
         size_before, size_after = (
             readers.world_size * readers.batch_size
             for readers in (crash.readers_before, crash.readers_after)
@@ -260,21 +315,23 @@ class LevanterResume(ResumptionLaw):
         one_reader = Readers(1, 1, 1, data.size)
         samples = self.of.epoch(data, one_reader, seed, 0).sample[num_done:]
         readers = crash.readers_after
-        rank_of_sample = np.arange(len(samples)) // readers.batch_size % readers.world_size
+        rank_of_sample = (
+            np.arange(len(samples)) // readers.batch_size % readers.world_size
+        )
         parts = [samples[rank_of_sample == rank] for rank in range(readers.world_size)]
         return cut_into_batches(parts, readers.batch_size)
 
 
 class RayTrainResume(ResumptionLaw):
     """Ray Train 2.60.0: `get_dataset_shard("train").iter_torch_batches`, of which
-    ray/data/_internal/iterator/stream_split_iterator.py has no state. By source, not recorded: its
-    order is by chance.
+    ray/data/_internal/iterator/stream_split_iterator.py has no state. By source, not
+    recorded: its order is by chance.
 
-    A run that is restored begins an epoch of the data again, whatever the checkpoint of the model
-    says. `streaming_split` deals blocks to whoever asks; here they are dealt in turn, as in the
-    order `ray_local`. With ``equal=True``, which is the default of Ray Train
-    (ray/train/_internal/data_config.py), ranks get equal numbers of rows, and what is left over is
-    nobody's.
+    A run that is restored begins an epoch of the data again, whatever the checkpoint of
+    the model says. `streaming_split` deals blocks to whoever asks; here they are dealt
+    in turn, as in the order `ray_local`. With ``equal=True``, which is the default of
+    Ray Train (ray/train/_internal/data_config.py), ranks get equal numbers of rows, and
+    what is left over is nobody's.
 
     Attributes:
         kind: its name.

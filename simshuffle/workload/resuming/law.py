@@ -1,5 +1,5 @@
-"""The interface of a law: the batches that a loader yields when training goes on from a saved
-state.
+"""The interface of a law: the batches that a loader yields when training goes on from a
+saved state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Sourced
 from simshuffle.workload.exchange.dealing import RedistributionCost
 from simshuffle.workload.orders.fetching import iteration_of_rows
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,9 @@ class Crash:
 
 @dataclass(frozen=True)
 class Batches:
-    """The samples that ranks train on: a row for each, by rank, step, and position in the batch."""
+    """The samples that ranks train on: a row for each, by rank, step, and position in
+    the batch.
+    """
 
     rank: Ints64  # (n,)
     step: Ints64  # (n,) iteration of the rank, from 0 and without gaps
@@ -49,18 +57,22 @@ class Batches:
         return self.select(np.flatnonzero(self.step < steps))
 
     def after_steps(self, steps: int) -> Batches:
-        """Return the rows after the first ``steps`` iterations; their steps begin at 0 again."""
+        """Return the rows after the first ``steps`` iterations; their steps begin at 0
+        again.
+        """
         remaining = self.select(np.flatnonzero(self.step >= steps))
         return Batches(remaining.rank, remaining.step - steps, remaining.sample)
 
     def append(self, following: Batches) -> Batches:
-        """Return these rows and, behind them, the rows of ``following`` with steps that go on."""
+        """Return these rows and, behind them, the rows of ``following`` with steps that
+        go on.
+        """
         later = Batches(following.rank, following.step + self.steps, following.sample)
         return join_batches(self, later)
 
     def sort_by_time(self) -> Batches:
-        """Return the rows as hosts meet them: in every iteration the batches of all ranks, rank by
-        rank.
+        """Return the rows as hosts meet them: in every iteration the batches of all
+        ranks, rank by rank.
         """
         return self.select(np.lexsort((self.rank, self.step)))
 
@@ -80,14 +92,16 @@ NOTHING = Batches(*(np.empty(0, np.int64) for _ in range(3)))
 
 def join_batches(*parts: Batches) -> Batches:
     """Return the rows of all ``parts``, one part after another."""
-    return Batches(*map(np.concatenate, zip(*(part.columns for part in parts), strict=True)))
+    return Batches(
+        *map(np.concatenate, zip(*(part.columns for part in parts), strict=True))
+    )
 
 
 def batches_from_order(order: EpochOrder, readers: Readers) -> Batches:
     """Return the batches of ranks whose workers hand out ``order``.
 
-    A rank takes a batch of each worker in turn, and passes over workers that have none left, as a
-    ``DataLoader`` of PyTorch does.
+    A rank takes a batch of each worker in turn, and passes over workers that have none
+    left, as a ``DataLoader`` of PyTorch does.
     """
     iteration = iteration_of_rows(order, readers)
     rows = np.lexsort((order.position, iteration, order.rank))
@@ -102,7 +116,9 @@ def batches_from_order(order: EpochOrder, readers: Readers) -> Batches:
 
 
 def cut_into_batches(sequences: list[Ints64], batch_size: int) -> Batches:
-    """Return the batches of ranks that cut their samples, an array for each rank, in turn."""
+    """Return the batches of ranks that cut their samples, an array for each rank, in
+    turn.
+    """
     sizes = [len(samples) for samples in sequences]
     steps = [np.arange(size) // batch_size for size in sizes]
     empty = np.empty(0, np.int64)
@@ -118,7 +134,9 @@ class ResumedEpoch:
     """The batches of an epoch after its state was loaded."""
 
     remaining: Batches  # that ranks train on in the rest of the epoch, steps from 0
-    skipped: Batches = NOTHING  # that ranks read and throw away before their first batch
+    skipped: Batches = (
+        NOTHING  # that ranks read and throw away before their first batch
+    )
 
 
 @dataclass(frozen=True)
@@ -131,22 +149,28 @@ class Refusal:
     @property
     def message(self) -> str:
         """The error and its reason."""
-        return f"{self.error.rstrip(': ')}: {self.reason}" if self.reason else self.error
+        return (
+            f"{self.error.rstrip(': ')}: {self.reason}" if self.reason else self.error
+        )
 
 
 OTHER_WORKERS = "the number of workers is another"
 
 
-def refuse_other_workers(readers_before: Readers, readers_after: Readers) -> Refusal | None:
-    """Return the error of torchdata's ``StatefulDataLoader`` for another number of workers.
+def refuse_other_workers(
+    readers_before: Readers, readers_after: Readers
+) -> Refusal | None:
+    """Return the error of torchdata's ``StatefulDataLoader`` for another number of
+    workers.
 
     None if it is not another. 1 worker is the rank itself.
     """
     if readers_before.workers == readers_after.workers:
         return None
-    missing_key = {readers_before.workers: "_snapshot", readers_after.workers: "_num_yielded"}.get(
-        1
-    )
+    missing_key = {
+        readers_before.workers: "_snapshot",
+        readers_after.workers: "_num_yielded",
+    }.get(1)
     message = f" State doesn't contain key '{missing_key}'" if missing_key else ""
     return Refusal(f"AssertionError:{message}", OTHER_WORKERS)
 
@@ -179,7 +203,9 @@ class ResumptionLaw(Sourced):
         """The portion that is fetched at once."""
         return self.order.unit
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> Batches:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> Batches:
         """Return the batches of an epoch that is not broken off.
 
         Raises:
@@ -188,7 +214,9 @@ class ResumptionLaw(Sourced):
         return batches_from_order(self.order.epoch(data, readers, seed, epoch), readers)
 
     @abstractmethod
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
         """Return the rest of an epoch that broke off, or the error of the library.
 
         Raises:
@@ -198,12 +226,14 @@ class ResumptionLaw(Sourced):
     def redistribution_cost(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> RedistributionCost | None:
-        """Return the cost of dealing samples anew, where ranks keep samples of their own; else
-        None.
+        """Return the cost of dealing samples anew, where ranks keep samples of their
+        own; else None.
         """
         return None
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
         """Return the batches of an epoch after the one that broke off.
 
         By default they are as if the run had begun with those who read now.

@@ -13,7 +13,11 @@ from simshuffle.workload.orders.hugging_face_interleave import HuggingFaceInterl
 from simshuffle.workload.orders.mixture import MixedSamples, draw_samples
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.workload.orders.streams import concatenate_or_empty, order_from_streams
-from simshuffle.workload.orders.torchdata_nodes import RankSamplers, SourceOrders, TorchdataNodes
+from simshuffle.workload.orders.torchdata_nodes import (
+    RankSamplers,
+    SourceOrders,
+    TorchdataNodes,
+)
 from simshuffle.workload.resuming.law import (
     Batches,
     Crash,
@@ -33,8 +37,11 @@ class RemainingSources(NamedTuple):
     discarded: list[Ints64]  # those that are read and thrown away before
 
 
-def batches_per_worker(order: EpochOrder, readers: Readers, steps: int) -> tuple[Ints64, Ints64]:
-    """Count the batches that a `DataLoader` takes from its workers in the first iterations.
+def batches_per_worker(
+    order: EpochOrder, readers: Readers, steps: int
+) -> tuple[Ints64, Ints64]:
+    """Count the batches that a `DataLoader` takes from its workers in the first
+    iterations.
 
     Returns:
         (M, W) batches; and (M,) the worker whose turn is next.
@@ -50,19 +57,21 @@ def batches_per_worker(order: EpochOrder, readers: Readers, steps: int) -> tuple
 
 
 class InterleaveResume(OrderResumptionLaw):
-    """`datasets` 5.2.0 under a `StatefulDataLoader` of torchdata 0.11.0 (`_restore_main_state`,
-    which wants as many workers as before); rank r goes on with the state of rank r mod M.
+    """`datasets` 5.2.0 under a `StatefulDataLoader` of torchdata 0.11.0
+    (`_restore_main_state`, which wants as many workers as before); rank r goes on with
+    the state of rank r mod M.
 
-    A worker's state says how often its generator was drawn from, which sources are exhausted, and
-    of each the shard, by its place in the list of that worker, and the samples that were had of it.
-    It is put on whatever list the worker has now. Where every rank read everything and does again,
-    the rest is dealt to those who read now, and nothing is lost. Where ranks had shards of their
-    own, other ranks take up their own lists at places that are others' (`load_state_dict`). From
-    one to the other, names of the state do not fit: a KeyError.
+    A worker's state says how often its generator was drawn from, which sources are
+    exhausted, and of each the shard, by its place in the list of that worker, and the
+    samples that were had of it. It is put on whatever list the worker has now. Where
+    every rank read everything and does again, the rest is dealt to those who read now,
+    and nothing is lost. Where ranks had shards of their own, other ranks take up their
+    own lists at places that are others' (`load_state_dict`). From one to the other,
+    names of the state do not fit: a KeyError.
 
-    A worker that had handed out nothing has the state of the data set as it was made: its number is
-    not in its generator, and the epoch is 0; so it is used in epoch 0 alone, where other sources
-    are drawn than without a crash.
+    A worker that had handed out nothing has the state of the data set as it was made:
+    its number is not in its generator, and the epoch is 0; so it is used in epoch 0
+    alone, where other sources are drawn than without a crash.
 
     Of sources in memory, a rank skips as many samples of its part as it had trained on.
 
@@ -73,10 +82,14 @@ class InterleaveResume(OrderResumptionLaw):
 
     kind: Literal["hugging_face_interleave"]
     library: ClassVar[str] = "datasets 5.2.0, torchdata 0.11.0"
-    saves: ClassVar[str] = "of each worker its draws, and of each source a shard and a sample"
+    saves: ClassVar[str] = (
+        "of each worker its draws, and of each source a shard and a sample"
+    )
     of: HuggingFaceInterleave
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
         """Return the rest of the epoch after the state, or the library's error."""
         readers_before = crash.readers_before
         readers_after = crash.readers_after
@@ -85,10 +98,14 @@ class InterleaveResume(OrderResumptionLaw):
         refusal = refuse_other_workers(readers_before, readers_after)
         if refusal is not None:
             return refusal
-        num_batches, next_worker = batches_per_worker(order_before, readers_before, crash.step)
+        num_batches, next_worker = batches_per_worker(
+            order_before, readers_before, crash.step
+        )
         if not self.of.streamed:
             return self._resume_in_memory(data, crash, seed, num_batches)
-        if self.of.reads_all(data, readers_before) != self.of.reads_all(data, readers_after):
+        if self.of.reads_all(data, readers_before) != self.of.reads_all(
+            data, readers_after
+        ):
             return Refusal("KeyError", "ranks share shards before or after, not both")
         streams = []
         skipped = []
@@ -107,7 +124,9 @@ class InterleaveResume(OrderResumptionLaw):
         first_worker = next_worker[order.rank % readers_before.world_size]
         turn = (order.worker - first_worker) % readers_after.workers
         remaining = batches_from_order(replace(order, worker=turn), readers_after)
-        return ResumedEpoch(remaining, cut_into_batches(skipped, readers_after.batch_size))
+        return ResumedEpoch(
+            remaining, cut_into_batches(skipped, readers_after.batch_size)
+        )
 
     def _resume_worker(
         self,
@@ -117,7 +136,8 @@ class InterleaveResume(OrderResumptionLaw):
         rank_and_worker: tuple[int, int],
         num_batches: int,
     ) -> tuple[Ints64, list[Ints64]]:
-        """Return the samples that a worker hands out, and those that it reads and throws away.
+        """Return the samples that a worker hands out, and those that it reads and
+        throws away.
 
         Args:
             data: the set in shards.
@@ -144,7 +164,9 @@ class InterleaveResume(OrderResumptionLaw):
             draws = order.draw_sources(seed, crash.epoch, worker, readers_after.workers)
             mixed = order.draw_mixture(old_sources, draws)
             ranks_sharing = (
-                readers_before.world_size if order.reads_all(data, readers_before) else 1
+                readers_before.world_size
+                if order.reads_all(data, readers_before)
+                else 1
             )
             num_read = num_batches * readers_before.batch_size * ranks_sharing
             num_drawn, source_counts = mixed.counts_after(
@@ -165,7 +187,9 @@ class InterleaveResume(OrderResumptionLaw):
         draws = order.draw_sources(seed, crash.epoch, worker, seeded_workers, num_drawn)
         mixed = draw_samples(
             draws,
-            lambda source, pass_index: (passes if pass_index else first_pass.samples)[source],
+            lambda source, pass_index: (passes if pass_index else first_pass.samples)[
+                source
+            ],
             exhausted,
             order.stop_rule,
         )
@@ -175,7 +199,8 @@ class InterleaveResume(OrderResumptionLaw):
     def _resume_in_memory(
         self, data: ShardedSet, crash: Crash, seed: int, num_batches: Ints64
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of an epoch of sources in memory; a rank skips what it had trained on.
+        """Return the rest of an epoch of sources in memory; a rank skips what it had
+        trained on.
 
         Args:
             data: the set in shards.
@@ -189,10 +214,14 @@ class InterleaveResume(OrderResumptionLaw):
         for rank, row in enumerate(samples_after):
             rank_samples = row[row >= 0]
             state_rank = rank % len(samples_before)
-            num_trained = int(num_batches[state_rank].sum()) * crash.readers_before.batch_size
+            num_trained = (
+                int(num_batches[state_rank].sum()) * crash.readers_before.batch_size
+            )
             num_trained = min(num_trained, int((samples_before[state_rank] >= 0).sum()))
             if num_trained > len(rank_samples):
-                return Refusal("StopIteration", "a rank would skip beyond the end of its share")
+                return Refusal(
+                    "StopIteration", "a rank would skip beyond the end of its share"
+                )
             remaining.append(rank_samples[num_trained:])
         return ResumedEpoch(cut_into_batches(remaining, crash.readers_after.batch_size))
 
@@ -201,13 +230,14 @@ class NodesResume(OrderResumptionLaw):
     """torchdata 0.11.0 (`Loader.load_state_dict`, `MultiNodeWeightedSampler.reset`,
     `SamplerWrapper.reset`); rank r goes on with the state of rank r mod M.
 
-    The state says where the generator of sources is, and of each source which epoch its sampler is
-    in and how many samples were had of it; as many are passed over of what the sampler gives the
-    rank now, and it is an error if it gives fewer. So other ranks draw the sources of those whose
-    state they have, and ranks that have the same state draw alike. A sampler that is not asked for
-    anything in the rest of the epoch does not go on to its next epoch, and gives in the following
-    one what it gave in this. A rank that has nothing left begins its next epoch at once, and stays
-    ahead of the others (`Loader.__iter__`, `restart_on_stop_iteration`).
+    The state says where the generator of sources is, and of each source which epoch its
+    sampler is in and how many samples were had of it; as many are passed over of what
+    the sampler gives the rank now, and it is an error if it gives fewer. So other ranks
+    draw the sources of those whose state they have, and ranks that have the same state
+    draw alike. A sampler that is not asked for anything in the rest of the epoch does
+    not go on to its next epoch, and gives in the following one what it gave in this. A
+    rank that has nothing left begins its next epoch at once, and stays ahead of the
+    others (`Loader.__iter__`, `restart_on_stop_iteration`).
 
     Attributes:
         kind: its name.
@@ -216,20 +246,31 @@ class NodesResume(OrderResumptionLaw):
 
     kind: Literal["torchdata_nodes"]
     library: ClassVar[str] = "torchdata 0.11.0"
-    saves: ClassVar[str] = "of each rank its generator, and of each source its epoch and samples"
+    saves: ClassVar[str] = (
+        "of each rank its generator, and of each source its epoch and samples"
+    )
     of: TorchdataNodes
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
         """Return the rest of the epoch after the state, or the library's error."""
         world_size = crash.readers_after.world_size
         orders: SourceOrders = {}
-        ranks = [self._resume_rank(data, crash, seed, rank, orders) for rank in range(world_size)]
+        ranks = [
+            self._resume_rank(data, crash, seed, rank, orders)
+            for rank in range(world_size)
+        ]
         remaining = [resumed.mixed.sample for resumed in ranks if resumed is not None]
         if len(remaining) < len(ranks):
-            return Refusal("ValueError: Tried to fast-forward", "beyond the end of a share")
+            return Refusal(
+                "ValueError: Tried to fast-forward", "beyond the end of a share"
+            )
         return ResumedEpoch(cut_into_batches(remaining, crash.readers_after.batch_size))
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
         """Return a later epoch; the samplers go on from where they are."""
         readers = crash.readers_after
         samples = []
@@ -238,27 +279,39 @@ class NodesResume(OrderResumptionLaw):
             resumed = self._resume_rank(data, crash, seed, rank, orders)
             mixed = resumed.mixed if resumed else None
             samplers = (
-                resumed.samplers if resumed else self.of.first_samplers(rank, readers, orders)
+                resumed.samplers
+                if resumed
+                else self.of.first_samplers(rank, readers, orders)
             )
             epochs_ahead = resumed.epochs_ahead if resumed else 0
-            for index in range(crash.epoch + 1 + epochs_ahead, epoch + 1 + epochs_ahead):
-                mixed = self.of.next_epoch(data, samplers, seed, index, readers.batch_size)
+            for index in range(
+                crash.epoch + 1 + epochs_ahead, epoch + 1 + epochs_ahead
+            ):
+                mixed = self.of.next_epoch(
+                    data, samplers, seed, index, readers.batch_size
+                )
             samples.append(mixed.sample if mixed else concatenate_or_empty([]))
         return cut_into_batches(samples, readers.batch_size)
 
     def _resume_rank(
         self, data: ShardedSet, crash: Crash, seed: int, rank: int, orders: SourceOrders
     ) -> _ResumedRank | None:
-        """Return the samples of a rank in the rest of the epoch; None if the library fails."""
+        """Return the samples of a rank in the rest of the epoch; None if the library
+        fails.
+        """
         order = self.of
         readers_before = crash.readers_before
         readers_after = crash.readers_after
         # the rank whose state is loaded, up to the crash
-        old = order.first_samplers(rank % readers_before.world_size, readers_before, orders)
+        old = order.first_samplers(
+            rank % readers_before.world_size, readers_before, orders
+        )
         for index in range(crash.epoch):
             order.next_epoch(data, old, seed, index, readers_before.batch_size)
         epochs = old.epochs
-        broken = order.next_epoch(data, old, seed, crash.epoch, readers_before.batch_size)
+        broken = order.next_epoch(
+            data, old, seed, crash.epoch, readers_before.batch_size
+        )
         num_trained = crash.step * readers_before.batch_size
         num_draws, draws_of_source = broken.counts_after(num_trained, len(epochs))
 
@@ -274,16 +327,22 @@ class NodesResume(OrderResumptionLaw):
             passes_begun = np.maximum(0, -(-samples_had // sizes) - 1)
         had_of_pass = samples_had - passes_begun * sizes
 
-        samplers = RankSamplers(rank, readers_after.world_size, epochs + passes_begun, orders)
+        samplers = RankSamplers(
+            rank, readers_after.world_size, epochs + passes_begun, orders
+        )
         passes = order.source_passes(data, samplers, seed)
         had = had_of_pass.tolist()
         if any(len(passes(source, 0)) < count for source, count in enumerate(had)):
             return None
         first_pass = [passes(source, 0)[count:] for source, count in enumerate(had)]
-        draws = order.draw_sources(seed, old.rank, old.world_size, crash.epoch, num_draws)
+        draws = order.draw_sources(
+            seed, old.rank, old.world_size, crash.epoch, num_draws
+        )
         remaining = draw_samples(
             draws,
-            lambda source, index: passes(source, index) if index else first_pass[source],
+            lambda source, index: (
+                passes(source, index) if index else first_pass[source]
+            ),
             exhausted,
             order.stop_rule(readers_after.batch_size, crash.step),
         )
@@ -313,7 +372,8 @@ def _position_after(shards: list[Ints64], num_drawn: int) -> tuple[int, int]:
     """Return where a source stands that was drawn ``num_drawn`` times.
 
     Returns:
-        The index of the shard, and the samples that were had of it; (0, 0) at the beginning.
+        The index of the shard, and the samples that were had of it; (0, 0) at the
+        beginning.
     """
     num_had = num_drawn % max(1, _count_samples(shards))
     if not num_had:
@@ -323,9 +383,11 @@ def _position_after(shards: list[Ints64], num_drawn: int) -> tuple[int, int]:
     return index, num_had - int(ends[index]) + len(shards[index])
 
 
-def _split_at(sources: list[list[Ints64]], positions: list[tuple[int, int]]) -> RemainingSources:
-    """Split sources at positions: the index of a shard, and the samples that were had of this
-    shard.
+def _split_at(
+    sources: list[list[Ints64]], positions: list[tuple[int, int]]
+) -> RemainingSources:
+    """Split sources at positions: the index of a shard, and the samples that were had
+    of this shard.
     """
     remaining = []
     discarded = []

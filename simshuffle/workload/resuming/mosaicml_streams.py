@@ -18,15 +18,16 @@ from simshuffle.workload.resuming.streaming import refuse_beyond_end, samples_by
 
 
 class StreamsResume(OrderResumptionLaw):
-    """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks (mosaicml-streaming 0.13.0,
-    streaming/base/dataset.py ``_resume``, batching/*.py).
+    """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks
+    (mosaicml-streaming 0.13.0, streaming/base/dataset.py ``_resume``, batching/*.py).
 
-    With ``random`` batches, as one stream does: the samples that all ranks had are taken off the
-    front of the order with which the run began. Otherwise the whole epoch is put into batches anew
-    for those who read now, and as many batches of all ranks are left out as that count of samples
-    fills, rounded down. With the batch of all ranks as large as before, ``stratified`` and
-    ``per_stream`` go on where they were; ``device_per_stream`` does with the nodes, ranks and
-    batches of before alone. Otherwise what is left out is not what was trained on.
+    With ``random`` batches, as one stream does: the samples that all ranks had are
+    taken off the front of the order with which the run began. Otherwise the whole epoch
+    is put into batches anew for those who read now, and as many batches of all ranks
+    are left out as that count of samples fills, rounded down. With the batch of all
+    ranks as large as before, ``stratified`` and ``per_stream`` go on where they were;
+    ``device_per_stream`` does with the nodes, ranks and batches of before alone.
+    Otherwise what is left out is not what was trained on.
 
     Attributes:
         kind: its name.
@@ -35,11 +36,17 @@ class StreamsResume(OrderResumptionLaw):
 
     kind: Literal["mosaicml_streams"]
     library: ClassVar[str] = "mosaicml-streaming 0.13.0"
-    saves: ClassVar[str] = "epoch, samples of all ranks, canonical nodes, nodes at first"
+    saves: ClassVar[str] = (
+        "epoch, samples of all ranks, canonical nodes, nodes at first"
+    )
     of: MosaicmlStreams = MosaicmlStreams(kind="mosaicml_streams")
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
-        """Return the rest of the epoch behind the count of samples, or the error of the library."""
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
+        """Return the rest of the epoch behind the count of samples, or the error of the
+        library.
+        """
         readers = crash.readers_after
         num_done = samples_by_rank_0(self, data, crash, seed)
         epoch_size = int(self.of.samples_of_streams(data, seed).sum())
@@ -50,9 +57,13 @@ class StreamsResume(OrderResumptionLaw):
         stream_order = self.of.of.model_copy(update={"initial_nodes": initial_nodes})
         order = self.of.model_copy(update={"of": stream_order})
         try:
-            remaining = order.remaining_order(data, readers, seed, crash.epoch, num_done)
+            remaining = order.remaining_order(
+                data, readers, seed, crash.epoch, num_done
+            )
         except InputError as error:
             problem = error.problems[0]
             is_batch = problem.path == "initial_nodes"
-            return Refusal("ValueError: A global batch" if is_batch else "ValueError", problem.rule)
+            return Refusal(
+                "ValueError: A global batch" if is_batch else "ValueError", problem.rule
+            )
         return ResumedEpoch(batches_from_order(remaining, readers))

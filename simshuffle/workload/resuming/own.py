@@ -1,5 +1,5 @@
-"""The law of this project's own scheduler: no sample of an epoch is lost or read twice, whichever
-ranks go on.
+"""The law of this project's own scheduler: no sample of an epoch is lost or read twice,
+whichever ranks go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from simshuffle.workload.exchange import TrainedExchange
 from simshuffle.workload.exchange.dealing import Redistribution, RedistributionCost
 from simshuffle.workload.exchange.epochs import Epochs
 from simshuffle.workload.orders.fetching import divide_into_pieces
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import (
+    EpochOrder,
+    Order,
+    Readers,
+    ShardedSet,
+    Unit,
+)
 from simshuffle.workload.orders.streams import check_inputs, deal_batches
 from simshuffle.workload.resuming.law import (
     Batches,
@@ -27,14 +33,14 @@ from simshuffle.workload.resuming.law import (
 
 
 class SchedulerOrder(Order):
-    """The order of `simshuffle.train.distributed.Scheduler`, bit for bit, under a ``DataLoader``:
-    batch k of a rank goes to worker k mod workers.
+    """The order of `simshuffle.train.distributed.Scheduler`, bit for bit, under a
+    ``DataLoader``: batch k of a rank goes to worker k mod workers.
 
     Attributes:
         kind: its name.
         strategy: of the exchange, without importance: that only a training knows.
-        drop_last: whether samples that fill no batch are left out. If not, ranks with a sample less
-            repeat their first one.
+        drop_last: whether samples that fill no batch are left out. If not, ranks with a
+            sample less repeat their first one.
     """
 
     kind: Literal["scheduled"]
@@ -47,7 +53,9 @@ class SchedulerOrder(Order):
         """'own', and the strategy."""
         return f"own {self.strategy.short_name}"
 
-    def begin_epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> Epochs:
+    def begin_epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> Epochs:
         """Return the run as epoch ``epoch``, from 0, begins.
 
         Raises:
@@ -55,7 +63,9 @@ class SchedulerOrder(Order):
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         run = self.new_run(data, readers, seed)
-        run.owner = self.strategy.first_owner(data.size, run.world_size, run.rng("partition"))
+        run.owner = self.strategy.first_owner(
+            data.size, run.world_size, run.rng("partition")
+        )
         return self.advance_to(run, epoch)
 
     def new_run(self, data: ShardedSet, readers: Readers, seed: int) -> Epochs:
@@ -70,17 +80,21 @@ class SchedulerOrder(Order):
         )
 
     def advance_to(self, run: Epochs, epoch: int) -> Epochs:
-        """Finish epochs of ``run`` until epoch ``epoch``, from 0, begins; return the run."""
+        """Finish epochs of ``run`` until epoch ``epoch``, from 0, begins; return the
+        run.
+        """
         while run.epochs_done < epoch:
             run.finish_epoch(run.next_plan(run.next_shards(), None))
         return run
 
-    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+    def epoch(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
         Raises:
-            InputError: for fewer samples than ranks, or than fill a batch with ``drop_last``; or a
-                strategy that needs importance or places.
+            InputError: for fewer samples than ranks, or than fill a batch with
+                ``drop_last``; or a strategy that needs importance or places.
         """
         run = self.begin_epoch(data, readers, seed, epoch)
         rows = run.training_rows(run.next_shards())
@@ -91,10 +105,10 @@ class SchedulerResume(ResumptionLaw):
     """The law of `simshuffle.train.distributed.Scheduler`, which follows it itself
     (`Epochs.resume`).
 
-    By as many ranks, whatever their workers, the epoch goes on as it would have. By others each
-    sample that remains is trained on once: ranks that go on keep theirs as far as all are even, and
-    only the others move. A sample is repeated only where fewer remain for the last iteration than
-    there are ranks: each must have a batch there.
+    By as many ranks, whatever their workers, the epoch goes on as it would have. By
+    others each sample that remains is trained on once: ranks that go on keep theirs as
+    far as all are even, and only the others move. A sample is repeated only where fewer
+    remain for the last iteration than there are ranks: each must have a batch there.
 
     Attributes:
         kind: its name.
@@ -121,7 +135,9 @@ class SchedulerResume(ResumptionLaw):
     @property
     def order(self) -> SchedulerOrder:
         """The order of the scheduler."""
-        return SchedulerOrder(kind="scheduled", strategy=self.strategy, drop_last=self.drop_last)
+        return SchedulerOrder(
+            kind="scheduled", strategy=self.strategy, drop_last=self.drop_last
+        )
 
     def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
         """Return the rest of the epoch, each remaining sample once.
@@ -132,7 +148,9 @@ class SchedulerResume(ResumptionLaw):
         run, _ = self._resume_run(data, crash, seed)
         return ResumedEpoch(_remaining_batches(run))
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
         """Return a later epoch, from where samples are then."""
         run, _ = self._resume_run(data, crash, seed)
         return _remaining_batches(self.order.advance_to(run, epoch))
@@ -140,7 +158,8 @@ class SchedulerResume(ResumptionLaw):
     def redistribution_cost(
         self, data: ShardedSet, crash: Crash, seed: int, state_rank: Ints | None = None
     ) -> RedistributionCost | None:
-        """Return the cost of dealing samples anew; None where every epoch is drawn anew.
+        """Return the cost of dealing samples anew; None where every epoch is drawn
+        anew.
 
         ``state_rank`` is that of `Epochs.resume`.
         """
@@ -153,8 +172,12 @@ class SchedulerResume(ResumptionLaw):
     def _resume_run(
         self, data: ShardedSet, crash: Crash, seed: int, state_rank: Ints | None = None
     ) -> tuple[Epochs, Redistribution]:
-        """Return the run that goes on after ``crash``, and how its samples were dealt anew."""
-        broken_run = self.order.begin_epoch(data, crash.readers_before, seed, crash.epoch)
+        """Return the run that goes on after ``crash``, and how its samples were dealt
+        anew.
+        """
+        broken_run = self.order.begin_epoch(
+            data, crash.readers_before, seed, crash.epoch
+        )
         run = self.order.new_run(data, crash.readers_after, seed)
         return run, run.resume(broken_run.state(crash.step), state_rank)
 
@@ -163,4 +186,6 @@ def _remaining_batches(run: Epochs) -> Batches:
     """Return the batches of the epoch that ``run`` is in, from its state on."""
     rows = run.training_rows(run.next_shards())[run.steps_done * run.batch_size :]
     samples_of_ranks = rows.T.astype(np.int64)
-    return cut_into_batches([samples[samples >= 0] for samples in samples_of_ranks], run.batch_size)
+    return cut_into_batches(
+        [samples[samples >= 0] for samples in samples_of_ranks], run.batch_size
+    )

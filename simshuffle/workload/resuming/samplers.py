@@ -1,4 +1,6 @@
-"""Loaders of PyTorch whose sampler is wound forward to the number of samples that were read."""
+"""Loaders of PyTorch whose sampler is wound forward to the number of samples that were
+read.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from simshuffle.workload.resuming.law import (
 
 
 def skip_samples(epoch: Batches, num_skipped: Ints64, batch_size: int) -> Batches:
-    """Return the rest of ``epoch`` when rank r has passed over ``num_skipped[r]`` samples.
+    """Return the rest of ``epoch`` when rank r has passed over ``num_skipped[r]``
+    samples.
 
     Args:
         epoch: sorted by rank and step.
@@ -32,28 +35,32 @@ def skip_samples(epoch: Batches, num_skipped: Ints64, batch_size: int) -> Batche
     index_in_rank = np.arange(len(epoch.rank)) - np.searchsorted(epoch.rank, epoch.rank)
     index_after_skip = index_in_rank - num_skipped[epoch.rank]
     rows = np.flatnonzero(index_after_skip >= 0)
-    return Batches(epoch.rank[rows], index_after_skip[rows] // batch_size, epoch.sample[rows])
+    return Batches(
+        epoch.rank[rows], index_after_skip[rows] // batch_size, epoch.sample[rows]
+    )
 
 
 class StatefulDataLoader(ResumptionLaw):
     """``StatefulDataLoader`` over a ``DistributedSampler`` (torchdata 0.11.0,
-    torchdata/stateful_dataloader/sampler.py ``_BatchSamplerIterator.load_state_dict``: the samples
-    that were read are counted, and the new sampler is wound forward by as many;
-    stateful_dataloader.py ``_StatefulMultiProcessingDataLoaderIter``). Each rank saves a state, and
-    rank r reads that of rank r, or of rank 0 where there is none; all count the same. The sampler
-    deals samples out anew to other ranks: what the count passes over is then not what was read.
-    A count beyond the end is a ``StopIteration``; other workers fail an assertion.
+    torchdata/stateful_dataloader/sampler.py ``_BatchSamplerIterator.load_state_dict``:
+    the samples that were read are counted, and the new sampler is wound forward by as
+    many; stateful_dataloader.py ``_StatefulMultiProcessingDataLoaderIter``). Each rank
+    saves a state, and rank r reads that of rank r, or of rank 0 where there is none;
+    all count the same. The sampler deals samples out anew to other ranks: what the
+    count passes over is then not what was read. A count beyond the end is a
+    ``StopIteration``; other workers fail an assertion.
 
     Attributes:
         kind: its name.
-        stateful_sampler: whether the sampler is torchdata's ``StatefulDistributedSampler``, whose
-            epoch silently ends where the count is beyond it. What it counted in the epoch before is
-            its count until it is asked for the first sample: so if no snapshot was taken yet, the
-            state of a later epoch says that all is read.
-        snapshot_every_n_steps: steps from one snapshot to the next; steps since then are read again
-            and thrown away.
-        in_process: whether the rank reads without workers (``num_workers=0``), where every state
-            is a snapshot, and workers do not matter.
+        stateful_sampler: whether the sampler is torchdata's
+            ``StatefulDistributedSampler``, whose epoch silently ends where the count is
+            beyond it. What it counted in the epoch before is its count until it is
+            asked for the first sample: so if no snapshot was taken yet, the state of a
+            later epoch says that all is read.
+        snapshot_every_n_steps: steps from one snapshot to the next; steps since then
+            are read again and thrown away.
+        in_process: whether the rank reads without workers (``num_workers=0``), where
+            every state is a snapshot, and workers do not matter.
         same_ranks: whether a state of other ranks is refused, as by torchtitan
             (torchtitan/components/dataloader.py ``ParallelAwareDataloader``; pytorch/torchtitan
             #816), which keeps the states of all ranks by ``dp_rank_{r}``.
@@ -72,35 +79,54 @@ class StatefulDataLoader(ResumptionLaw):
         """The order of the sampler."""
         return DistributedSampler(kind="distributed_sampler")
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
         """Return the rest of the epoch behind the count of samples."""
         readers_before = crash.readers_before
         readers_after = crash.readers_after
         if self.same_ranks and readers_before.world_size != readers_after.world_size:
-            return Refusal("AssertionError: dp_degree is inconsistent before and after checkpoint")
+            return Refusal(
+                "AssertionError: dp_degree is inconsistent before and after checkpoint"
+            )
         if not self.in_process and readers_before.workers != readers_after.workers:
             return Refusal("AssertionError", OTHER_WORKERS)
-        steps_after_snapshot = 0 if self.in_process else crash.step % self.snapshot_every_n_steps
+        steps_after_snapshot = (
+            0 if self.in_process else crash.step % self.snapshot_every_n_steps
+        )
         counted = (crash.step - steps_after_snapshot) * readers_before.batch_size
-        if self.stateful_sampler and not counted and crash.epoch and steps_after_snapshot:
+        if (
+            self.stateful_sampler
+            and not counted
+            and crash.epoch
+            and steps_after_snapshot
+        ):
             counted = -(-data.size // readers_before.world_size)
 
         # (M,) for each rank that reads now: its samples, those that it skips, and the steps whose
         # batches it reads again and throws away
         epoch = self.epoch(data, readers_after, seed, crash.epoch)
         rank_samples = np.bincount(epoch.rank, minlength=readers_after.world_size)
-        has_state = np.arange(readers_after.world_size) < self._num_states(readers_before)
+        has_state = np.arange(readers_after.world_size) < self._num_states(
+            readers_before
+        )
         num_skipped = counted * has_state
         steps_reread = steps_after_snapshot * has_state
 
         remaining = skip_samples(epoch, num_skipped, readers_after.batch_size)
-        num_batches = -(-np.maximum(rank_samples - num_skipped, 0) // readers_after.batch_size)
+        num_batches = -(
+            -np.maximum(rank_samples - num_skipped, 0) // readers_after.batch_size
+        )
         is_beyond_end = not self.stateful_sampler and (num_skipped > rank_samples).any()
         if is_beyond_end or (num_batches < steps_reread).any():
-            return Refusal("StopIteration", "a rank would skip beyond the end of its share")
+            return Refusal(
+                "StopIteration", "a rank would skip beyond the end of its share"
+            )
         is_reread = remaining.step < steps_reread[remaining.rank]
         trained = remaining.select(np.flatnonzero(~is_reread))
-        trained = Batches(trained.rank, trained.step - steps_reread[trained.rank], trained.sample)
+        trained = Batches(
+            trained.rank, trained.step - steps_reread[trained.rank], trained.sample
+        )
         return ResumedEpoch(trained, remaining.select(np.flatnonzero(is_reread)))
 
     def _num_states(self, readers_before: Readers) -> int:
@@ -109,10 +135,11 @@ class StatefulDataLoader(ResumptionLaw):
 
 
 class TorchFtLoader(StatefulDataLoader):
-    """The `StatefulDataLoader` over the sampler of torchft 0.2.0, as torchft/data.py advises.
+    """The `StatefulDataLoader` over the sampler of torchft 0.2.0, as torchft/data.py
+    advises.
 
-    Each replica group keeps the states of its own ranks (meta-pytorch/torchft#58), and ranks that
-    have none begin the epoch.
+    Each replica group keeps the states of its own ranks (meta-pytorch/torchft#58), and
+    ranks that have none begin the epoch.
 
     Attributes:
         kind: its name.
@@ -133,11 +160,12 @@ class TorchFtLoader(StatefulDataLoader):
 
 
 class Lightning(ResumptionLaw):
-    """``Trainer.fit(ckpt_path=...)`` of Lightning with a ``DistributedSampler`` (lightning 2.6.6,
-    pytorch/loops/fit_loop.py ``setup_data`` and ``on_advance_start``, training_epoch_loop.py
-    ``on_run_start``). The epoch that goes on has as many steps as are left of it. A plain loader
-    begins again, so the first of it are trained on twice, and the last not at all. Its iterator is
-    made before the sampler is told the epoch: with workers or a state it is that of epoch 0
+    """``Trainer.fit(ckpt_path=...)`` of Lightning with a ``DistributedSampler``
+    (lightning 2.6.6, pytorch/loops/fit_loop.py ``setup_data`` and ``on_advance_start``,
+    training_epoch_loop.py ``on_run_start``). The epoch that goes on has as many steps
+    as are left of it. A plain loader begins again, so the first of it are trained on
+    twice, and the last not at all. Its iterator is made before the sampler is told the
+    epoch: with workers or a state it is that of epoch 0
     (Lightning-AI/pytorch-lightning#21938).
 
     Attributes:
@@ -158,10 +186,14 @@ class Lightning(ResumptionLaw):
         """The order of the sampler."""
         return DistributedSampler(kind="distributed_sampler")
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
         """Return the batches that are trained on until the steps of an epoch are done."""
         knows_epoch = self.in_process and not self.stateful
-        epoch = self.epoch(data, crash.readers_after, seed, crash.epoch if knows_epoch else 0)
+        epoch = self.epoch(
+            data, crash.readers_after, seed, crash.epoch if knows_epoch else 0
+        )
         if not self.stateful:
             remaining_steps = epoch.steps - crash.step
             steps = remaining_steps if remaining_steps > 0 else epoch.steps

@@ -1,4 +1,6 @@
-"""Training loops of Hugging Face that count steps, and skip as many batches when they go on."""
+"""Training loops of Hugging Face that count steps, and skip as many batches when they
+go on.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,23 @@ from simshuffle.workload.resuming.law import (
 
 
 class SkipFirstBatches(ResumptionLaw):
-    """A loader that accelerate has prepared, of which ``skip_first_batches`` leaves out as many
-    batches as there were steps (accelerate 1.15.0, accelerate/data_loader.py). The sampler is
-    skipped, and nothing is read. With ``dispatch_batches`` and without ``split_batches`` it is
-    batches of one rank that are skipped, of which a step takes one for each rank; so most of what
-    was trained on comes again.
+    """A loader that accelerate has prepared, of which ``skip_first_batches`` leaves out
+    as many batches as there were steps (accelerate 1.15.0, accelerate/data_loader.py).
+    The sampler is skipped, and nothing is read. With ``dispatch_batches`` and without
+    ``split_batches`` it is batches of one rank that are skipped, of which a step takes
+    one for each rank; so most of what was trained on comes again.
 
     Attributes:
         kind: its name.
-        even_batches, drop_last, dispatch: see `simshuffle.workload.orders.samplers.Accelerate`.
-        sets_epoch: whether the loop calls ``set_epoch`` in each epoch. If not, a loader counts its
-            own epochs, from 0 again in a new process, whatever state of a sampler was loaded: but
-            with ``dispatch``, the skipped loader cannot reach its sampler.
-        keeps_iteration: whether the skipped loader knows the epoch of the one it was made of. Until
-            accelerate 1.14 it did not, and set its sampler back to epoch 0
-            (huggingface/accelerate#4071).
+        even_batches, drop_last, dispatch: see
+            `simshuffle.workload.orders.samplers.Accelerate`.
+        sets_epoch: whether the loop calls ``set_epoch`` in each epoch. If not, a loader
+            counts its own epochs, from 0 again in a new process, whatever state of a
+            sampler was loaded: but with ``dispatch``, the skipped loader cannot reach
+            its sampler.
+        keeps_iteration: whether the skipped loader knows the epoch of the one it was
+            made of. Until accelerate 1.14 it did not, and set its sampler back to epoch
+            0 (huggingface/accelerate#4071).
     """
 
     kind: Literal["skip_first_batches"]
@@ -60,7 +64,9 @@ class SkipFirstBatches(ResumptionLaw):
             dispatch=self.dispatch,
         )
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
         """Return the rest of an epoch behind the skipped batches.
 
         With ``dispatch``, an error where none is left.
@@ -72,31 +78,38 @@ class SkipFirstBatches(ResumptionLaw):
             return ResumedEpoch(batches.after_steps(crash.step))
         batches_per_step = readers.world_size if self.dispatch == "split" else 1
         num_skipped = crash.step * batches_per_step * readers.batch_size
-        order = self._order.remaining_order(num_skipped, data, readers, seed, crash.epoch)
+        order = self._order.remaining_order(
+            num_skipped, data, readers, seed, crash.epoch
+        )
         if not len(order.sample):
             return Refusal("TypeError: Unsupported types (<class 'NoneType'>)")
         return ResumedEpoch(batches_from_order(order, readers))
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """Return a later epoch; loaders that count begin at 0 when the skipped one has ended."""
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
+        """Return a later epoch; loaders that count begin at 0 when the skipped one has
+        ended.
+        """
         epochs_forgotten = 0 if self.sets_epoch else crash.epoch + 1
         return self.epoch(data, crash.readers_after, seed, epoch - epochs_forgotten)
 
 
 class TransformersTrainer(ResumptionLaw):
-    """``Trainer.train(resume_from_checkpoint=...)`` (transformers 5.24.0, transformers/trainer.py
-    ``_init_training_state`` and ``_run_epoch``). It saves the number of all steps, and divides it
-    by the steps that an epoch has now: with other ranks it goes on in another epoch, or at another
-    step. The rest of the broken epoch is everything that is trained on until that epoch ends,
-    including earlier epochs that come again; it is empty where a later epoch goes on.
+    """``Trainer.train(resume_from_checkpoint=...)`` (transformers 5.24.0,
+    transformers/trainer.py ``_init_training_state`` and ``_run_epoch``). It saves the
+    number of all steps, and divides it by the steps that an epoch has now: with other
+    ranks it goes on in another epoch, or at another step. The rest of the broken epoch
+    is everything that is trained on until that epoch ends, including earlier epochs
+    that come again; it is empty where a later epoch goes on.
 
     Attributes:
         kind: its name.
-        ignore_data_skip: whether the epoch in which it goes on begins again. The last epoch of all
-            then ends as many steps early.
-        keeps_epoch: whether skipped batches are of the epoch that goes on. Until transformers 4.57
-            with accelerate 1.14 they were of epoch 0 (huggingface/transformers#40690, see
-            `SkipFirstBatches`).
+        ignore_data_skip: whether the epoch in which it goes on begins again. The last
+            epoch of all then ends as many steps early.
+        keeps_epoch: whether skipped batches are of the epoch that goes on. Until
+            transformers 4.57 with accelerate 1.14 they were of epoch 0
+            (huggingface/transformers#40690, see `SkipFirstBatches`).
     """
 
     kind: Literal["transformers_trainer"]
@@ -114,14 +127,25 @@ class TransformersTrainer(ResumptionLaw):
         """Return the batches that are trained on until the broken epoch ends."""
         return ResumedEpoch(self._batches_between(data, crash, seed, 0, crash.epoch))
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """Return the batches that are trained on in a later epoch, if training goes on in it."""
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
+        """Return the batches that are trained on in a later epoch, if training goes on
+        in it.
+        """
         return self._batches_between(data, crash, seed, epoch, epoch)
 
     def _batches_between(
-        self, data: ShardedSet, crash: Crash, seed: int, first_epoch: int, last_epoch: int
+        self,
+        data: ShardedSet,
+        crash: Crash,
+        seed: int,
+        first_epoch: int,
+        last_epoch: int,
     ) -> Batches:
-        """Return the batches that are trained on from the first to the end of the last epoch."""
+        """Return the batches that are trained on from the first to the end of the last
+        epoch.
+        """
         steps_before = self.epoch(data, crash.readers_before, seed, 0).steps
         steps_after = self.epoch(data, crash.readers_after, seed, 0).steps
         steps_done = crash.epoch * steps_before + crash.step

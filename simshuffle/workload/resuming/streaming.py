@@ -1,5 +1,5 @@
-"""MosaicML Streaming and LitData, which save a count of samples and draw the order of the epoch
-again.
+"""MosaicML Streaming and LitData, which save a count of samples and draw the order of
+the epoch again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from simshuffle.workload.resuming.law import (
 )
 
 
-def samples_by_rank_0(law: ResumptionLaw, data: ShardedSet, crash: Crash, seed: int) -> int:
+def samples_by_rank_0(
+    law: ResumptionLaw, data: ShardedSet, crash: Crash, seed: int
+) -> int:
     """Return M times the samples of rank 0, which a state of MosaicML Streaming counts."""
     readers = crash.readers_before
     trained = law.epoch(data, readers, seed, crash.epoch).first_steps(crash.step)
@@ -36,7 +38,8 @@ def samples_by_rank_0(law: ResumptionLaw, data: ShardedSet, crash: Crash, seed: 
 
 
 def refuse_beyond_end(num_done: int, size: int, readers: Readers) -> Refusal | None:
-    """Return the error of MosaicML Streaming for more samples than an epoch has; else None.
+    """Return the error of MosaicML Streaming for more samples than an epoch has; else
+    None.
 
     Source: streaming/base/partition/__init__.py.
 
@@ -47,34 +50,40 @@ def refuse_beyond_end(num_done: int, size: int, readers: Readers) -> Refusal | N
     """
     if num_done <= size + readers.world_size - size % readers.world_size:
         return None
-    message = f"Resuming further into the dataset ({num_done}) than it has samples ({size})"
+    message = (
+        f"Resuming further into the dataset ({num_done}) than it has samples ({size})"
+    )
     return Refusal(f"ValueError: {message}")
 
 
 class ResumedMosaicml(OrderResumptionLaw):
-    """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks (mosaicml-streaming 0.13.0,
-    streaming/base/dataloader.py, dataset.py ``_resume``, partition/orig.py ``drop_first``).
+    """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks
+    (mosaicml-streaming 0.13.0, streaming/base/dataloader.py, dataset.py ``_resume``,
+    partition/orig.py ``drop_first``).
 
-    All ranks together had as many samples as rank 0 had, times the ranks. The order of the whole
-    set is that of the nodes with which the run began; those samples are taken off its front, and
-    what is left is dealt to the ranks that read now, whatever batches and workers they have. With
-    the batch of the whole world as before, each iteration has the samples that it would have had.
-    What is no whole turn of the nodes that read now is read again.
+    All ranks together had as many samples as rank 0 had, times the ranks. The order of
+    the whole set is that of the nodes with which the run began; those samples are taken
+    off its front, and what is left is dealt to the ranks that read now, whatever
+    batches and workers they have. With the batch of the whole world as before, each
+    iteration has the samples that it would have had. What is no whole turn of the nodes
+    that read now is read again.
 
-    The nodes with which the run began are kept in the copy of the set that a worker has. Later
-    epochs of new workers, which are forked from a rank, know nothing of them, unless the rank has
-    saved a state since it went on.
+    The nodes with which the run began are kept in the copy of the set that a worker
+    has. Later epochs of new workers, which are forked from a rank, know nothing of
+    them, unless the rank has saved a state since it went on.
 
     Attributes:
         kind: its name.
         of: the order.
-        persistent_workers: whether the workers outlive the epoch; or, what comes to the same, a
-            state is saved between going on and the end of the epoch.
+        persistent_workers: whether the workers outlive the epoch; or, what comes to the
+            same, a state is saved between going on and the end of the epoch.
     """
 
     kind: Literal["mosaicml_streaming"]
     library: ClassVar[str] = "mosaicml-streaming 0.13.0"
-    saves: ClassVar[str] = "epoch, samples of all ranks, canonical nodes, nodes at first"
+    saves: ClassVar[str] = (
+        "epoch, samples of all ranks, canonical nodes, nodes at first"
+    )
     of: MosaicmlStreaming = MosaicmlStreaming(kind="mosaicml_streaming")
     persistent_workers: bool = False
 
@@ -82,7 +91,9 @@ class ResumedMosaicml(OrderResumptionLaw):
         """Return the order with the nodes with which the run began."""
         return self.of.model_copy(update={"initial_nodes": crash.readers_before.nodes})
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
         """Return the rest of the order, or the library's error if it cannot be dealt."""
         readers = crash.readers_after
         num_done = samples_by_rank_0(self, data, crash, seed)
@@ -91,21 +102,25 @@ class ResumedMosaicml(OrderResumptionLaw):
             return refusal
         order = self._order_at_start(crash)
         try:
-            remaining = order.remaining_order(data, readers, seed, crash.epoch, num_done)
+            remaining = order.remaining_order(
+                data, readers, seed, crash.epoch, num_done
+            )
         except InputError as error:
             problem = error.problems[0]
             return Refusal(_error_of_key(problem.path), problem.rule)
         return ResumedEpoch(batches_from_order(remaining, readers))
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
         """Return a later epoch: as the run began if the workers persist.
 
-        Otherwise it is as if the run had begun with those who read now, unless the canonical nodes
-        are given.
+        Otherwise it is as if the run had begun with those who read now, unless the
+        canonical nodes are given.
 
         Raises:
-            InputError: if then nodes do not divide the canonical nodes, as the library fails, even
-                after an epoch in which it did not.
+            InputError: if then nodes do not divide the canonical nodes, as the library
+                fails, even after an epoch in which it did not.
         """
         readers = crash.readers_after
         if not self.persistent_workers:
@@ -124,20 +139,23 @@ def _error_of_key(key: str) -> str:
 
 
 class ResumedLitdata(OrderResumptionLaw):
-    """``StreamingDataLoader.state_dict`` (litdata 0.2.76, litdata/streaming/dataloader.py,
-    dataset.py ``_resume`` and ``_canonical_plans``, elastic.py).
+    """``StreamingDataLoader.state_dict`` (litdata 0.2.76,
+    litdata/streaming/dataloader.py, dataset.py ``_resume`` and ``_canonical_plans``,
+    elastic.py).
 
-    A rank counts a whole batch for each iteration. With as many ranks, workers and samples of a
-    batch as before, each worker leaves out what it handed out if batches came from all workers in
-    turn, which they do not where some have fewer; and a rank that counts as many samples as it has
-    in its first epoch begins the next epoch at once. That nodes changed is not noticed.
+    A rank counts a whole batch for each iteration. With as many ranks, workers and
+    samples of a batch as before, each worker leaves out what it handed out if batches
+    came from all workers in turn, which they do not where some have fewer; and a rank
+    that counts as many samples as it has in its first epoch begins the next epoch at
+    once. That nodes changed is not noticed.
 
-    With others, the samples of all ranks and workers are laid out as they are handed out, that many
-    times the ranks are left out, down to a whole iteration of those who read now, and the rest is
-    dealt to them in batches; what is no whole batch for each worker is left out where the last is
-    dropped. On a parallel file system it is runs of samples of one chunk that are dealt, and of a
-    chunk that was being read the rest is left out. Ranks refuse what a rank counted if it is more
-    than they have themselves; and one rank the state of several, or several that of one, if what is
+    With others, the samples of all ranks and workers are laid out as they are handed
+    out, that many times the ranks are left out, down to a whole iteration of those who
+    read now, and the rest is dealt to them in batches; what is no whole batch for each
+    worker is left out where the last is dropped. On a parallel file system it is runs
+    of samples of one chunk that are dealt, and of a chunk that was being read the rest
+    is left out. Ranks refuse what a rank counted if it is more than they have
+    themselves; and one rank the state of several, or several that of one, if what is
     dropped was left to the default.
 
     Attributes:
@@ -148,17 +166,25 @@ class ResumedLitdata(OrderResumptionLaw):
     kind: Literal["litdata"]
     library: ClassVar[str] = "litdata 0.2.76"
     saves: ClassVar[str] = "epoch, samples of a rank, ranks, workers, batch, drop_last"
-    of: Annotated[LitdataFull | LitdataWindow, Field(discriminator="kind")] = LitdataFull(
-        kind="litdata_full"
+    of: Annotated[LitdataFull | LitdataWindow, Field(discriminator="kind")] = (
+        LitdataFull(kind="litdata_full")
     )
 
-    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
-        """Return the samples that workers have left, or are dealt anew; or the library's error."""
+    def resume(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> ResumedEpoch | Refusal:
+        """Return the samples that workers have left, or are dealt anew; or the
+        library's error.
+        """
         readers_before = crash.readers_before
         readers_after = crash.readers_after
         if _reader_grid(readers_before) == _reader_grid(readers_after):
-            remaining = batches_from_order(self._replay_workers(data, crash, seed), readers_after)
-            return ResumedEpoch(self._with_next_epoch(data, crash, seed, crash.epoch, remaining))
+            remaining = batches_from_order(
+                self._replay_workers(data, crash, seed), readers_after
+            )
+            return ResumedEpoch(
+                self._with_next_epoch(data, crash, seed, crash.epoch, remaining)
+            )
         dropped_before = self.of.drops_remainder(readers_before)
         drops_remainder = self.of.drops_remainder(readers_after)
         if dropped_before != drops_remainder:
@@ -177,7 +203,11 @@ class ResumedLitdata(OrderResumptionLaw):
         if isinstance(self.of, LitdataWindow):
             chunks = data.shard_of(samples)
             remaining_order = _deal_by_visit(
-                samples, num_done, chunks, readers_after, drops_remainder=drops_remainder
+                samples,
+                num_done,
+                chunks,
+                readers_after,
+                drops_remainder=drops_remainder,
             )
         else:
             remaining_order = _deal_by_batch(
@@ -185,7 +215,9 @@ class ResumedLitdata(OrderResumptionLaw):
             )
         return ResumedEpoch(batches_from_order(remaining_order, readers_after))
 
-    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+    def later_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int
+    ) -> Batches:
         """Return a later epoch, as if those who read now had begun the run.
 
         Ranks that began the next epoch at once stay ahead.
@@ -195,15 +227,23 @@ class ResumedLitdata(OrderResumptionLaw):
             return batches
         return self._with_next_epoch(data, crash, seed, epoch, batches)
 
-    def _samples_beyond_epoch(self, data: ShardedSet, crash: Crash, seed: int) -> Ints64:
-        """Return the excess of the count over the samples of each rank in the first epoch, (M,)."""
+    def _samples_beyond_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> Ints64:
+        """Return the excess of the count over the samples of each rank in the first
+        epoch, (M,).
+        """
         first_epoch = self.of.epoch(data, crash.readers_after, seed, 0)
-        rank_samples = np.bincount(first_epoch.rank, minlength=crash.readers_after.world_size)
+        rank_samples = np.bincount(
+            first_epoch.rank, minlength=crash.readers_after.world_size
+        )
         excess: Ints64 = crash.step * crash.readers_before.batch_size - rank_samples
         return excess
 
     def _replay_workers(self, data: ShardedSet, crash: Crash, seed: int) -> EpochOrder:
-        """Return the samples that workers have left; the worker whose turn it is comes first."""
+        """Return the samples that workers have left; the worker whose turn it is comes
+        first.
+        """
         readers = crash.readers_after
         order = self.of.epoch(data, readers, seed, crash.epoch)
         rounds, next_worker = divmod(crash.step, readers.workers)
@@ -220,7 +260,9 @@ class ResumedLitdata(OrderResumptionLaw):
     def _with_next_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int, batches: Batches
     ) -> Batches:
-        """Return ``batches``, but the epoch after ``epoch`` for ranks that count a whole epoch."""
+        """Return ``batches``, but the epoch after ``epoch`` for ranks that count a
+        whole epoch.
+        """
         begins_next = self._samples_beyond_epoch(data, crash, seed) >= 0
         if not begins_next.any():
             return batches
@@ -233,14 +275,18 @@ class ResumedLitdata(OrderResumptionLaw):
 
 
 def _reader_grid(readers: Readers) -> tuple[int, int, int]:
-    """Return ranks, workers and batch size, which must not change for a state to be replayed."""
+    """Return ranks, workers and batch size, which must not change for a state to be
+    replayed.
+    """
     return readers.world_size, readers.workers, readers.batch_size
 
 
 def _deal_by_batch(
     samples: Ints64, num_done: int, readers: Readers, *, drops_remainder: bool
 ) -> EpochOrder:
-    """Deal the samples after ``num_done`` in batches, to each rank, then to each next worker."""
+    """Deal the samples after ``num_done`` in batches, to each rank, then to each next
+    worker.
+    """
     round_size = readers.world_size * readers.batch_size
     remaining = samples[num_done // round_size * round_size :]
     if drops_remainder:
@@ -260,11 +306,13 @@ def _deal_by_visit(
     *,
     drops_remainder: bool,
 ) -> EpochOrder:
-    """Deal the samples after ``num_done`` in runs of samples of one chunk, to worker after worker.
+    """Deal the samples after ``num_done`` in runs of samples of one chunk, to worker
+    after worker.
 
     Args:
         samples: (n,) of the epoch, as they were handed out.
-        num_done: samples that were handed out; the rest of a chunk being read is left out.
+        num_done: samples that were handed out; the rest of a chunk being read is left
+            out.
         chunks: (n,) the chunk of each sample.
         readers: the processes that read now.
         drops_remainder: whether runs that are not one for each worker are left out.

@@ -1,7 +1,9 @@
-"""Choose the measurements of storage that a law may fit together, and note those left out.
+"""Choose the measurements of storage that a law may fit together, and note those left
+out.
 
-A law of bandwidth needs transfers of one size, in one order, into files of one kind. Rows that do
-not measure the servers, such as those of a page cache, are taken by no law.
+A law of bandwidth needs transfers of one size, in one order, into files of one kind.
+Rows that do not measure the servers, such as those of a page cache, are taken by no
+law.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ MAX_FACTOR_BETWEEN_FILES = 1.5
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
-def choose_transfers(findings: Findings, rows: pd.DataFrame, operation: str) -> pd.DataFrame:
+def choose_transfers(
+    findings: Findings, rows: pd.DataFrame, operation: str
+) -> pd.DataFrame:
     """Return the rows of IOR that measure the bandwidth of the servers.
 
-    Of sequential transfers these are the largest ones, and of these the ones with a file for each
-    task. What is left out is noted in ``findings``.
+    Of sequential transfers these are the largest ones, and of these the ones with a
+    file for each task. What is left out is noted in ``findings``.
 
     Args:
         findings: gets a note for every group of rows that is left out.
@@ -42,7 +46,9 @@ def choose_transfers(findings: Findings, rows: pd.DataFrame, operation: str) -> 
             " servers. Read on other hosts (-C on several nodes), in a run of its own (-r), or"
             " past the cache (--posix.odirect)."
         )
-    uses = list(group_rows(rows[~is_cached].fillna({"nbytes": -1.0}), "nbytes", "algorithm"))
+    uses = list(
+        group_rows(rows[~is_cached].fillna({"nbytes": -1.0}), "nbytes", "algorithm")
+    )
     if not uses:
         return rows[~is_cached]
     uses.sort(key=lambda use: sort_key_of_transfers(*use[0]))
@@ -56,8 +62,11 @@ def choose_transfers(findings: Findings, rows: pd.DataFrame, operation: str) -> 
     return rows.loc[best_rows.index]
 
 
-def sort_key_of_transfers(nbytes: float, pattern: str) -> tuple[bool, bool, float, bool, bool, str]:
-    """Return a sort key of a use of files: the last one shows best what servers can give.
+def sort_key_of_transfers(
+    nbytes: float, pattern: str
+) -> tuple[bool, bool, float, bool, bool, str]:
+    """Return a sort key of a use of files: the last one shows best what servers can
+    give.
 
     Args:
         nbytes: bytes of a transfer.
@@ -74,7 +83,9 @@ def sort_key_of_transfers(nbytes: float, pattern: str) -> tuple[bool, bool, floa
 
 
 def describe_transfers(nbytes: float, pattern: str) -> str:
-    """Describe the use of files by transfers: '1 MiB, sequential, a file for each task'."""
+    """Describe the use of files by transfers: '1 MiB, sequential, a file for each
+    task'.
+    """
     return f"{binary_size(nbytes)}, {pattern}" if pattern else binary_size(nbytes)
 
 
@@ -88,8 +99,11 @@ def binary_size(nbytes: float) -> str:
     return f"{nbytes:g} B"
 
 
-def choose_hosts(findings: Findings, rows: pd.DataFrame, operation: str) -> pd.DataFrame:
-    """Return, for each number of clients, the rows of the number of hosts that was fastest.
+def choose_hosts(
+    findings: Findings, rows: pd.DataFrame, operation: str
+) -> pd.DataFrame:
+    """Return, for each number of clients, the rows of the number of hosts that was
+    fastest.
 
     On fewer hosts, the adapters of the hosts bind and not the servers.
     """
@@ -102,10 +116,13 @@ def choose_hosts(findings: Findings, rows: pd.DataFrame, operation: str) -> pd.D
             chosen_rows.append(client_rows)
             continue
         fastest_hosts = max(
-            rows_by_hosts, key=lambda hosts: float(np.log(rows_by_hosts[hosts]["rate"]).mean())
+            rows_by_hosts,
+            key=lambda hosts: float(np.log(rows_by_hosts[hosts]["rate"]).mean()),
         )
         chosen_rows.append(rows_by_hosts[fastest_hosts])
-        slower_hosts = ", ".join(f"{hosts:g}" for hosts in rows_by_hosts if hosts != fastest_hosts)
+        slower_hosts = ", ".join(
+            f"{hosts:g}" for hosts in rows_by_hosts if hosts != fastest_hosts
+        )
         findings.notes.append(
             f"{operation}s by {ranks} clients: the fastest were on {fastest_hosts:g} hosts; those"
             f" on {slower_hosts} count for the bandwidth of a host alone."
@@ -113,7 +130,9 @@ def choose_hosts(findings: Findings, rows: pd.DataFrame, operation: str) -> pd.D
     return rows.loc[pd.concat(chosen_rows).index] if chosen_rows else rows
 
 
-def choose_files(findings: Findings, rows: pd.DataFrame, operation: str) -> pd.DataFrame:
+def choose_files(
+    findings: Findings, rows: pd.DataFrame, operation: str
+) -> pd.DataFrame:
     """Return the rows of mdtest with the smallest files, best in directories of tasks.
 
     There, servers of metadata bind, and neither bandwidth nor locks.
@@ -135,12 +154,15 @@ def choose_files(findings: Findings, rows: pd.DataFrame, operation: str) -> pd.D
 
 
 def list_files(rows: pd.DataFrame) -> str:
-    """Return the names of the files that the rows come from, each once, separated by commas."""
+    """Return the names of the files that the rows come from, each once, separated by
+    commas.
+    """
     return ", ".join(dict.fromkeys(rows["source"]))
 
 
 def note_disagreement(findings: Findings, table: pd.DataFrame) -> None:
-    """Note where files that measured one case differ by more than `MAX_FACTOR_BETWEEN_FILES`.
+    """Note where files that measured one case differ by more than
+    `MAX_FACTOR_BETWEEN_FILES`.
 
     Such files may be of different machines.
     """
@@ -148,10 +170,16 @@ def note_disagreement(findings: Findings, table: pd.DataFrame) -> None:
     measured = measured[~measured["algorithm"].str.contains(READ_BACK)]
     measured = measured[measured["operation"] != "iteration"]
     case_columns = ["operation", "ranks", "hosts", "nbytes", "algorithm"]
-    median_by_file = measured.groupby([*case_columns, "source"], dropna=False)["value"].median()
-    spread = median_by_file.groupby(level=case_columns, dropna=False).agg(["min", "max", "size"])
+    median_by_file = measured.groupby([*case_columns, "source"], dropna=False)[
+        "value"
+    ].median()
+    spread = median_by_file.groupby(level=case_columns, dropna=False).agg(
+        ["min", "max", "size"]
+    )
     spread = spread[spread["size"] > 1]
-    for operation, factors in (spread["max"] / spread["min"]).groupby(level="operation"):
+    for operation, factors in (spread["max"] / spread["min"]).groupby(
+        level="operation"
+    ):
         factor = float(factors.median())
         if factor > MAX_FACTOR_BETWEEN_FILES:
             files = list_files(measured[measured["operation"] == operation])

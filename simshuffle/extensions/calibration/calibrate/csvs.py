@@ -1,14 +1,14 @@
 """Readers of tables in CSV: epoch logs, and all-to-alls that PICO and CRAB have timed.
 
-PICO (github.com/HLC-Lab/pico @413bc5d): bench/bench_utils.c writes a file COUNT_ALGORITHM_TYPE.csv
-with a line for each iteration, in ns: ``highest``, of the slowest rank, and maybe those of all
-ranks. plot/summarize_data.py makes a table of many such, aggregated_results_summary.csv, whose
-``buffer_size`` is what a rank sends to all ranks, itself among them. The condensed table has
-seconds, and bytes for each pair.
+PICO (github.com/HLC-Lab/pico @413bc5d): bench/bench_utils.c writes a file
+COUNT_ALGORITHM_TYPE.csv with a line for each iteration, in ns: ``highest``, of the
+slowest rank, and maybe those of all ranks. plot/summarize_data.py makes a table of many
+such, aggregated_results_summary.csv, whose ``buffer_size`` is what a rank sends to all
+ranks, itself among them. The condensed table has seconds, and bytes for each pair.
 
-CRAB (github.com/HLC-Lab/CRAB, docs/using/results.md): data_app_ID.csv has ``run_id``, ``msg_size``
-(B, here for each pair of ranks) and a column ID_METRIC_UNIT for each metric, of which that of the
-slowest rank counts.
+CRAB (github.com/HLC-Lab/CRAB, docs/using/results.md): data_app_ID.csv has ``run_id``,
+``msg_size`` (B, here for each pair of ranks) and a column ID_METRIC_UNIT for each
+metric, of which that of the slowest rank counts.
 
 All raise InputError, with the line.
 """
@@ -38,13 +38,20 @@ def read_epochs(source: MeasurementFile) -> Iterator[MeasuredNumber]:
             source.read_whole(line_number, cells[name], name, minimum=1)
             for name in ("gpus", "local_batch_size", "epoch", "iterations")
         )
-        seconds = source.read_positive(line_number, cells["epoch_s"], "epoch_s (s)") / iterations
+        seconds = (
+            source.read_positive(line_number, cells["epoch_s"], "epoch_s (s)")
+            / iterations
+        )
         model = cells["model"]
         if not model:
-            raise source.error_in_line(line_number, "model must be a name", "nothing", _REMEDY)
+            raise source.error_in_line(
+                line_number, "model must be a name", "nothing", _REMEDY
+            )
         hosts = math.nan
         if hosts_cell := cells.get("hosts"):
-            hosts = float(source.read_whole(line_number, hosts_cell, "hosts", minimum=1))
+            hosts = float(
+                source.read_whole(line_number, hosts_cell, "hosts", minimum=1)
+            )
             if hosts > gpus:
                 rule = f"hosts must not exceed the {gpus} gpus"
                 raise source.error_in_line(line_number, rule, hosts_cell, _REMEDY)
@@ -66,14 +73,36 @@ def read_epochs(source: MeasurementFile) -> Iterator[MeasuredNumber]:
 # --------------------------------------------------------------------------------------------- PICO
 
 _CONDENSED_COLUMNS = (
-    *("system", "nodes", "ranks_per_node", "ranks", "algorithm", "bytes_per_pair", "median_s"),
+    *(
+        "system",
+        "nodes",
+        "ranks_per_node",
+        "ranks",
+        "algorithm",
+        "bytes_per_pair",
+        "median_s",
+    ),
     "iterations",
 )
 _SUMMARY_COLUMNS = (
-    *("collective_type", "buffer_size", "algo_name", "median", "nnodes", "tasks_per_node"),
+    *(
+        "collective_type",
+        "buffer_size",
+        "algo_name",
+        "median",
+        "nnodes",
+        "tasks_per_node",
+    ),
     *("n_iter", "system"),
 )
-_NBYTES_OF_TYPE = {"int8": 1, "char": 1, "int16": 2, "int32": 4, "int": 4, "float": 4} | {
+_NBYTES_OF_TYPE = {
+    "int8": 1,
+    "char": 1,
+    "int16": 2,
+    "int32": 4,
+    "int": 4,
+    "float": 4,
+} | {
     "int64": 8,
     "double": 8,
 }
@@ -85,8 +114,9 @@ WARM_UP = 0.2
 
 
 def read_pico(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """Yield the all-to-alls of PICO's summary or condensed table; other collectives are left
-    out."""
+    """Yield the all-to-alls of PICO's summary or condensed table; other collectives are
+    left out.
+    """
     is_condensed = "bytes_per_pair" in source.text.lstrip("\n").split("\n", 1)[0]
     systems: dict[str, None] = {}
     for line_number, cells in source.csv_records(
@@ -104,14 +134,24 @@ def read_pico(source: MeasurementFile) -> Iterator[MeasuredNumber]:
 
 
 def read_pico_row(
-    source: MeasurementFile, line_number: int, cells: dict[str, str], *, is_condensed: bool
+    source: MeasurementFile,
+    line_number: int,
+    cells: dict[str, str],
+    *,
+    is_condensed: bool,
 ) -> MeasuredNumber:
     """Return the all-to-all of a line of PICO's summary, or of its condensed table.
 
     Raises:
         InputError: the number of ranks or hosts, or the algorithm, is not valid.
     """
-    hosts_column, ranks_per_host_column, algorithm_column, time_column, iterations_column = (
+    (
+        hosts_column,
+        ranks_per_host_column,
+        algorithm_column,
+        time_column,
+        iterations_column,
+    ) = (
         ("nodes", "ranks_per_node", "algorithm", "median_s", "iterations")
         if is_condensed
         else ("nnodes", "tasks_per_node", "algo_name", "median", "n_iter")
@@ -131,14 +171,23 @@ def read_pico_row(
         rule = "a collective needs at least 2 ranks"
         raise source.error_in_line(line_number, rule, str(ranks), _REMEDY)
     if is_condensed:
-        if (stated_ranks := source.read_whole(line_number, cells["ranks"], "ranks")) != ranks:
+        if (
+            stated_ranks := source.read_whole(line_number, cells["ranks"], "ranks")
+        ) != ranks:
             rule = f"ranks must be nodes x ranks_per_node, {ranks}"
             raise source.error_in_line(line_number, rule, str(stated_ranks), _REMEDY)
-        nbytes = source.read_number(line_number, cells["bytes_per_pair"], "bytes_per_pair (B)")
+        nbytes = source.read_number(
+            line_number, cells["bytes_per_pair"], "bytes_per_pair (B)"
+        )
         seconds = source.read_positive(line_number, cells[time_column], "median_s (s)")
     else:
-        nbytes = source.read_number(line_number, cells["buffer_size"], "buffer_size (B)") / ranks
-        seconds = source.read_positive(line_number, cells[time_column], "median (ns)") * 1e-9
+        nbytes = (
+            source.read_number(line_number, cells["buffer_size"], "buffer_size (B)")
+            / ranks
+        )
+        seconds = (
+            source.read_positive(line_number, cells[time_column], "median (ns)") * 1e-9
+        )
     if not cells[algorithm_column]:
         rule = f"{algorithm_column} must be a name"
         raise source.error_in_line(line_number, rule, "nothing", _REMEDY)
@@ -168,11 +217,15 @@ def read_pico_raw(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     num_rank_columns = 0
     for line_number, cells in source.csv_records(("highest",)):
         num_rank_columns = len(cells) - 1
-        times.append(source.read_positive(line_number, cells["highest"], "highest (ns)") * 1e-9)
+        times.append(
+            source.read_positive(line_number, cells["highest"], "highest (ns)") * 1e-9
+        )
     if not times:
         return
     ranks, hosts = (
-        (num_rank_columns, source.hosts) if num_rank_columns > 1 else source.ranks_and_hosts()
+        (num_rank_columns, source.hosts)
+        if num_rank_columns > 1
+        else source.ranks_and_hosts()
     )
     nbytes = int(name_parts[1]) * _NBYTES_OF_TYPE[name_parts[3]] / ranks
     steady_times = times[int(len(times) * WARM_UP) :]
@@ -205,7 +258,16 @@ def read_crab(source: MeasurementFile) -> Iterator[MeasuredNumber]:
             remedy = "Collect it with a wrapper of blink."
             raise source.error_in_line(1, rule, ", ".join(cells), remedy)
         nbytes = source.read_number(line_number, cells["msg_size"], "msg_size (B)")
-        seconds = source.read_positive(line_number, cells[slowest_columns[0]], slowest_columns[0])
+        seconds = source.read_positive(
+            line_number, cells[slowest_columns[0]], slowest_columns[0]
+        )
         yield MeasuredNumber(
-            source.name, line_number, "crab", "all_to_all", ranks, hosts, nbytes, seconds
+            source.name,
+            line_number,
+            "crab",
+            "all_to_all",
+            ranks,
+            hosts,
+            nbytes,
+            seconds,
         )

@@ -2,11 +2,11 @@
 
 For comparison, of each algorithm: t = (M-1) (a + n / b).
 
-What a message costs the host, from a linear all-to-all, in which every rank posts all its messages
-at once: t = L + (M-1) (o + n / c). It is LogGP (Alexandrov, Ionescu, Schauser & Scheiman, SPAA
-1995) with the latency L known, the overhead o of a message at its sender and its receiver, and the
-copies of its bytes at a bandwidth c. For short messages alone: of longer ones the links and other
-protocols set the time.
+What a message costs the host, from a linear all-to-all, in which every rank posts all
+its messages at once: t = L + (M-1) (o + n / c). It is LogGP (Alexandrov, Ionescu,
+Schauser & Scheiman, SPAA 1995) with the latency L known, the overhead o of a message at
+its sender and its receiver, and the copies of its bytes at a bandwidth c. For short
+messages alone: of longer ones the links and other protocols set the time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ COPY = "cluster.message_passing.copy_bandwidth"
 MAX_SHORT_NBYTES = 1024.0
 """Bytes of a pair up to which a message is short."""
 LINEAR_ALGORITHMS = ("linear", "linear_ompi", "default-linear")
-"""What posts all messages at once, as PICO calls it: its own, that of Open MPI, that of Fugaku."""
+"""What posts all messages at once, as PICO calls it: its own, that of Open MPI, that of
+Fugaku.
+"""
 MEASURED_OVER = ("world_size", "message_size")
 
 
 def fit_all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
-    """Fit latency of a message and bandwidth of a rank to each algorithm of an all-to-all.
+    """Fit latency of a message and bandwidth of a rank to each algorithm of an
+    all-to-all.
 
     A scenario has no key for them; the exchange is simulated message by message.
 
@@ -45,7 +48,9 @@ def fit_all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
         used: (rows,) which of them to fit; the others are predicted.
     """
     findings = Findings()
-    for (algorithm,), algorithm_rows in group_rows(rows[rows["nbytes"] > 0], "algorithm"):
+    for (algorithm,), algorithm_rows in group_rows(
+        rows[rows["nbytes"] > 0], "algorithm"
+    ):
         fit_algorithm(
             findings,
             algorithm_rows,
@@ -55,8 +60,11 @@ def fit_all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
     return findings
 
 
-def fit_algorithm(findings: Findings, rows: pd.DataFrame, used: np.ndarray, law: str) -> None:
-    """Add the latency and bandwidth of one algorithm to ``findings``, from the rows that are used.
+def fit_algorithm(
+    findings: Findings, rows: pd.DataFrame, used: np.ndarray, law: str
+) -> None:
+    """Add the latency and bandwidth of one algorithm to ``findings``, from the rows
+    that are used.
 
     Args:
         findings: gets two parameters and the residuals.
@@ -75,10 +83,14 @@ def fit_algorithm(findings: Findings, rows: pd.DataFrame, used: np.ndarray, law:
     basis = FitBasis(rows[used], mean_error(seconds[used], fit.fitted), MEASURED_OVER)
     note = f"{COMPARISON_NOTE}the exchange is simulated message by message"
     name = f"{law}: latency"
-    findings.add_parameter(basis, "", fit.coefficient(0), Dimension.SECONDS, note, name=name)
+    findings.add_parameter(
+        basis, "", fit.coefficient(0), Dimension.SECONDS, note, name=name
+    )
     if fit.value[1] > 0:
         name = f"{law}: bandwidth of a rank"
-        findings.add_parameter(basis, "", fit.inverse(1), Dimension.BANDWIDTH, note, name=name)
+        findings.add_parameter(
+            basis, "", fit.inverse(1), Dimension.BANDWIDTH, note, name=name
+        )
 
 
 def messages_and_nbytes(rows: pd.DataFrame) -> np.ndarray:
@@ -88,7 +100,8 @@ def messages_and_nbytes(rows: pd.DataFrame) -> np.ndarray:
 
 
 def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Findings:
-    """Fit the overhead and the copies of a message to the short messages of a linear all-to-all.
+    """Fit the overhead and the copies of a message to the short messages of a linear
+    all-to-all.
 
     Args:
         rows: measurements of all-to-alls; those of other algorithms are ignored.
@@ -105,7 +118,8 @@ def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Fin
     if not is_used.any():
         return findings
     if len(names := sorted(set(rows["algorithm"]))) > 1:
-        rule, remedy = "must be of one linear all-to-all", "Give the files of one of them."
+        rule = "must be of one linear all-to-all"
+        remedy = "Give the files of one of them."
         refuse("", rule, ", ".join(names), remedy, "calibrate")
 
     # t - L = (M-1) o + (M-1) n / c: columns of factors are the coefficients o and 1 / c
@@ -119,14 +133,22 @@ def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Fin
     predicted = latencies + factors @ fit.value
     findings.add_residuals(rows, "message cost", "s", seconds, predicted, used=is_used)
 
-    basis = FitBasis(rows[is_used], mean_error(seconds[is_used], fit.fitted), MEASURED_OVER)
+    basis = FitBasis(
+        rows[is_used], mean_error(seconds[is_used], fit.fitted), MEASURED_OVER
+    )
     note = f"with a latency of {latency * 1e6:.4g} us"
     if fit.value[0] > 0:
-        findings.add_parameter(basis, OVERHEAD, fit.coefficient(0), Dimension.SECONDS, note)
+        findings.add_parameter(
+            basis, OVERHEAD, fit.coefficient(0), Dimension.SECONDS, note
+        )
     if fit.value[1] > 0:
         findings.add_parameter(basis, COPY, fit.inverse(1), Dimension.BANDWIDTH, note)
     else:
-        reason = "all are of one size" if has_one_size else "the times do not grow with the size"
+        reason = (
+            "all are of one size"
+            if has_one_size
+            else "the times do not grow with the size"
+        )
         findings.notes.append(
             f"{describe_sources(rows)}: {reason}; no bandwidth of copies was fitted."
         )

@@ -29,24 +29,33 @@ UNITS = {
     "B/s": ("bandwidth", Dimension.BANDWIDTH),
     "1/s": ("files/s", None),
 }
-"""What an axis is called, and how its numbers are written, by unit in the order of the rows."""
+"""What an axis is called, and how its numbers are written, by unit in the order of the
+rows.
+"""
 EQUAL = Look(colour=GREY, width=0.7)
 
 
 def residuals_chart(residuals: pd.DataFrame) -> Chart:
-    """Draw fitted against measured values on the left, and the relative error on the right.
+    """Draw fitted against measured values on the left, and the relative error on the
+    right.
 
-    There is a row for each unit and a colour for each law. Rows of the table `RESIDUALS` that were
-    not fitted are hollow.
+    There is a row for each unit and a colour for each law. Rows of the table
+    `RESIDUALS` that were not fitted are hollow.
     """
     laws = list(dict.fromkeys(residuals["law"]))
     looks = {
         law: Look(law, colour, marker, size=3)
-        for law, colour, marker in zip(laws, cycle(BRIGHT[:6]), cycle(MARKERS), strict=False)
+        for law, colour, marker in zip(
+            laws, cycle(BRIGHT[:6]), cycle(MARKERS), strict=False
+        )
     }
     hollow_marks = hollow_looks(looks, ", not fitted")
-    fitted = residuals["law"].where(residuals["used"], residuals["law"] + ", not fitted")
-    tips = residuals["law"] + ": " + (100 * residuals["relative"]).map("{:+.2f} %".format)
+    fitted = residuals["law"].where(
+        residuals["used"], residuals["law"] + ", not fitted"
+    )
+    tips = (
+        residuals["law"] + ": " + (100 * residuals["relative"]).map("{:+.2f} %".format)
+    )
     rows = residuals.assign(look=fitted, percent=100 * residuals["relative"], tip=tips)
     panels = [
         panel
@@ -63,11 +72,14 @@ def residuals_chart(residuals: pd.DataFrame) -> Chart:
 
 
 def panels_of_unit(residuals: pd.DataFrame, unit: str) -> list[Panel]:
-    """Return both panels of a unit: fitted against measured values, and relative errors."""
+    """Return both panels of a unit: fitted against measured values, and relative
+    errors.
+    """
     rows = residuals[residuals["unit"] == unit]
     name, dimension = UNITS[unit]
     values = rows[["measured", "fitted"]].to_numpy(float)
-    low, high = float(values.min()) / 1.3, float(values.max()) * 1.3
+    low = float(values.min()) / 1.3
+    high = float(values.max()) * 1.3
     diagonal = pd.DataFrame({"x": [low, high], "y": [low, high]})
 
     def text(value: float) -> str:
@@ -81,7 +93,9 @@ def panels_of_unit(residuals: pd.DataFrame, unit: str) -> list[Panel]:
     ]
     error_marks = [rule(EQUAL, y=0.0), Mark("point", rows, x="measured", y="percent")]
     measured_axis = replace(axis, title=f"measured {name}", turned=40)
-    error_axis = Axis("relative error (%)", low=-max_percent, high=max_percent, small=True)
+    error_axis = Axis(
+        "relative error (%)", low=-max_percent, high=max_percent, small=True
+    )
     return [
         Panel(value_marks, measured_axis, replace(axis, title=f"fitted {name}")),
         Panel(error_marks, measured_axis, error_axis),

@@ -26,9 +26,15 @@ class MeasurementFile:
 
     path: Path  # where it is
     text: str  # what it holds
-    ranks: int = 0  # processes that took part, for tools that do not print it; 0 if not given
-    hosts: float = math.nan  # hosts that the processes filled, as ``ranks``; nan if not given
-    collective: str = ""  # program of nccl-tests, where it does not say it; '' if not given
+    ranks: int = (
+        0  # processes that took part, for tools that do not print it; 0 if not given
+    )
+    hosts: float = (
+        math.nan
+    )  # hosts that the processes filled, as ``ranks``; nan if not given
+    collective: str = (
+        ""  # program of nccl-tests, where it does not say it; '' if not given
+    )
 
     @property
     def name(self) -> str:
@@ -46,17 +52,22 @@ class MeasurementFile:
         return numbers[-1] if numbers else 0
 
     def may_be_cut(self, line: int) -> bool:
-        """Return whether the file may have been cut off in this line: only in the last one.
+        """Return whether the file may have been cut off in this line: only in the last
+        one.
 
         A line that has too few cells is left out there, and an error elsewhere.
         """
         return line == self.last_line
 
     def error_in_line(
-        self, line: int, rule: str, value: str = "", remedy: str = "Write the file again."
+        self,
+        line: int,
+        rule: str,
+        value: str = "",
+        remedy: str = "Write the file again.",
     ) -> InputError:
-        """Return the error that says which line breaks which rule; line 0 stands for the whole
-        file.
+        """Return the error that says which line breaks which rule; line 0 stands for
+        the whole file.
         """
         quoted_value = value.strip()
         quoted_value = (
@@ -66,7 +77,9 @@ class MeasurementFile:
         )
         return file_error(self.path, rule, quoted_value, remedy, line)
 
-    def read_number(self, line: int, text: str, quantity: str, *, minimum: float = 0.0) -> float:
+    def read_number(
+        self, line: int, text: str, quantity: str, *, minimum: float = 0.0
+    ) -> float:
         """Return the finite number in a text, of at least ``minimum``.
 
         Args:
@@ -87,19 +100,27 @@ class MeasurementFile:
             raise self.error_in_line(line, rule, text or "nothing")
         if value and not _SMALLEST <= abs(value) <= _LARGEST:
             raise self.error_in_line(
-                line, f"{quantity} must lie between {_SMALLEST:g} and {_LARGEST:g}", text
+                line,
+                f"{quantity} must lie between {_SMALLEST:g} and {_LARGEST:g}",
+                text,
             )
         return value
 
     def read_positive(self, line: int, text: str, quantity: str) -> float:
-        """Return the number above 0 in a text; arguments and errors as of `read_number`."""
+        """Return the number above 0 in a text; arguments and errors as of
+        `read_number`.
+        """
         value = self.read_number(line, text, quantity)
         if value <= 0:
             remedy = "Measure again, with more iterations."
-            raise self.error_in_line(line, f"{quantity} must be greater than 0", text, remedy)
+            raise self.error_in_line(
+                line, f"{quantity} must be greater than 0", text, remedy
+            )
         return value
 
-    def read_whole(self, line: int, text: str, quantity: str, *, minimum: int = 0) -> int:
+    def read_whole(
+        self, line: int, text: str, quantity: str, *, minimum: int = 0
+    ) -> int:
         """Return the whole number of at least ``minimum``; arguments and errors as of
         `read_number`.
         """
@@ -111,25 +132,30 @@ class MeasurementFile:
     def split_cells(
         self, line: int, text: str, columns: Sequence[str], *, num_unnamed: int = 0
     ) -> list[str]:
-        """Return the cells of a row, one for each of ``columns`` and ``num_unnamed`` more.
+        """Return the cells of a row, one for each of ``columns`` and ``num_unnamed``
+        more.
 
         Raises:
             InputError: the row has more or fewer cells.
         """
-        cells, num_cells = text.split(), len(columns) + num_unnamed
+        cells = text.split()
+        num_cells = len(columns) + num_unnamed
         if len(cells) != num_cells:
             rule = f"must be a row with the {num_cells} columns {' '.join(columns)}"
             raise self.error_in_line(line, rule, text)
         return cells
 
-    def csv_records(self, required: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        """Yield each line of a CSV table below its head: its number, and its cells by column.
+    def csv_records(
+        self, required: Sequence[str]
+    ) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield each line of a CSV table below its head: its number, and its cells by
+        column.
 
         Blanks around a cell are removed.
 
         Raises:
-            InputError: a column of ``required`` is missing, two have the same name, a line has
-                another number of cells, or it is no CSV.
+            InputError: a column of ``required`` is missing, two have the same name, a
+                line has another number of cells, or it is no CSV.
         """
         reader = csv.reader(io.StringIO(self.text, newline=""), strict=True)
         try:
@@ -137,7 +163,9 @@ class MeasurementFile:
             missing = [name for name in required if name not in head]
             if missing or len(set(head)) < len(head):
                 rule = f"the first line must name the columns {', '.join(required)}, each once"
-                remedy = f"Add {', '.join(missing)}." if missing else "Rename one of them."
+                remedy = (
+                    f"Add {', '.join(missing)}." if missing else "Rename one of them."
+                )
                 raise self.error_in_line(1, rule, ",".join(head) or "nothing", remedy)
             for cells in filter(None, reader):
                 if len(cells) != len(head):
@@ -148,14 +176,17 @@ class MeasurementFile:
                 cells_by_column = zip(head, map(str.strip, cells), strict=True)
                 yield reader.line_num, dict(cells_by_column)
         except csv.Error as error:
-            line, remedy = max(reader.line_num, 1), "Save the table as CSV with commas."
-            raise self.error_in_line(line, f"must be CSV: {error}", remedy=remedy) from None
+            line = max(reader.line_num, 1)
+            remedy = "Save the table as CSV with commas."
+            raise self.error_in_line(
+                line, f"must be CSV: {error}", remedy=remedy
+            ) from None
 
     def ranks_and_hosts(self, host_of_rank: Sequence[str] = ()) -> tuple[int, float]:
         """Return the ranks of a collective and the hosts that they fill.
 
-        They come from ``host_of_rank``, the hosts that the file lists for its ranks, or else as the
-        caller gave them.
+        They come from ``host_of_rank``, the hosts that the file lists for its ranks, or
+        else as the caller gave them.
 
         Raises:
             InputError: there are no ranks, or fewer than 2.
@@ -166,20 +197,26 @@ class MeasurementFile:
             raise self.error_in_line(0, rule, remedy="Add --ranks N, and --hosts H.")
         if ranks < 2:
             rule = "a collective needs at least 2 ranks"
-            raise self.error_in_line(0, rule, str(ranks), "Leave the file out, or correct --ranks.")
+            raise self.error_in_line(
+                0, rule, str(ranks), "Leave the file out, or correct --ranks."
+            )
         return ranks, len(set(host_of_rank)) or self.hosts
 
 
 def file_error(
     path: Path, rule: str, value: str = "", remedy: str = "", line: int = 0
 ) -> InputError:
-    """Return the error that says what is wrong with a file, and in which line if it is in one."""
-    return InputError(Problem(f"line {line}" if line else "", rule, value, remedy), str(path))
+    """Return the error that says what is wrong with a file, and in which line if it is
+    in one.
+    """
+    return InputError(
+        Problem(f"line {line}" if line else "", rule, value, remedy), str(path)
+    )
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a measurement file, without what launchers and issue trackers put around
-    it.
+    """Return the text of a measurement file, without what launchers and issue trackers
+    put around it.
 
     Raises:
         InputError: it cannot be read, is too large, or is not text.
@@ -196,10 +233,13 @@ def read_text(path: Path) -> str:
         text = decode(content)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise file_error(path, f"cannot be read: {reason}", remedy="Check the path.") from None
+        raise file_error(
+            path, f"cannot be read: {reason}", remedy="Check the path."
+        ) from None
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        rule, remedy = "must be text in UTF-8 or UTF-16", "Save it as UTF-8."
+        rule = "must be text in UTF-8 or UTF-16"
+        remedy = "Save it as UTF-8."
         raise file_error(path, rule, "other bytes", remedy, line) from None
     return clean_text(text)
 
@@ -226,7 +266,9 @@ def read_files(
         rule = "files must have different names"
         refuse("", rule, ", ".join(repeated_names), "Rename one of them.", "calibrate")
     if not names:
-        refuse("", "needs at least one measurement file", "none", "Name one.", "calibrate")
+        refuse(
+            "", "needs at least one measurement file", "none", "Name one.", "calibrate"
+        )
     return [
         MeasurementFile(
             Path(path),

@@ -1,6 +1,8 @@
-"""Parameters that were fitted, as records and as a table, and helpers that all laws share.
+"""Parameters that were fitted, as records and as a table, and helpers that all laws
+share.
 
-The helpers find what a parameter rests on, its residuals, its notes, and the points of a curve.
+The helpers find what a parameter rests on, its residuals, its notes, and the points of
+a curve.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.extensions.calibration.calibrate.fit import Floats, pooled_half_widths
-from simshuffle.extensions.calibration.calibrate.tables import DIMENSIONS, PARAMETERS, RESIDUALS
+from simshuffle.extensions.calibration.calibrate.tables import (
+    DIMENSIONS,
+    PARAMETERS,
+    RESIDUALS,
+)
 from simshuffle.job.scenario.calibrated import QUANTITIES
 from simshuffle.spec.units import Dimension, readable
 
@@ -67,7 +73,9 @@ class Parameter:
         if isinstance(value, tuple):
             x_dimension = Dimension.NBYTES if "message_size" in self.over else None
             points = {
-                number_in_scenario(x, x_dimension): number_in_scenario(y, self.dimension)
+                number_in_scenario(x, x_dimension): number_in_scenario(
+                    y, self.dimension
+                )
                 for x, y in value
             }
             return {"points": points, "interpolation": "log"}
@@ -75,18 +83,23 @@ class Parameter:
 
 
 def number_in_scenario(value: float, dimension: Dimension | None) -> Any:
-    """Return a number with its unit as text, or a pure number, rounded to `DIGITS` digits."""
+    """Return a number with its unit as text, or a pure number, rounded to `DIGITS`
+    digits.
+    """
     if dimension is not None:
         return readable(value, dimension, DIGITS)
     return int(value) if float(value).is_integer() else float(f"{value:.{DIGITS}g}")
 
 
 def parameters_table(parameters: Iterable[Parameter]) -> pd.DataFrame:
-    """Return the table `PARAMETERS`: a row for each point of a curve, and one for a single
-    value."""
+    """Return the table `PARAMETERS`: a row for each point of a curve, and one for a
+    single value.
+    """
     rows = []
     for parameter_number, parameter in enumerate(parameters, 1):
-        row: dict[str, Any] = {name: getattr(parameter, name) for name in _TYPE_OF_COLUMN}
+        row: dict[str, Any] = {
+            name: getattr(parameter, name) for name in _TYPE_OF_COLUMN
+        }
         row |= {
             f"{name}_{end}": ends[end_index]
             for name, ends in parameter.over.items()
@@ -99,8 +112,14 @@ def parameters_table(parameters: Iterable[Parameter]) -> pd.DataFrame:
             "in_scenario": parameter.usable,
             "place": math.nan,
         }
-        values = {"value": parameter.value, "low": parameter.low, "high": parameter.high}
-        for point_index in range(len(parameter.value) if isinstance(parameter.value, tuple) else 1):
+        values = {
+            "value": parameter.value,
+            "low": parameter.low,
+            "high": parameter.high,
+        }
+        for point_index in range(
+            len(parameter.value) if isinstance(parameter.value, tuple) else 1
+        ):
             for name, value in values.items():
                 if isinstance(value, tuple):
                     row["place"], row[name] = value[point_index]
@@ -116,8 +135,9 @@ def read_parameters(table: pd.DataFrame) -> list[Parameter]:
 
 
 def parameter_from_rows(rows: pd.DataFrame) -> Parameter:
-    """Return the parameter of rows that share a number: one row, or one for each point of a
-    curve."""
+    """Return the parameter of rows that share a number: one row, or one for each point
+    of a curve.
+    """
     first = rows.iloc[0]
     places = rows["place"].tolist()
 
@@ -126,17 +146,26 @@ def parameter_from_rows(rows: pd.DataFrame) -> Parameter:
         values = rows[column].tolist()
         if math.isnan(values[0]):
             return None
-        return values[0] if math.isnan(places[0]) else tuple(zip(places, values, strict=True))
+        return (
+            values[0]
+            if math.isnan(places[0])
+            else tuple(zip(places, values, strict=True))
+        )
 
     over = {
-        name: tuple(float(first[f"{name}_{end}"]) for _, end in _SPAN_ENDS) for name in QUANTITIES
+        name: tuple(float(first[f"{name}_{end}"]) for _, end in _SPAN_ENDS)
+        for name in QUANTITIES
     }
     return Parameter(
         value=value("value"),
         low=value("low"),
         high=value("high"),
         dimension=DIMENSIONS.get(first["unit"]),
-        over={name: (low, high) for name, (low, high) in over.items() if not math.isnan(low)},
+        over={
+            name: (low, high)
+            for name, (low, high) in over.items()
+            if not math.isnan(low)
+        },
         usable=bool(first["in_scenario"]),
         **{name: as_type(first[name]) for name, as_type in _TYPE_OF_COLUMN.items()},
     )
@@ -161,7 +190,9 @@ class FitBasis:
 
     rows: pd.DataFrame  # measurements
     error: float  # mean of \\|fitted / measured - 1\\| over the rows; nan if nothing is left over
-    quantities: Sequence[str]  # keys of `COLUMN_OF_QUANTITY` that the rows were measured over
+    quantities: Sequence[
+        str
+    ]  # keys of `COLUMN_OF_QUANTITY` that the rows were measured over
 
 
 @dataclass
@@ -170,7 +201,9 @@ class Findings:
 
     parameters: list[Parameter] = field(default_factory=list)
     residuals: list[pd.DataFrame] = field(default_factory=list)  # tables `RESIDUALS`
-    notes: list[str] = field(default_factory=list)  # sentences on what was left out or assumed
+    notes: list[str] = field(
+        default_factory=list
+    )  # sentences on what was left out or assumed
 
     def merge(self, law_findings: Findings) -> None:
         """Append the parameters, residuals and notes that a law has found."""
@@ -196,7 +229,8 @@ class Findings:
         Args:
             basis: the measurements that it rests on.
             key: dotted key of a scenario; '' where a scenario has none.
-            estimate: the value and the ends of its interval; without an interval if an end is nan.
+            estimate: the value and the ends of its interval; without an interval if an
+                end is nan.
             dimension: of the value; None for a pure number.
             note: what a reader must know.
             model: the only model that it holds for; '' for all.
@@ -248,7 +282,12 @@ class Findings:
         """
         relative = fitted / measured - 1
         residuals = rows.assign(
-            law=law, unit=unit, measured=measured, fitted=fitted, relative=relative, used=used
+            law=law,
+            unit=unit,
+            measured=measured,
+            fitted=fitted,
+            relative=relative,
+            used=used,
         )
         self.residuals.append(residuals[list(RESIDUALS.columns)].reset_index(drop=True))
 
@@ -261,8 +300,9 @@ def describe_sources(rows: pd.DataFrame) -> str:
 def group_rows(
     table: pd.DataFrame, *columns: str
 ) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Yield the rows of each combination of values in ``columns``, ascending, after those
-    values."""
+    """Yield the rows of each combination of values in ``columns``, ascending, after
+    those values.
+    """
     for key, rows in table.groupby(list(columns), sort=True):
         yield tuple(key) if isinstance(key, tuple) else (key,), rows
 
@@ -283,7 +323,9 @@ def mean_error(measured: Floats, fitted: Floats | float) -> float:
 
 
 class LogCurve(NamedTuple):
-    """A curve through groups of rows: its points, the ends of their intervals, and its error."""
+    """A curve through groups of rows: its points, the ends of their intervals, and its
+    error.
+    """
 
     points: Points
     # ends of the intervals; nan where the rows are too few
@@ -298,17 +340,20 @@ class LogCurve(NamedTuple):
 
 
 def log_curve(x: Floats, y: Floats) -> LogCurve:
-    """Fit a curve with a point for each distinct ``x``: the geometric mean of its ``y``.
+    """Fit a curve with a point for each distinct ``x``: the geometric mean of its
+    ``y``.
 
-    The spread of the logarithms within a point, pooled over all points, gives the intervals (t
-    distribution, rows - points degrees of freedom).
+    The spread of the logarithms within a point, pooled over all points, gives the
+    intervals (t distribution, rows - points degrees of freedom).
 
     Args:
         x: (n,) positive, such as bytes of a message.
         y: (n,) positive measured values.
     """
     log_y = np.log(y)
-    x_values, point_of_row, counts = np.unique(x, return_inverse=True, return_counts=True)
+    x_values, point_of_row, counts = np.unique(
+        x, return_inverse=True, return_counts=True
+    )
     mean_of_point = np.bincount(point_of_row, log_y) / counts
     deviations = log_y - mean_of_point[point_of_row]
     half_widths = pooled_half_widths(deviations, counts)

@@ -1,8 +1,8 @@
 """Fits with relative errors, and intervals. No file, no unit, no tool is known here.
 
-Every law of time is a sum of positive coefficients times known numbers, so one solver serves all.
-Measurement errors are relative: a message of 1 GB is not measured more exactly than one of 1 kB, in
-percent.
+Every law of time is a sum of positive coefficients times known numbers, so one solver
+serves all. Measurement errors are relative: a message of 1 GB is not measured more
+exactly than one of 1 kB, in percent.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from scipy.optimize import nnls
 
 CONFIDENCE = 0.95
 MIN_DOF = 2
-"""Degrees of freedom below which no interval is given: with one, the factor of the t distribution
-is 12.7."""
+"""Degrees of freedom below which no interval is given: with one, the factor of the t
+distribution is 12.7.
+"""
 MAX_CEILING_SHARE = 0.9
-"""A ceiling lies below this share of what the slope would give at the largest x; else nothing tells
-it from growing on."""
+"""A ceiling lies below this share of what the slope would give at the largest x; else
+nothing tells it from growing on.
+"""
 _HUBER = 2.5  # robust standard deviations beyond which a residual counts less
 _ITERATIONS = 100
 _EXACT_SCALE = 1e-9  # deviation of logarithms below which all residuals count alike
@@ -35,7 +37,9 @@ Estimate = tuple[float, float, float]
 class LinearFit:
     """Coefficients c of y = offset + x @ c."""
 
-    value: Floats  # (k,) coefficients, not negative. 0 for one that the data do not need.
+    value: (
+        Floats  # (k,) coefficients, not negative. 0 for one that the data do not need.
+    )
     # (k,) ends of the interval; nan where the points are too few, or the coefficient is 0
     low: Floats
     high: Floats
@@ -52,12 +56,13 @@ class LinearFit:
 
 
 def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> LinearFit:
-    """Fit y = offset + x @ c, c >= 0, to the logarithms, with Huber's weights against outliers.
+    """Fit y = offset + x @ c, c >= 0, to the logarithms, with Huber's weights against
+    outliers.
 
-    The intervals come from the linearised law in log c with the t distribution, and the covariance
-    of Huber's estimator (Huber, Robust Statistics, 1981, section 7.6: K^2 [sum psi^2 / (n - k)] /
-    mean(psi')^2 (J'J)^-1). That they hold the true value in 95 % of cases is checked in
-    tests/physics/test_calibration.py.
+    The intervals come from the linearised law in log c with the t distribution, and the
+    covariance of Huber's estimator (Huber, Robust Statistics, 1981, section 7.6: K^2
+    [sum psi^2 / (n - k)] / mean(psi')^2 (J'J)^-1). That they hold the true value in 95
+    % of cases is checked in tests/physics/test_calibration.py.
 
     Args:
         x: (n, k) known factors, not negative.
@@ -79,7 +84,8 @@ def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> LinearFi
 def fit_logarithms(
     x: Floats, y: Floats, known_part: Floats, initial: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Fit theta = log c by weighted Gauss-Newton steps; return c and the ends of its intervals.
+    """Fit theta = log c by weighted Gauss-Newton steps; return c and the ends of its
+    intervals.
 
     Args:
         x: (n, k) factors of the k coefficients above 0.
@@ -95,7 +101,9 @@ def fit_logarithms(
             scale = robust_deviation(residual, x.shape[1])
         weight = np.ones(len(y))
         if scale > _EXACT_SCALE:
-            weight = np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(residual), 1e-300))
+            weight = np.minimum(
+                1.0, _HUBER * scale / np.maximum(np.abs(residual), 1e-300)
+            )
         root = np.sqrt(weight)
         step = np.linalg.lstsq(root[:, None] * jacobian, root * residual, rcond=None)[0]
         theta = theta + np.clip(step, -1.0, 1.0)
@@ -107,7 +115,9 @@ def fit_logarithms(
     return np.exp(theta), np.exp(theta - half_widths), np.exp(theta + half_widths)
 
 
-def log_residuals(x: Floats, y: Floats, known_part: Floats, theta: Floats) -> tuple[Floats, Floats]:
+def log_residuals(
+    x: Floats, y: Floats, known_part: Floats, theta: Floats
+) -> tuple[Floats, Floats]:
     """Return (n,) log(y / fitted), and (n, k) the derivatives of log(fitted) by theta."""
     # row: a measurement; column: a coefficient; fitted = known_part + sum over columns x e^theta
     terms = x * np.exp(theta)
@@ -150,18 +160,22 @@ def parameter_half_widths(residual: Floats, jacobian: Floats, scale: float) -> F
 
 
 def mean_interval(mean: float, spread: float, count: int) -> tuple[float, float]:
-    """Return the t interval of a mean of ``count`` values with standard deviation ``spread``.
+    """Return the t interval of a mean of ``count`` values with standard deviation
+    ``spread``.
 
     Both ends are nan if the values are too few.
     """
     if count - 1 < MIN_DOF or not np.isfinite(spread):
         return np.nan, np.nan
-    half_width = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * spread / np.sqrt(count))
+    half_width = float(
+        stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * spread / np.sqrt(count)
+    )
     return mean - half_width, mean + half_width
 
 
 def pooled_half_widths(residual: Floats, counts: NDArray[np.int64]) -> Floats:
-    """Return (groups,) half widths of the t intervals of means of groups that share one spread.
+    """Return (groups,) half widths of the t intervals of means of groups that share one
+    spread.
 
     They are nan if the rows are too few.
 
@@ -181,12 +195,13 @@ def pooled_half_widths(residual: Floats, counts: NDArray[np.int64]) -> Floats:
 def median_interval(values: Floats) -> tuple[float, float]:
     """Return the interval of a median by order statistics, whatever the distribution.
 
-    Below 6 values there is none, and both ends are nan. The number of values below the median is
-    binomial with 1/2: the r-th smallest and the r-th largest hold the median with probability
-    1 - 2 P(K < r) (David and Nagaraja, Order Statistics, section 7.1). The largest r with at least
-    95 % is taken.
+    Below 6 values there is none, and both ends are nan. The number of values below the
+    median is binomial with 1/2: the r-th smallest and the r-th largest hold the median
+    with probability 1 - 2 P(K < r) (David and Nagaraja, Order Statistics, section 7.1).
+    The largest r with at least 95 % is taken.
     """
-    ordered, count = np.sort(values), len(values)
+    ordered = np.sort(values)
+    count = len(values)
     r = int(stats.binom.ppf((1 - CONFIDENCE) / 2, count, 0.5))
     if r < 1:
         return np.nan, np.nan
@@ -194,16 +209,21 @@ def median_interval(values: Floats) -> tuple[float, float]:
 
 
 def variation(values: Floats) -> Estimate:
-    """Return the standard deviation over the mean of log-normal values, and its interval.
+    """Return the standard deviation over the mean of log-normal values, and its
+    interval.
 
-    s^2 is the variance of the logarithms, and s^2 (n - 1) / sigma^2 is chi-squared; the ratio is
-    sqrt(exp(s^2) - 1). nan where there are fewer than 3 values.
+    s^2 is the variance of the logarithms, and s^2 (n - 1) / sigma^2 is chi-squared; the
+    ratio is sqrt(exp(s^2) - 1). nan where there are fewer than 3 values.
     """
     dof = len(values) - 1
     if dof < MIN_DOF:
         return np.nan, np.nan, np.nan
     variance = float(np.var(np.log(values), ddof=1))
-    ends = variance * dof / stats.chi2.ppf([0.5 + CONFIDENCE / 2, 0.5 - CONFIDENCE / 2], dof)
+    ends = (
+        variance
+        * dof
+        / stats.chi2.ppf([0.5 + CONFIDENCE / 2, 0.5 - CONFIDENCE / 2], dof)
+    )
     value, low, high = np.sqrt(np.expm1([variance, *ends]))
     return float(value), float(low), float(high)
 
@@ -219,9 +239,9 @@ class Saturation(NamedTuple):
 def saturation(x: Floats, y: Floats) -> Saturation:
     """Fit y = min(x slope, ceiling) to the logarithms by least squares.
 
-    Every split of the ascending ``x`` is tried: rows below it grow, rows above it are on the
-    ceiling. Without a ceiling (all grow) the ceiling is nan and no row is on it. With a single x
-    there is no slope (nan), and all rows are on the ceiling.
+    Every split of the ascending ``x`` is tried: rows below it grow, rows above it are
+    on the ceiling. Without a ceiling (all grow) the ceiling is nan and no row is on it.
+    With a single x there is no slope (nan), and all rows are on the ceiling.
 
     Args:
         x: (n,) positive.
@@ -229,14 +249,18 @@ def saturation(x: Floats, y: Floats) -> Saturation:
     """
     x_values = np.unique(x)
     if len(x_values) == 1:
-        return Saturation(np.nan, float(np.exp(np.log(y).mean())), np.ones(len(y), dtype=bool))
+        return Saturation(
+            np.nan, float(np.exp(np.log(y).mean())), np.ones(len(y), dtype=bool)
+        )
 
     best_fit = Saturation(np.nan, np.nan, np.zeros(len(y), dtype=bool))
     min_error = np.inf
     for num_rising in range(1, len(x_values) + 1):  # distinct x on the slope
         on_ceiling = x > x_values[num_rising - 1]
         slope = float(np.exp(np.log(y[~on_ceiling] / x[~on_ceiling]).mean()))
-        ceiling = float(np.exp(np.log(y[on_ceiling]).mean())) if on_ceiling.any() else np.nan
+        ceiling = (
+            float(np.exp(np.log(y[on_ceiling]).mean())) if on_ceiling.any() else np.nan
+        )
         if ceiling > MAX_CEILING_SHARE * slope * x_values[-1]:
             continue
         fitted = np.fmin(slope * x, ceiling)

@@ -6,15 +6,17 @@ import re
 import shlex
 
 _SHORT_FLAG = re.compile(r"(-[A-Za-z])=?(\S*)")
-_NBYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b(?:ytes)?)?", re.IGNORECASE)
+_NBYTES = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b(?:ytes)?)?", re.IGNORECASE
+)
 _POWERS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_flags(text: str) -> dict[str, str]:
     """Return the flags of a command line, each with its value; '' if it has none.
 
-    A value stands behind a short flag, after a blank or an equals sign or directly: '-t 1m',
-    '-t=1m', '-t1m'. A long flag has its value after an equals sign.
+    A value stands behind a short flag, after a blank or an equals sign or directly: '-t
+    1m', '-t=1m', '-t1m'. A long flag has its value after an equals sign.
     """
     try:
         words = shlex.split(text)
@@ -28,7 +30,9 @@ def parse_flags(text: str) -> dict[str, str]:
             flags[name], last_flag = value, ""
         elif match := _SHORT_FLAG.fullmatch(word):
             last_flag = match[1]
-            flags[last_flag] = ",".join(filter(None, (flags.get(last_flag, ""), match[2])))
+            flags[last_flag] = ",".join(
+                filter(None, (flags.get(last_flag, ""), match[2]))
+            )
         elif last_flag:
             flags[last_flag] = ",".join(filter(None, (flags[last_flag], word)))
             last_flag = ""
@@ -36,8 +40,9 @@ def parse_flags(text: str) -> dict[str, str]:
 
 
 def parse_nbytes(text: str) -> float | None:
-    """Return the bytes of a size such as '4096', '1m' or '2 GiB', in powers of 1024; None for
-    another text."""
+    """Return the bytes of a size such as '4096', '1m' or '2 GiB', in powers of 1024;
+    None for another text.
+    """
     match = _NBYTES.fullmatch(text.strip())
     if match is None:
         return None

@@ -1,7 +1,8 @@
-"""Reader of IOR: 2.10 to 4.1, as text, as CSV and as JSON (src/ior-output.c of github.com/hpc/ior).
+"""Reader of IOR: 2.10 to 4.1, as text, as CSV and as JSON (src/ior-output.c of
+github.com/hpc/ior).
 
-Bandwidths are MiB/s, over all tasks together. A row is a repetition; where a file has the table
-'Summary of all tests' alone, a row is the mean of all repetitions of a test.
+Bandwidths are MiB/s, over all tasks together. A row is a repetition; where a file has
+the table 'Summary of all tests' alone, a row is the mean of all repetitions of a test.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class IorOutput:
         """Start a run, since another call of IOR begins to print."""
         self.runs.append(IorRun())
         self.first_run_of_program = len(self.runs) - 1
-        self.columns, self.in_summary = (), False
+        self.columns = ()
+        self.in_summary = False
 
     def begin_test(self) -> None:
         """Start a run, since the open call of IOR begins another test."""
@@ -71,7 +73,9 @@ def read_ior(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
 def read_line(
     source: MeasurementFile, output: IorOutput, line_number: int, line: str
 ) -> Note | None:
-    """Read a line of text or CSV into ``output``; return a note where the line is left out."""
+    """Read a line of text or CSV into ``output``; return a note where the line is left
+    out.
+    """
     words = line.replace(",", " ").split() if output.separator else line.split()
     run = output.runs[-1]
     if _BANNER.match(line):
@@ -83,7 +87,8 @@ def read_line(
         output.columns = tuple(line.replace(",", " ").split())
         output.in_summary = False
     elif words[:3] == _SUMMARY_HEAD:
-        output.columns, output.in_summary = tuple(words), True
+        output.columns = tuple(words)
+        output.in_summary = True
     elif output.in_summary and words and words[0] in _OPERATIONS:
         read_summary(source, output, line_number, words)
     elif output.columns and words and words[0] in _OPERATIONS:
@@ -92,7 +97,9 @@ def read_line(
         joined = " ".join(words)
         cells = dict(
             zip(
-                output.columns, source.split_cells(line_number, joined, output.columns), strict=True
+                output.columns,
+                source.split_cells(line_number, joined, output.columns),
+                strict=True,
             )
         )
         mebibytes = source.read_positive(line_number, cells["bw(MiB/s)"], "bw(MiB/s)")
@@ -115,7 +122,8 @@ def read_summary(
 ) -> None:
     """Read a row of 'Summary of all tests' into the run of its test.
 
-    The row gives options of the test, and its mean rate where no row of a repetition was read.
+    The row gives options of the test, and its mean rate where no row of a repetition
+    was read.
     """
     if len(words) != len(output.columns):
         return
@@ -128,8 +136,12 @@ def read_summary(
     is_read = any(rate.operation == words[0] and not rate.is_mean for rate in run.rates)
     if not is_read:
         mebibytes = source.read_positive(line_number, cells["Mean(MiB)"], "Mean(MiB)")
-        count = source.read_whole(line_number, cells.get("reps", "1"), "reps", minimum=1)
-        run.rates.append(Rate(line_number, words[0], mebibytes * 2**20, count, is_mean=True))
+        count = source.read_whole(
+            line_number, cells.get("reps", "1"), "reps", minimum=1
+        )
+        run.rates.append(
+            Rate(line_number, words[0], mebibytes * 2**20, count, is_mean=True)
+        )
 
 
 # --------------------------------------------------------------------------------------------- JSON
@@ -148,7 +160,9 @@ def read_json(source: MeasurementFile) -> list[IorRun]:
     except (RecursionError, ValueError) as error:
         line = getattr(error, "lineno", 0)
         remedy = "Was the run cut short? Run it again, or give what it printed as text."
-        raise source.error_in_line(line, f"must be JSON: {error}", remedy=remedy) from None
+        raise source.error_in_line(
+            line, f"must be JSON: {error}", remedy=remedy
+        ) from None
     tests = document.get("tests") if isinstance(document, dict) else None
     result_number = 0
     runs = []
@@ -166,7 +180,9 @@ def read_json(source: MeasurementFile) -> list[IorRun]:
             if result["access"] not in _OPERATIONS:
                 continue
             result_number += 1
-            mebibytes = source.read_positive(result_number, str(result["bwMiB"]), "bwMiB")
+            mebibytes = source.read_positive(
+                result_number, str(result["bwMiB"]), "bwMiB"
+            )
             run.rates.append(Rate(result_number, result["access"], mebibytes * 2**20))
         runs.append(run)
     return runs

@@ -1,4 +1,6 @@
-"""A run of IOR: its options, and whether it measured servers or the memory of its own hosts."""
+"""A run of IOR: its options, and whether it measured servers or the memory of its own
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,13 @@ from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, N
 READ_BACK = "read back where written"
 """Mark of reads that the page cache of the host may have answered."""
 UNSYNCED = "without fsync"
-"""Mark of writes of which the memory of the hosts may hold a part when they count as written."""
+"""Mark of writes of which the memory of the hosts may hold a part when they count as
+written.
+"""
 MAX_UNCACHED_FACTOR = 1.25
-"""Reads no faster than this multiple of the writes, which ended with an fsync, came from where the
-writes went to: memory would be many times as fast."""
+"""Reads no faster than this multiple of the writes, which ended with an fsync, came
+from where the writes went to: memory would be many times as fast.
+"""
 UNCACHED_INTERFACES = (
     "DFS",
     "DAOS",
@@ -47,7 +52,9 @@ _SUMMARY_OPTIONS = {
 
 @dataclass(frozen=True)
 class Rate:
-    """A rate that a run of IOR printed, in bytes/s, or the mean of ``count`` repetitions."""
+    """A rate that a run of IOR printed, in bytes/s, or the mean of ``count``
+    repetitions.
+    """
 
     line: int
     operation: str
@@ -73,7 +80,9 @@ class IorRun:
     # task offsets between writing and reading: none, a constant number of nodes, or random
     offset_nodes: int = 0
     is_shuffled: bool = False
-    flags: dict[str, str] | None = None  # of the command line; None if that is not known
+    flags: dict[str, str] | None = (
+        None  # of the command line; None if that is not known
+    )
     syncs: bool | None = None  # whether writes end with an fsync; None if not known
     squeezes_memory: bool = False
     rates: list[Rate] = field(default_factory=list)
@@ -100,7 +109,9 @@ class IorRun:
 
     # ------------------------------------------------------------------------- what a file says
 
-    def take_option(self, source: MeasurementFile, line_number: int, name: str, text: str) -> None:
+    def take_option(
+        self, source: MeasurementFile, line_number: int, name: str, text: str
+    ) -> None:
         """Take the value of one option as IOR prints it.
 
         Raises:
@@ -112,11 +123,15 @@ class IorRun:
             case "tasks" | "participating tasks" | "numtasks" if text.isdecimal():
                 self.tasks = source.read_whole(line_number, text, "tasks", minimum=1)
             case "tasks":
-                raise source.error_in_line(line_number, "tasks must be a whole number", text)
+                raise source.error_in_line(
+                    line_number, "tasks must be a whole number", text
+                )
             case "nodes" if text != "0":
                 self.nodes = source.read_whole(line_number, text, "nodes", minimum=1)
             case "clients per node" | "taskspernode":
-                self.tasks_per_node = source.read_whole(line_number, text, name, minimum=1)
+                self.tasks_per_node = source.read_whole(
+                    line_number, text, name, minimum=1
+                )
             case "clients":  # IOR 3.0: 'clients = 16 (8 per node)'
                 self.take_clients(source, line_number, text)
             case "xfersize" | "transfersize":
@@ -124,7 +139,9 @@ class IorRun:
             case _:
                 self.take_pattern(name.lower(), text)
 
-    def take_clients(self, source: MeasurementFile, line_number: int, text: str) -> None:
+    def take_clients(
+        self, source: MeasurementFile, line_number: int, text: str
+    ) -> None:
         """Take tasks and nodes as IOR 3.0 writes them."""
         if (clients := _CLIENTS.match(text)) is None:
             raise source.error_in_line(
@@ -136,7 +153,9 @@ class IorRun:
                 line_number, clients[2], "clients per node", minimum=1
             )
 
-    def take_transfer(self, source: MeasurementFile, line_number: int, text: str) -> None:
+    def take_transfer(
+        self, source: MeasurementFile, line_number: int, text: str
+    ) -> None:
         """Take the bytes of a transfer from a size such as '1 MiB'."""
         nbytes = parse_nbytes(text)
         if nbytes is None:
@@ -161,7 +180,12 @@ class IorRun:
                 self.is_random = "random" in value
             case "randomoffset":
                 self.is_random = value in _ON_VALUES
-            case "ordering inter file" | "reordertasks" | "reordertasksrandom" | "task offset":
+            case (
+                "ordering inter file"
+                | "reordertasks"
+                | "reordertasksrandom"
+                | "task offset"
+            ):
                 self.take_offsets(name, value)
             case "taskpernodeoffset" if self.offset_nodes:
                 self.take_offsets("task offset", value)
@@ -175,12 +199,16 @@ class IorRun:
                 self.squeezes_memory = self.squeezes_memory or not value.startswith("0")
 
     def take_offsets(self, name: str, value: str) -> None:
-        """Take the number of nodes between a task that wrote a file and the task that reads it."""
+        """Take the number of nodes between a task that wrote a file and the task that
+        reads it.
+        """
         count = re.search(r"\d+", value)
         match name:
             case "ordering inter file":
                 self.is_shuffled = "random" in value
-                self.offset_nodes = 0 if value.startswith("no") else int(count[0] if count else 1)
+                self.offset_nodes = (
+                    0 if value.startswith("no") else int(count[0] if count else 1)
+                )
             case "reordertasks" if value in _ON_VALUES:
                 self.offset_nodes = self.offset_nodes or 1
             case "reordertasksrandom" if value in _ON_VALUES:
@@ -204,18 +232,26 @@ class IorRun:
             self.offset_nodes = int(digits[:9]) if digits.isdecimal() else 1
             self.is_shuffled = "-Z" in flags
 
-    def take_cells(self, source: MeasurementFile, line_number: int, cells: dict[str, str]) -> None:
-        """Take the bytes of a transfer and the tasks from a row, if no option gave them."""
+    def take_cells(
+        self, source: MeasurementFile, line_number: int, cells: dict[str, str]
+    ) -> None:
+        """Take the bytes of a transfer and the tasks from a row, if no option gave
+        them.
+        """
         if math.isnan(self.transfer) and "xfer(KiB)" in cells:
             kibibytes = source.read_number(line_number, cells["xfer(KiB)"], "xfer(KiB)")
             self.transfer = kibibytes * 2**10 or math.nan
         if not self.tasks and cells.get("numTasks", "").isdecimal():
-            self.tasks = source.read_whole(line_number, cells["numTasks"], "numTasks", minimum=1)
+            self.tasks = source.read_whole(
+                line_number, cells["numTasks"], "numTasks", minimum=1
+            )
 
     def take_summary(
         self, source: MeasurementFile, line_number: int, cells: dict[str, str]
     ) -> None:
-        """Take the options in a row of 'Summary of all tests' that the head did not give."""
+        """Take the options in a row of 'Summary of all tests' that the head did not
+        give.
+        """
         if not self.tasks:
             for column, name in _SUMMARY_OPTIONS.items():
                 if column in cells:
@@ -226,8 +262,8 @@ class IorRun:
     # ---------------------------------------------------------------------------- what it means
 
     def reads_own_writes(self, written_paths: set[str]) -> bool:
-        """Return whether the page cache may answer: each task reads what a task of its host just
-        wrote.
+        """Return whether the page cache may answer: each task reads what a task of its
+        host just wrote.
 
         Args:
             written_paths: the files of the runs before in the same output.
@@ -239,14 +275,18 @@ class IorRun:
         if not self.offset_nodes:
             return True
         return self.num_nodes == 1 or (
-            self.num_nodes > 1 and not self.is_shuffled and self.offset_nodes % self.num_nodes == 0
+            self.num_nodes > 1
+            and not self.is_shuffled
+            and self.offset_nodes % self.num_nodes == 0
         )
 
     def describe_pattern(self, operation: str) -> str:
         """Describe how files were read or written, for people and to group rows by."""
         parts = ["random" if self.is_random else "sequential"]
         if self.is_shared is not None:
-            parts.append("one shared file" if self.is_shared else "a file for each task")
+            parts.append(
+                "one shared file" if self.is_shared else "a file for each task"
+            )
         parts += ["collective"] * self.is_collective + ["O_DIRECT"] * self.is_direct
         if self.api not in {"", "POSIX"}:
             parts.append(self.api)
@@ -257,7 +297,8 @@ class IorRun:
     def measured_numbers(
         self, source: MeasurementFile, written_paths: set[str]
     ) -> Iterator[MeasuredNumber | Note]:
-        """Yield a measured number for each rate, and a note where reads from a cache are in doubt.
+        """Yield a measured number for each rate, and a note where reads from a cache
+        are in doubt.
 
         Raises:
             InputError: nothing says how many tasks took part.
@@ -265,14 +306,20 @@ class IorRun:
         rates = self.rates
         if any(not rate.is_mean for rate in rates):
             repeated = {rate.operation for rate in rates if not rate.is_mean}
-            rates = [rate for rate in rates if not (rate.is_mean and rate.operation in repeated)]
+            rates = [
+                rate
+                for rate in rates
+                if not (rate.is_mean and rate.operation in repeated)
+            ]
         if rates and not self.tasks and not source.ranks:
             rule = "comes before a line 'tasks : N' among the options"
             remedy = "Keep the options in the file, or add --ranks N and --hosts M."
             raise source.error_in_line(rates[0].line, rule, rates[0].operation, remedy)
         from_own_host = self.reads_own_writes(written_paths)
         synced_writes = (
-            [rate.value for rate in rates if rate.operation == "write"] if self.syncs else []
+            [rate.value for rate in rates if rate.operation == "write"]
+            if self.syncs
+            else []
         )
         read_rates = [rate.value for rate in rates if rate.operation == "read"]
         if (

@@ -2,9 +2,9 @@
 
 A message between two ranks: t = a + n / B (Hockney, Parallel Computing 20, 1994).
 
-Allreduce on a ring of p ranks on H hosts (Patarasuk and Yuan, JPDC 2009; steps as NCCL's tuning
-counts them): t = 2 (H-1) a_inter + [2 (p-1) - 2 (H-1)] a_intra + 2 (p-1)/p n / B. This is what
-`simshuffle.fabric.allreduce.nccl` simulates.
+Allreduce on a ring of p ranks on H hosts (Patarasuk and Yuan, JPDC 2009; steps as
+NCCL's tuning counts them): t = 2 (H-1) a_inter + [2 (p-1) - 2 (H-1)] a_intra + 2
+(p-1)/p n / B. This is what `simshuffle.fabric.allreduce.nccl` simulates.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ LATENCY = "cluster.message_passing.latency"
 BANDWIDTH = "cluster.message_passing.stream_bandwidth"
 NO_LATENCY = "the data need no latency; its interval cannot be given"
 NO_BANDWIDTH = (
-    "the times do not grow with the size; no bandwidth was fitted. Measure larger messages."
+    "the times do not grow with the size; no bandwidth was"
+    " fitted. Measure larger messages."
 )
 MIN_TRANSFER_SHARE = 0.2
-"""Share of the time that must be transfer for a size to become a point of the bandwidth curve."""
+"""Share of the time that must be transfer for a size to become a point of the bandwidth
+curve.
+"""
 MIN_CURVE_SIZES = 3
 """Sizes that a curve has at least."""
 MISFIT = 0.05
@@ -55,7 +58,11 @@ class RingSide(NamedTuple):
 
 
 INTRA, INTER = (
-    RingSide(name, f"workload.allreduce.{key}_latency", f"workload.allreduce.{key}_bus_bandwidth")
+    RingSide(
+        name,
+        f"workload.allreduce.{key}_latency",
+        f"workload.allreduce.{key}_bus_bandwidth",
+    )
     for name, key in (("inside a host", "intra_host"), ("between hosts", "inter_host"))
 )
 
@@ -72,13 +79,22 @@ def fit_allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
     """
     findings = Findings()
     has_bytes = rows["nbytes"] > 0
-    rows, used = rows[has_bytes], used[has_bytes]
+    rows = rows[has_bytes]
+    used = used[has_bytes]
     if rows.empty:
         return findings
     tools = list(dict.fromkeys(rows["tool"]))
     if len(tools) > 1:
-        remedy = "Give the files of one of them; MPI and NCCL reduce at different speeds."
-        refuse("", "allreduce was measured by two tools", ", ".join(tools), remedy, "calibrate")
+        remedy = (
+            "Give the files of one of them; MPI and NCCL reduce at different speeds."
+        )
+        refuse(
+            "",
+            "allreduce was measured by two tools",
+            ", ".join(tools),
+            remedy,
+            "calibrate",
+        )
     unknown = rows[rows["hosts"].isna()]
     if len(unknown):
         unknown_row = unknown.iloc[0]
@@ -86,8 +102,12 @@ def fit_allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
         rule = "does not say on how many hosts it ran"
         refuse(path, rule, "", "Add --hosts H.", str(unknown_row["source"]))
     is_inside_host = rows["hosts"] == 1
-    intra_latency = fit_ring_side(findings, INTRA, rows[is_inside_host], used[is_inside_host], None)
-    fit_ring_side(findings, INTER, rows[~is_inside_host], used[~is_inside_host], intra_latency)
+    intra_latency = fit_ring_side(
+        findings, INTRA, rows[is_inside_host], used[is_inside_host], None
+    )
+    fit_ring_side(
+        findings, INTER, rows[~is_inside_host], used[~is_inside_host], intra_latency
+    )
     return findings
 
 
@@ -114,7 +134,9 @@ def fit_ring_side(
                 " fitted."
             )
         return None
-    ranks, hosts, nbytes = (rows[name].to_numpy(float) for name in ("ranks", "hosts", "nbytes"))
+    ranks, hosts, nbytes = (
+        rows[name].to_numpy(float) for name in ("ranks", "hosts", "nbytes")
+    )
 
     # (rows,) t = 2 (H-1) a_inter + [2 (p-1) - 2 (H-1)] a_intra + 2 (p-1)/p n / B
     inter_steps = 2 * (hosts - 1)
@@ -137,7 +159,11 @@ def fit_ring_side(
     latency = add_step_latency(findings, fitted_rows, keys, note)
     bandwidth = add_bus_bandwidth(findings, side, fitted_rows, latency)
     with np.errstate(divide="ignore"):
-        transfer = bus_nbytes / np.array([bandwidth(size) for size in nbytes]) if bandwidth else 0.0
+        transfer = (
+            bus_nbytes / np.array([bandwidth(size) for size in nbytes])
+            if bandwidth
+            else 0.0
+        )
     measured = rows["seconds"].to_numpy(float)
     fitted = known_seconds + steps * latency + transfer
     findings.add_residuals(rows, f"ring {side.name}", "s", measured, fitted, used=used)
@@ -145,11 +171,12 @@ def fit_ring_side(
 
 
 def fit_ring_law(rows: pd.DataFrame) -> tuple[LinearFit, float]:
-    """Fit a ring with one latency and one bandwidth; return the fit and its mean relative error.
+    """Fit a ring with one latency and one bandwidth; return the fit and its mean
+    relative error.
 
     Args:
-        rows: allreduces with the columns ``steps``, ``bus`` (bytes on the bus of a rank), and
-            ``offset`` (s that are known).
+        rows: allreduces with the columns ``steps``, ``bus`` (bytes on the bus of a
+            rank), and ``offset`` (s that are known).
     """
     seconds = rows["seconds"].to_numpy(float)
     factors = np.column_stack([rows["steps"], rows["bus"]])
@@ -157,7 +184,9 @@ def fit_ring_law(rows: pd.DataFrame) -> tuple[LinearFit, float]:
     return fit, mean_error(seconds, fit.fitted)
 
 
-def add_step_latency(findings: Findings, rows: pd.DataFrame, keys: list[str], note: str) -> float:
+def add_step_latency(
+    findings: Findings, rows: pd.DataFrame, keys: list[str], note: str
+) -> float:
     """Add the latency of a step (s) and return it.
 
     It is fitted to all rows, or to the short ones where no single bandwidth fits all.
@@ -180,9 +209,11 @@ def add_step_latency(findings: Findings, rows: pd.DataFrame, keys: list[str], no
 def add_bus_bandwidth(
     findings: Findings, side: RingSide, rows: pd.DataFrame, latency: float
 ) -> Curve | None:
-    """Add the bus bandwidth, and return it (bytes/s) over the size of the message (bytes).
+    """Add the bus bandwidth, and return it (bytes/s) over the size of the message
+    (bytes).
 
-    It is one number for all sizes where that fits, else a curve; None if no bandwidth was fitted.
+    It is one number for all sizes where that fits, else a curve; None if no bandwidth
+    was fitted.
     """
     fit, error = fit_ring_law(rows)
     if fit.value[1] == 0:
@@ -207,7 +238,9 @@ def add_bus_bandwidth(
         basis = FitBasis(transfer_rows, curve.error, MEASURED_OVER)
         name = f"bus bandwidth {side.name}"
         if error > MISFIT:
-            findings.add_parameter(basis, side.bandwidth, curve.estimate, Dimension.BANDWIDTH)
+            findings.add_parameter(
+                basis, side.bandwidth, curve.estimate, Dimension.BANDWIDTH
+            )
             add_single("does not fit all sizes", f"{name}, one for all sizes")
             sizes, values = zip(*curve.points, strict=True)
             return Curve(sizes, values)
@@ -226,12 +259,14 @@ def add_bus_bandwidth(
 def fit_point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
     """Fit the latency of a message and the bandwidth of a stream between two ranks.
 
-    osu_latency times one message at a time, osu_bw a window of many; there n / bandwidth is the
-    time of a message, and its constant part is the rate at which messages are sent, not a latency.
+    osu_latency times one message at a time, osu_bw a window of many; there n /
+    bandwidth is the time of a message, and its constant part is the rate at which
+    messages are sent, not a latency.
 
     Args:
         latency: measurements of osu_latency.
-        stream: measurements of osu_bw; where it is empty, ``latency`` gives the bandwidth.
+        stream: measurements of osu_bw; where it is empty, ``latency`` gives the
+            bandwidth.
     """
     findings = Findings()
     for measurements, is_stream in ((latency, False), (stream, True)):
@@ -242,16 +277,22 @@ def fit_point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
         nbytes, rate, seconds = rows[["nbytes", "rate", "seconds"]].to_numpy(float).T
         message_seconds = nbytes / rate if is_stream else seconds
         # t = a + n / B: columns are the coefficients a and 1 / B
-        fit = relative_fit(np.column_stack([np.ones(len(rows)), nbytes]), message_seconds)
+        fit = relative_fit(
+            np.column_stack([np.ones(len(rows)), nbytes]), message_seconds
+        )
         error = mean_error(message_seconds, fit.fitted)
         basis = FitBasis(rows, error, ("message_size",))
 
         if is_stream:
-            findings.add_residuals(rows, "stream of messages", "B/s", rate, nbytes / fit.fitted)
+            findings.add_residuals(
+                rows, "stream of messages", "B/s", rate, nbytes / fit.fitted
+            )
         else:
             findings.add_residuals(rows, "message", "s", message_seconds, fit.fitted)
             note = NO_LATENCY if fit.value[0] == 0 else ""
-            findings.add_parameter(basis, LATENCY, fit.coefficient(0), Dimension.SECONDS, note)
+            findings.add_parameter(
+                basis, LATENCY, fit.coefficient(0), Dimension.SECONDS, note
+            )
         if fit.value[1] == 0:
             findings.notes.append(f"{describe_sources(rows)}: {NO_BANDWIDTH}")
             continue

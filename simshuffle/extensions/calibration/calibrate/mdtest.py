@@ -1,5 +1,7 @@
-"""Reader of mdtest, 1.8 to 4.1: the tables 'SUMMARY:' and 'SUMMARY rate:', operations a second of
-all tasks together (src/mdtest.c of github.com/hpc/ior and github.com/MDTEST-LANL/mdtest)."""
+"""Reader of mdtest, 1.8 to 4.1: the tables 'SUMMARY:' and 'SUMMARY rate:', operations a
+second of all tasks together (src/mdtest.c of github.com/hpc/ior and
+github.com/MDTEST-LANL/mdtest).
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,14 @@ from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, N
 
 _RATES_RULE = "must be an operation and Max, Min, Mean, Std Dev"
 _OPERATIONS = {"File stat": "file_stat", "File read": "file_read"}
-_LAUNCH_LINE = re.compile(r"^\s*mdtest-\S+ was launched with (\d+) total task\(s\) on (\d+) node")
+_LAUNCH_LINE = re.compile(
+    r"^\s*mdtest-\S+ was launched with (\d+) total task\(s\) on (\d+) node"
+)
 _TASKS_LINE = re.compile(r"^\s*(\d+) tasks?, \d+ (?:files|directories)")
 _COMMAND_LINE = re.compile(r"^\s*Command line(?: used)?\s*:\s*(.*)$")
-SUMMARY = re.compile(r"^\s*SUMMARY(?: rate)?(?: \(in ops/sec\))?:?\s*\(of (\d+) iterations?\)")
+SUMMARY = re.compile(
+    r"^\s*SUMMARY(?: rate)?(?: \(in ops/sec\))?:?\s*\(of (\d+) iterations?\)"
+)
 _OTHER_SUMMARY = re.compile(r"^\s*SUMMARY\b")
 _RATE = re.compile(r"^\s*((?:File|Directory|Tree) \w+)\s*:?\s+(\S.*)$")
 _LOOKS_LIKE_A_RATE = re.compile(r"\d+\.\d{3}\s+\d+\.\d{3}")
@@ -49,7 +55,8 @@ class MdtestRun:
 
 
 def read_mdtest(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Read rates of opening files ('File read') and of asking for their attributes ('File stat').
+    """Read rates of opening files ('File read') and of asking for their attributes
+    ('File stat').
 
     Operations that were not run have a rate of 0, and are left out.
     """
@@ -57,7 +64,9 @@ def read_mdtest(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     for line_number, line in source.numbered_lines():
         if launch := _LAUNCH_LINE.match(line):
             tasks = source.read_whole(line_number, launch[1], "tasks", minimum=1)
-            run = MdtestRun(tasks, source.read_whole(line_number, launch[2], "nodes", minimum=1))
+            run = MdtestRun(
+                tasks, source.read_whole(line_number, launch[2], "nodes", minimum=1)
+            )
         elif tasks_line := _TASKS_LINE.match(line):
             run.tasks = run.tasks or source.read_whole(
                 line_number, tasks_line[1], "tasks", minimum=1
@@ -65,19 +74,29 @@ def read_mdtest(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
         elif command := _COMMAND_LINE.match(line):
             run.take_command(command[1])
         elif summary := SUMMARY.match(line):
-            run.iterations = source.read_whole(line_number, summary[1], "iterations", minimum=1)
+            run.iterations = source.read_whole(
+                line_number, summary[1], "iterations", minimum=1
+            )
             run.in_table = True
         elif _OTHER_SUMMARY.match(line):
             run.in_table = False
         elif run.in_table and (row := _RATE.match(line)):
             if source.may_be_cut(line_number) and len(row[2].split()) < 4:
-                yield Note(source.name, f"line {line_number} is cut off and was left out")
+                yield Note(
+                    source.name, f"line {line_number} is cut off and was left out"
+                )
                 continue
             mean, deviation = read_mean(source, line_number, line, row[2])
             if row[1] in _OPERATIONS and mean > 0:
                 operation = _OPERATIONS[row[1]]
-                yield make_row(source, line_number, run, operation, mean=mean, deviation=deviation)
-        elif run.in_table and line.strip() and not line.lstrip().startswith(("Operation", "--")):
+                yield make_row(
+                    source, line_number, run, operation, mean=mean, deviation=deviation
+                )
+        elif (
+            run.in_table
+            and line.strip()
+            and not line.lstrip().startswith(("Operation", "--"))
+        ):
             if _LOOKS_LIKE_A_RATE.search(line):
                 raise source.error_in_line(line_number, _RATES_RULE, line)
             run.in_table = False
@@ -112,7 +131,8 @@ def make_row(
             rule = "comes before a line 'mdtest-... was launched with N total task(s) on M node(s)'"
             remedy = "Keep the head of the output, or add --ranks N and --hosts M."
             raise source.error_in_line(line_number, rule, operation, remedy)
-        ranks, hosts = source.ranks, source.hosts
+        ranks = source.ranks
+        hosts = source.hosts
     # an iteration is one rate; mdtest divides by n, not n - 1
     count = run.iterations
     factor = (count / (count - 1)) ** 0.5 if count > 1 else math.nan
@@ -139,15 +159,22 @@ def read_mean(
     Three numbers may stand before them, of single ranks.
 
     Raises:
-        InputError: there are not four or seven numbers, or the mean is not between the others.
+        InputError: there are not four or seven numbers, or the mean is not between the
+            others.
     """
     cells = text.split()
     if len(cells) not in {4, 7}:
-        raise source.error_in_line(line_number, _RATES_RULE, line, "Take that line out.")
+        raise source.error_in_line(
+            line_number, _RATES_RULE, line, "Take that line out."
+        )
     highest, lowest, mean, deviation = (
         source.read_number(line_number, cell, name)
-        for cell, name in zip(cells[-4:], ("Max", "Min", "Mean", "Std Dev"), strict=True)
+        for cell, name in zip(
+            cells[-4:], ("Max", "Min", "Mean", "Std Dev"), strict=True
+        )
     )
     if not lowest * 0.999 <= mean <= highest * 1.001:
-        raise source.error_in_line(line_number, "Mean must lie between Min and Max", line)
+        raise source.error_in_line(
+            line_number, "Mean must lie between Min and Max", line
+        )
     return mean, deviation

@@ -1,8 +1,9 @@
 """Reader of nccl-tests and rccl-tests: the tables on standard output, of all versions.
 
-Sizes are bytes, times microseconds, bandwidths 1e9 bytes/s (``src/common.cu`` and ``src/util.cu``
-of github.com/NVIDIA/nccl-tests). Versions of 2017 and 2018 print milliseconds, below the columns
-'bytes N type op'. The out-of-place and the in-place time of a size are two rows.
+Sizes are bytes, times microseconds, bandwidths 1e9 bytes/s (``src/common.cu`` and
+``src/util.cu`` of github.com/NVIDIA/nccl-tests). Versions of 2017 and 2018 print
+milliseconds, below the columns 'bytes N type op'. The out-of-place and the in-place
+time of a size are two rows.
 """
 
 from __future__ import annotations
@@ -45,12 +46,21 @@ def read_tables(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
             program = match[1] if match else program
         elif not _ROW_START.match(line):
             foreign_lines.append(line.strip())
-        elif source.may_be_cut(line_number) and len(line.split()) < len(open_table.columns) - 1:
+        elif (
+            source.may_be_cut(line_number)
+            and len(line.split()) < len(open_table.columns) - 1
+        ):
             yield Note(source.name, f"line {line_number} is cut off and was left out")
         else:
-            open_table.rows[line_number] = open_table.complete_cells(source, line_number, line)
+            open_table.rows[line_number] = open_table.complete_cells(
+                source, line_number, line
+            )
     if foreign_lines:
-        example = foreign_lines[0] if len(foreign_lines[0]) <= 60 else f"{foreign_lines[0][:57]}..."
+        example = (
+            foreign_lines[0]
+            if len(foreign_lines[0]) <= 60
+            else f"{foreign_lines[0][:57]}..."
+        )
         text = f"{len(foreign_lines)} lines among the rows were left out, such as {example!r}"
         yield Note(source.name, text)
     yield from measured_numbers(source, [table for table in tables if table.rows])
@@ -61,7 +71,9 @@ def take_comment(tables: list[NcclTable], line: str) -> None:
     words = line[1:].split()
     test = _TEST_START.match(line)
     is_header = words[:2] in (["size", "count"], ["bytes", "N"])
-    begins_table = test or is_header or line.startswith(("# nThread", "# nccl-tests version"))
+    begins_table = (
+        test or is_header or line.startswith(("# nThread", "# nccl-tests version"))
+    )
     if begins_table and tables[-1].rows:
         tables.append(NcclTable())
     open_table = tables[-1]
@@ -88,12 +100,16 @@ def measured_numbers(
     """
     named_tables = [(table, table.program_name(source)) for table in tables]
     foreign_tables = [
-        (table, name) for table, name in named_tables if name not in OPERATION_OF_PROGRAM
+        (table, name)
+        for table, name in named_tables
+        if name not in OPERATION_OF_PROGRAM
     ]
     if foreign_tables and len(foreign_tables) == len(named_tables):
         first_table, name = foreign_tables[0]
         rule = f"must be the output of {' or '.join(OPERATION_OF_PROGRAM)}"
-        raise source.error_in_line(next(iter(first_table.rows)), rule, name, "Leave the file out.")
+        raise source.error_in_line(
+            next(iter(first_table.rows)), rule, name, "Leave the file out."
+        )
     for table, name in foreign_tables:
         line = next(iter(table.rows))
         yield Note(source.name, f"the table of {name} in line {line} was left out")

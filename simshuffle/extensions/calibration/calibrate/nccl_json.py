@@ -15,11 +15,14 @@ REMEDY = "Run it again."
 
 
 def read_document(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """Read the rows of the file that ``-J FILE`` writes; ``line`` is the number of the result."""
+    """Read the rows of the file that ``-J FILE`` writes; ``line`` is the number of the
+    result.
+    """
     try:
         document = json.loads(source.text)
     except json.JSONDecodeError as error:
-        rule, remedy = f"must be JSON: {error.msg}", "Was the run cut short? Run it again."
+        rule = f"must be JSON: {error.msg}"
+        remedy = "Was the run cut short? Run it again."
         raise source.error_in_line(error.lineno, rule, remedy=remedy) from None
     except (RecursionError, ValueError) as error:
         raise source.error_in_line(0, "must be JSON", str(error), REMEDY) from None
@@ -31,7 +34,9 @@ def read_document(source: MeasurementFile) -> Iterator[MeasuredNumber]:
         for device in list_member(member(document, "config"), "devices")
         if isinstance(device, dict)
     ]
-    ranks, hosts = source.ranks_and_hosts([str(device.get("hostname")) for device in devices])
+    ranks, hosts = source.ranks_and_hosts(
+        [str(device.get("hostname")) for device in devices]
+    )
     program = str(next(iter(list_member(document, "args")), ""))
     for result_number, result in enumerate(results, 1):
         yield from read_result(
@@ -40,7 +45,9 @@ def read_document(source: MeasurementFile) -> Iterator[MeasuredNumber]:
 
 
 def member(parent: Any, key: str) -> Any:
-    """Return a member of a JSON object; None if there is none, or ``parent`` is no object."""
+    """Return a member of a JSON object; None if there is none, or ``parent`` is no
+    object.
+    """
     return parent.get(key) if isinstance(parent, dict) else None
 
 
@@ -81,9 +88,15 @@ def read_result(
         timing = result.get(placement)
         if timing is None:
             continue
-        time = timing.get("time", timing.get("cpu_time")) if isinstance(timing, dict) else None
+        time = (
+            timing.get("time", timing.get("cpu_time"))
+            if isinstance(timing, dict)
+            else None
+        )
         if time is None:
-            rule = f"result {result_number}: '{placement}' must be an object with 'time'"
+            rule = (
+                f"result {result_number}: '{placement}' must be an object with 'time'"
+            )
             raise source.error_in_line(result_number, rule, repr(timing), REMEDY)
         wrong = timing.get("nwrong")
         if not isinstance(wrong, int | float | None) or wrong not in {0, None}:

@@ -1,9 +1,10 @@
 """A table of nccl-tests: the collective that it times, and how many ranks took part.
 
-Versions before '# Collective test starting' (2.13) do not name the collective; published logs lack
-parts of the list of devices. The bus bandwidth over the bandwidth tells both: 2 (p-1)/p for an
-allreduce, (p-1)/p for an all-to-all, an all-gather and a reduce-scatter, 1 for sendrecv and for
-collectives with a root (doc/PERFORMANCE.md of github.com/NVIDIA/nccl-tests).
+Versions before '# Collective test starting' (2.13) do not name the collective;
+published logs lack parts of the list of devices. The bus bandwidth over the bandwidth
+tells both: 2 (p-1)/p for an allreduce, (p-1)/p for an all-to-all, an all-gather and a
+reduce-scatter, 1 for sendrecv and for collectives with a root (doc/PERFORMANCE.md of
+github.com/NVIDIA/nccl-tests).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 
 OPERATION_OF_PROGRAM = {"all_reduce_perf": "all_reduce", "alltoall_perf": "all_to_all"}
 TOLERANCE = 0.03
-"""Relative difference of a ratio of bandwidths from that of a number of ranks that is no matter."""
+"""Relative difference of a ratio of bandwidths from that of a number of ranks that is
+no matter.
+"""
 MIN_BANDWIDTH = 1.0
 """GB/s from which on two digits behind the point tell a ratio."""
 _TIME_COLUMNS = ("time", "cputime")
@@ -48,8 +51,11 @@ class NcclTable:
     is_open: bool = False  # whether rows follow
     rows: dict[int, list[str]] = field(default_factory=dict)  # cells by line
 
-    def complete_cells(self, source: MeasurementFile, line_number: int, line: str) -> list[str]:
-        """Return the cells of a row; a collective that reduces nothing may leave its column empty.
+    def complete_cells(
+        self, source: MeasurementFile, line_number: int, line: str
+    ) -> list[str]:
+        """Return the cells of a row; a collective that reduces nothing may leave its
+        column empty.
 
         Raises:
             InputError: there are more or fewer cells than columns.
@@ -58,7 +64,12 @@ class NcclTable:
         has_timestamp = self.columns[-1] == "timestamp"  # which has a blank in it
         if len(cells) == len(self.columns) - 1 and not has_timestamp:
             reduction_column = next(
-                (index for index, name in enumerate(self.columns) if name in {"redop", "op"}), 0
+                (
+                    index
+                    for index, name in enumerate(self.columns)
+                    if name in {"redop", "op"}
+                ),
+                0,
             )
             if reduction_column and cells[reduction_column].replace(".", "").isdigit():
                 cells.insert(reduction_column, "none")
@@ -69,14 +80,18 @@ class NcclTable:
     def timings(self) -> Iterator[Timing]:
         """Yield the times of all rows, out of place and in place."""
         first_columns = [
-            column_index for column_index, name in enumerate(self.columns) if name in _TIME_COLUMNS
+            column_index
+            for column_index, name in enumerate(self.columns)
+            if name in _TIME_COLUMNS
         ]
         second = 1e-3 if self.columns[0] == "bytes" else 1e-6
         for line, cells in self.rows.items():
             for start, end in zip(
                 first_columns, [*first_columns[1:], len(self.columns)], strict=True
             ):
-                values = dict(zip(self.columns[start:end], cells[start:end], strict=True))
+                values = dict(
+                    zip(self.columns[start:end], cells[start:end], strict=True)
+                )
                 yield Timing(
                     line=line,
                     size=cells[0],
@@ -94,8 +109,12 @@ class NcclTable:
 
     @property
     def ratio(self) -> float | None:
-        """The bus bandwidth over the bandwidth of the fastest time; None where both are low."""
-        fastest = max(self.timings(), key=lambda timing: min(timing.algbw, timing.busbw))
+        """The bus bandwidth over the bandwidth of the fastest time; None where both are
+        low.
+        """
+        fastest = max(
+            self.timings(), key=lambda timing: min(timing.algbw, timing.busbw)
+        )
         if min(fastest.algbw, fastest.busbw) < MIN_BANDWIDTH:
             return None
         return fastest.busbw / fastest.algbw
@@ -106,8 +125,11 @@ class NcclTable:
 
         An all-to-all and a sendrecv cannot be checked in place.
         """
-        wrong_marks = [timing.wrong for timing in self.timings() if "#wrong" in self.columns]
-        out_of_place_marks, in_place_marks = set(wrong_marks[::2]), set(wrong_marks[1::2])
+        wrong_marks = [
+            timing.wrong for timing in self.timings() if "#wrong" in self.columns
+        ]
+        out_of_place_marks = set(wrong_marks[::2])
+        in_place_marks = set(wrong_marks[1::2])
         return (
             bool(wrong_marks)
             and in_place_marks == {_NOT_CHECKED}
@@ -117,7 +139,8 @@ class NcclTable:
     # ----------------------------------------------------------------------------- which collective
 
     def program_name(self, source: MeasurementFile) -> str:
-        """Return the program that printed the table, by the file, the option or the numbers.
+        """Return the program that printed the table, by the file, the option or the
+        numbers.
 
         Raises:
             InputError: nothing tells it.
@@ -126,24 +149,35 @@ class NcclTable:
             return self.test.rsplit("/", 1)[-1]
         if source.collective:
             return source.collective
-        ratio, ranks = self.ratio, self.likely_ranks(source)
-        reduces = self.first_cell("redop", self.first_cell("op", "none")) not in _NO_REDUCTION
+        ratio = self.ratio
+        ranks = self.likely_ranks(source)
+        reduces = (
+            self.first_cell("redop", self.first_cell("op", "none")) not in _NO_REDUCTION
+        )
         has_root = self.first_cell("root", "-1") != "-1"
-        may_be_allreduce = reduces and not has_root and not self.checks_only_out_of_place
+        may_be_allreduce = (
+            reduces and not has_root and not self.checks_only_out_of_place
+        )
         if ratio is not None:  # above 1 of an allreduce alone; of two ranks it is 1
-            may_be_allreduce &= ratio > 1 + TOLERANCE or (ranks == 2 and is_near(ratio, 1))
+            may_be_allreduce &= ratio > 1 + TOLERANCE or (
+                ranks == 2 and is_near(ratio, 1)
+            )
         if may_be_allreduce:
             return "all_reduce_perf"
         looks_like_all_to_all = ratio is not None and (
             not ranks or is_near(ratio, (ranks - 1) / ranks)
         )
-        is_in_file_name = "alltoall" in source.name.lower().replace("_", "").replace("-", "")
+        is_in_file_name = "alltoall" in source.name.lower().replace("_", "").replace(
+            "-", ""
+        )
         is_evident = self.checks_only_out_of_place or is_in_file_name
         if not reduces and not has_root and looks_like_all_to_all and is_evident:
             return "alltoall_perf"
         raise self.unnamed_table_error(source, reduces=reduces)
 
-    def unnamed_table_error(self, source: MeasurementFile, *, reduces: bool) -> InputError:
+    def unnamed_table_error(
+        self, source: MeasurementFile, *, reduces: bool
+    ) -> InputError:
         """Return the error of a table whose collective nothing tells."""
         line, cells = next(iter(self.rows.items()))
         rule = "the file does not name its collective, and several could print this row"
@@ -160,19 +194,24 @@ class NcclTable:
         return bool(self.hosts) and sorted(self.hosts) == list(range(len(self.hosts)))
 
     def likely_ranks(self, source: MeasurementFile) -> int:
-        """Return the number of ranks as the list or the option says it; 0 if neither does."""
+        """Return the number of ranks as the list or the option says it; 0 if neither
+        does.
+        """
         if self.lists_every_rank and len(self.hosts) > 1:
             return len(self.hosts)
         return source.ranks or (max(self.hosts) + 1 if len(self.hosts) > 1 else 0)
 
-    def ranks_and_hosts(self, source: MeasurementFile, program: str) -> tuple[int, float]:
+    def ranks_and_hosts(
+        self, source: MeasurementFile, program: str
+    ) -> tuple[int, float]:
         """Return the number of ranks and of hosts.
 
-        They come from the list of devices if it is complete, or else as the caller gave them.
+        They come from the list of devices if it is complete, or else as the caller gave
+        them.
 
         Raises:
-            InputError: the list is cut and no number was given; or the bandwidths are those of
-                another number of ranks.
+            InputError: the list is cut and no number was given; or the bandwidths are
+                those of another number of ranks.
         """
         factor = 2 if program == "all_reduce_perf" else 1
         ratio = self.ratio
@@ -184,22 +223,32 @@ class NcclTable:
         if len(self.hosts) == 1 and 0 in self.hosts and self.num_rank_zero_lines > 1:
             rule = "the list of devices names rank 0 more than once: each process ran alone"
             remedy = "Build nccl-tests with MPI=1, and run it again."
-            raise source.error_in_line(0, rule, f"{self.num_rank_zero_lines} times", remedy)
+            raise source.error_in_line(
+                0, rule, f"{self.num_rank_zero_lines} times", remedy
+            )
         if self.lists_every_rank and len(self.hosts) > 1 and fits(len(self.hosts)):
             return len(self.hosts), len(set(self.hosts.values()))
         if not self.hosts and not source.ranks:
             return source.ranks_and_hosts()
-        guess = "N" if ratio is None or ratio >= factor else f"{factor / (factor - ratio):.0f}"
+        guess = (
+            "N"
+            if ratio is None or ratio >= factor
+            else f"{factor / (factor - ratio):.0f}"
+        )
         if not source.ranks:
             raise source.error_in_line(
                 0, self.describe_list(), remedy=f"Add --ranks {guess}, and --hosts H."
             )
         if self.hosts and source.ranks <= max(self.hosts):
             rule = f"the list of devices names rank {max(self.hosts)}"
-            raise source.error_in_line(0, rule, f"--ranks {source.ranks}", "Correct --ranks.")
+            raise source.error_in_line(
+                0, rule, f"--ranks {source.ranks}", "Correct --ranks."
+            )
         if not fits(source.ranks):
             rule = f"the bus bandwidth is {ratio:.4g} times the bandwidth, as for {guess} ranks"
-            raise source.error_in_line(0, rule, f"--ranks {source.ranks}", "Correct --ranks.")
+            raise source.error_in_line(
+                0, rule, f"--ranks {source.ranks}", "Correct --ranks."
+            )
         return source.ranks, source.hosts
 
     def describe_list(self) -> str:

@@ -17,20 +17,25 @@ def find_networks(
 
     Args:
         logged: names of the models in the log.
-        models: the catalog's entries, as 'LOGGED=ENTRY' or 'ENTRY', of which the latter is for the
-            model of that name, or whose name it begins with (vgg16 for vgg16_chainer), or for the
-            only one. Models that are not named are left out; if none is named, all are taken.
+        models: the catalog's entries, as 'LOGGED=ENTRY' or 'ENTRY', of which the latter
+            is for the model of that name, or whose name it begins with (vgg16 for
+            vgg16_chainer), or for the only one. Models that are not named are left out;
+            if none is named, all are taken.
         accelerator: key of the step times; None where an entry has one only.
 
     Raises:
-        InputError: a model is not in the log or not in the catalog, or has no such accelerator.
+        InputError: a model is not in the log or not in the catalog, or has no such
+            accelerator.
     """
-    entry_of_model = entries_by_logged_name(logged, models) or {name: name for name in logged}
+    entry_of_model = entries_by_logged_name(logged, models) or {
+        name: name for name in logged
+    }
     entries = sorted(read_yaml(CATALOG / "models.yaml")[0])
     problems = []
     for name in entry_of_model:
         if name not in logged:
-            rule, remedy = "must name a model of the log", suggest_nearest(name, list(logged))
+            rule = "must name a model of the log"
+            remedy = suggest_nearest(name, list(logged))
             problems.append(Problem("--model", rule, repr(name), remedy))
     for name, entry in entry_of_model.items():
         if entry not in entries:
@@ -39,17 +44,24 @@ def find_networks(
             problems.append(Problem("--model", rule, repr(entry), remedy))
     if problems:
         raise InputError(problems, "epoch log")
-    return {name: network_of_entry(entry, accelerator) for name, entry in entry_of_model.items()}
+    return {
+        name: network_of_entry(entry, accelerator)
+        for name, entry in entry_of_model.items()
+    }
 
 
-def entries_by_logged_name(logged: Sequence[str], models: Sequence[str]) -> dict[str, str]:
+def entries_by_logged_name(
+    logged: Sequence[str], models: Sequence[str]
+) -> dict[str, str]:
     """Return the catalog's entry of each model of the log that --model names."""
     entries: dict[str, str] = {}
     for argument in models:
         name, equals, entry = map(str.strip, argument.partition("="))
         if not equals:
             matching_names = [
-                logged_name for logged_name in logged if argument.startswith(f"{logged_name}_")
+                logged_name
+                for logged_name in logged
+                if argument.startswith(f"{logged_name}_")
             ] or logged
             entry = name = argument
             if len(matching_names) == 1 and argument not in logged:
@@ -68,11 +80,15 @@ def network_of_entry(entry: str, accelerator: str | None) -> TrainedNetwork:
     accelerators = sorted(model["accelerators"])
     if accelerator is None and len(accelerators) > 1:
         rule = f"{entry} has step times on several accelerators"
-        refuse("--accelerator", rule, ", ".join(accelerators), "Name yours.", "epoch log")
+        refuse(
+            "--accelerator", rule, ", ".join(accelerators), "Name yours.", "epoch log"
+        )
     chosen_accelerator = accelerator or accelerators[0]
     # an accelerator that the catalog lacks is what a calibration is for; its update is then inside
     # the forward and backward pass
     step_times = model["accelerators"].get(chosen_accelerator)
-    update = parse_quantity(step_times["update"], Dimension.SECONDS) if step_times else 0.0
+    update = (
+        parse_quantity(step_times["update"], Dimension.SECONDS) if step_times else 0.0
+    )
     gradients = parse_quantity(model["gradient_size"], Dimension.NBYTES)
     return TrainedNetwork(entry, gradients, chosen_accelerator, update)

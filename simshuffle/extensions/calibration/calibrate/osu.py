@@ -1,8 +1,8 @@
 """Reader of OSU's tables (github.com/mvapich, util/osu_util).
 
-Sizes are bytes, times microseconds, bandwidths MB/s of 1e6 bytes. ``osu_alltoall`` counts the bytes
-for each pair of ranks. The tables do not say how many ranks took part; a collective needs them from
-the caller.
+Sizes are bytes, times microseconds, bandwidths MB/s of 1e6 bytes. ``osu_alltoall``
+counts the bytes for each pair of ranks. The tables do not say how many ranks took part;
+a collective needs them from the caller.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class OsuTable:
 
 
 def read_osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Read the rows of all tables. Tables of other tests, and lines that are no rows, are left
-    out."""
+    """Read the rows of all tables. Tables of other tests, and lines that are no rows,
+    are left out.
+    """
     table = OsuTable()
     num_foreign_lines = 0
     for line_number, line in source.numbered_lines():
@@ -51,13 +52,17 @@ def read_osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
                 text = f"the table '{name}' in line {line_number} was left out: read are {programs}"
                 yield Note(source.name, text)
         elif line.lstrip().startswith("#"):
-            table.num_columns = count_columns(source, line_number, line, table) or table.num_columns
+            table.num_columns = (
+                count_columns(source, line_number, line, table) or table.num_columns
+            )
         elif line.strip() and table.operation:
             if not _ROW_START.match(line):
                 num_foreign_lines += 1
                 continue
             if source.may_be_cut(line_number) and len(line.split()) < table.num_columns:
-                yield Note(source.name, f"line {line_number} is cut off and was left out")
+                yield Note(
+                    source.name, f"line {line_number} is cut off and was left out"
+                )
                 continue
             yield read_row(source, line_number, line, table)
     if num_foreign_lines:
@@ -65,8 +70,11 @@ def read_osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
         yield Note(source.name, text)
 
 
-def count_columns(source: MeasurementFile, line_number: int, line: str, table: OsuTable) -> int:
-    """Return the number of columns that the line '# Size ...' announces; 0 for another comment.
+def count_columns(
+    source: MeasurementFile, line_number: int, line: str, table: OsuTable
+) -> int:
+    """Return the number of columns that the line '# Size ...' announces; 0 for another
+    comment.
 
     Raises:
         InputError: the second column has another unit.
@@ -76,10 +84,14 @@ def count_columns(source: MeasurementFile, line_number: int, line: str, table: O
     if not names or names[0] != "Size" or not table.program:
         return 0
     is_bandwidth = table.program == "osu_bw"
-    unit, column = ("MB/s", "bandwidth(mb/s)") if is_bandwidth else ("us", "latency(us)")
+    unit, column = (
+        ("MB/s", "bandwidth(mb/s)") if is_bandwidth else ("us", "latency(us)")
+    )
     if len(names) < 2 or not names[1].lower().endswith(column):
         rule = f"the second column of {table.program} must be in {unit}"
-        raise source.error_in_line(line_number, rule, line, "Run it without options on columns.")
+        raise source.error_in_line(
+            line_number, rule, line, "Run it without options on columns."
+        )
     return len(names)
 
 
@@ -96,7 +108,9 @@ def read_row(
         num_values = table.num_columns - 1
         expected = f"a size and {num_values} value{'s' if num_values > 1 else ''}"
         expected = expected if table.num_columns else "below a line '# Size ...'"
-        raise source.error_in_line(line_number, f"must be {expected}", line, "Take that line out.")
+        raise source.error_in_line(
+            line_number, f"must be {expected}", line, "Take that line out."
+        )
     nbytes = float(source.read_whole(line_number, cells[0], "size (B)"))
     is_bandwidth = table.operation == "bandwidth"
     value = source.read_positive(
@@ -104,5 +118,11 @@ def read_row(
     )
     is_pair = table.operation in {"latency", "bandwidth"}
     ranks, hosts = (2, source.hosts) if is_pair else source.ranks_and_hosts()
-    row = MeasuredNumber(source.name, line_number, "osu", table.operation, ranks, hosts, nbytes)
-    return replace(row, rate=value * 1e6) if is_bandwidth else replace(row, seconds=value * 1e-6)
+    row = MeasuredNumber(
+        source.name, line_number, "osu", table.operation, ranks, hosts, nbytes
+    )
+    return (
+        replace(row, rate=value * 1e6)
+        if is_bandwidth
+        else replace(row, seconds=value * 1e-6)
+    )

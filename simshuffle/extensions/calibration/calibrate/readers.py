@@ -24,12 +24,16 @@ _COLUMNS = "#  size  count  type  redop  root  time  algbw  busbw"
 def csv_head(*columns: str) -> re.Pattern[str]:
     """Return a pattern of the first line of a CSV table that has ``columns``, which are
     patterns."""
-    lookaheads = "".join(rf'(?=(?:.*,)?[ \t"]*{name}[ \t"]*(?:,|$))' for name in columns)
+    lookaheads = "".join(
+        rf'(?=(?:.*,)?[ \t"]*{name}[ \t"]*(?:,|$))' for name in columns
+    )
     return re.compile(rf"\A\n*{lookaheads}", re.MULTILINE)
 
 
 class MeasurementReader(NamedTuple):
-    """A kind of measurement files: how to recognise it, its reader, and the error without rows."""
+    """A kind of measurement files: how to recognise it, its reader, and the error
+    without rows.
+    """
 
     signature: re.Pattern[str]  # what only such a file holds
     read: Callable[[MeasurementFile], Iterator[MeasuredNumber | Note]]
@@ -79,7 +83,9 @@ READERS = {
         "Add them.",
     ),
     "pico": MeasurementReader(
-        csv_head("algo(?:rithm|_name)", "(?:bytes_per_pair|buffer_size)", "median(?:_s)?"),
+        csv_head(
+            "algo(?:rithm|_name)", "(?:bytes_per_pair|buffer_size)", "median(?:_s)?"
+        ),
         csvs.read_pico,
         "must have a line of an all-to-all below the names of the columns",
         "Summarise a run of ALLTOALL.",
@@ -108,7 +114,9 @@ _ORDER_OF_KINDS = (
     "nccl-json",
 )
 _WITHOUT_COLLECTIVE = ("pico-raw", "crab")
-"""Kinds whose files do not say which collective ran: they are read where they are named."""
+"""Kinds whose files do not say which collective ran: they are read where they are
+named.
+"""
 
 
 REMEDIES_BY_TOOL = {
@@ -122,7 +130,9 @@ REMEDIES_BY_TOOL = {
 
 def recognise_kind(text: str) -> str | None:
     """Return the kind of a file by its text; None if it is of no kind."""
-    return next((kind for kind in _ORDER_OF_KINDS if READERS[kind].signature.search(text)), None)
+    return next(
+        (kind for kind in _ORDER_OF_KINDS if READERS[kind].signature.search(text)), None
+    )
 
 
 @dataclass(frozen=True)
@@ -153,7 +163,9 @@ def read_rows(source: MeasurementFile, kind: str | None = None) -> FileReading:
     notes = [note for note in rows_and_notes if isinstance(note, Note)]
     if not rows:
         left_out = dict.fromkeys(note.text for note in notes)
-        raise source.error_in_line(0, "; ".join([reader.rule, *left_out]), remedy=reader.remedy)
+        raise source.error_in_line(
+            0, "; ".join([reader.rule, *left_out]), remedy=reader.remedy
+        )
     return FileReading(rows, list(dict.fromkeys(notes)))
 
 

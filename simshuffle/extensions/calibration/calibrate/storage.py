@@ -1,7 +1,8 @@
 """Laws of storage, from IOR and mdtest.
 
-IOR: c clients get min(c b, B), B of all servers together. mdtest: the rate of opens at the number
-of clients where it is highest. Each law takes measurements of one way to use files alone: `alike`.
+IOR: c clients get min(c b, B), B of all servers together. mdtest: the rate of opens at
+the number of clients where it is highest. Each law takes measurements of one way to use
+files alone: `alike`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from simshuffle.extensions.calibration.calibrate.findings import (
     mean_error,
     span,
 )
-from simshuffle.extensions.calibration.calibrate.fit import Saturation, mean_interval, saturation
+from simshuffle.extensions.calibration.calibrate.fit import (
+    Saturation,
+    mean_interval,
+    saturation,
+)
 from simshuffle.extensions.calibration.calibrate.ior_run import UNSYNCED
 from simshuffle.extensions.calibration.calibrate.laws import COMPARISON_NOTE
 from simshuffle.extensions.calibration.calibrate.mdtest import OWN_HOST
@@ -32,28 +37,40 @@ from simshuffle.spec.units import Dimension
 KEY_OF_STORAGE = {"pfs": "cluster.parallel_file_system", "ssd": "cluster.ssd"}
 """The storages that can be measured, and the key of each in a scenario."""
 MIN_RISE = 1.1
-"""A rate that is higher by this factor at the most clients than at fewer ones is still rising."""
-STILL_RISES = "the rate still rises at the most clients that were measured: a lower bound"
+"""A rate that is higher by this factor at the most clients than at fewer ones is still
+rising.
+"""
+STILL_RISES = (
+    "the rate still rises at the most clients that were measured: a lower bound"
+)
 NO_INTERVAL = (math.nan, math.nan)
 _UNSYNCED_NOTE = "written without -e: what hosts still held in memory counts as written"
 _OWN_HOST_NOTE = (
-    "opened on the hosts that created the files (mdtest without -N): their caches may have answered"
+    "opened on the hosts that created the files (mdtest without"
+    " -N): their caches may have answered"
 )
 
 
 def fit_transfers(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
-    """Fit the read and write bandwidths of a file system or of SSDs to measurements of IOR.
+    """Fit the read and write bandwidths of a file system or of SSDs to measurements of
+    IOR.
 
     Args:
         rows: measurements of IOR, a row for each rate of all clients together.
         used: (rows,) which of them to fit; the others are predicted.
-        storage: 'pfs' for the parallel file system, or 'ssd' for the SSDs of the hosts; each host
-            then has its share of clients and rate.
+        storage: 'pfs' for the parallel file system, or 'ssd' for the SSDs of the hosts;
+            each host then has its share of clients and rate.
     """
     findings = Findings()
     for operation in ("read", "write"):
-        chosen = alike.choose_transfers(findings, rows[rows["operation"] == operation], operation)
-        measured = chosen if storage == "ssd" else alike.choose_hosts(findings, chosen, operation)
+        chosen = alike.choose_transfers(
+            findings, rows[rows["operation"] == operation], operation
+        )
+        measured = (
+            chosen
+            if storage == "ssd"
+            else alike.choose_hosts(findings, chosen, operation)
+        )
         is_used = used[measured.index].to_numpy(bool)
         if not is_used.any():
             continue
@@ -71,7 +88,9 @@ def fit_transfers(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings
 
         key = f"{KEY_OF_STORAGE[storage]}.{operation}_bandwidth"
         # scenarios only read from the parallel file system
-        name = "write bandwidth of the parallel file system" * (is_shared and operation == "write")
+        name = "write bandwidth of the parallel file system" * (
+            is_shared and operation == "write"
+        )
         is_unsynced = scaled_rows["algorithm"].str.contains(UNSYNCED).any()
         add_bandwidth(
             findings,
@@ -105,7 +124,8 @@ def add_bandwidth(
     name: str,
     note: str,
 ) -> None:
-    """Add the bandwidth of all clients together, or the highest measured where it still rises.
+    """Add the bandwidth of all clients together, or the highest measured where it still
+    rises.
 
     Args:
         findings: gets the parameter.
@@ -119,7 +139,9 @@ def add_bandwidth(
     on_ceiling = law.on_ceiling
     rate = rows["rate"].to_numpy(float)
     if not math.isfinite(law.slope):
-        single_count_note = "measured at one number of clients only; more of them may reach more"
+        single_count_note = (
+            "measured at one number of clients only; more of them may reach more"
+        )
         note = join_notes(note, single_count_note)
     if not on_ceiling.any():
         on_ceiling = (rows["ranks"] == rows["ranks"].max()).to_numpy(bool)
@@ -128,7 +150,9 @@ def add_bandwidth(
 
     log_rates = np.log(rate[on_ceiling])
     deviation = float(np.std(log_rates, ddof=1)) if len(log_rates) > 1 else math.nan
-    low, high = np.exp(mean_interval(float(log_rates.mean()), deviation, len(log_rates))).tolist()
+    low, high = np.exp(
+        mean_interval(float(log_rates.mean()), deviation, len(log_rates))
+    ).tolist()
     findings.add_parameter(
         FitBasis(rows, mean_error(rate[on_ceiling], ceiling), ["clients"]),
         key,
@@ -141,7 +165,8 @@ def add_bandwidth(
 
 
 def add_client_bandwidth(findings: Findings, rows: pd.DataFrame) -> None:
-    """Add the largest bandwidth of one host (bytes/s), as a curve over the number of hosts.
+    """Add the largest bandwidth of one host (bytes/s), as a curve over the number of
+    hosts.
 
     Of the numbers of tasks on them, the fastest counts.
     """
@@ -197,7 +222,9 @@ def fit_opens(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
         for (ranks,), rank_rows in group_rows(rows, "ranks")
     }
     best_ranks = max(mean_rates, key=lambda ranks: mean_rates[ranks])
-    rates_below = [value for ranks, value in mean_rates.items() if ranks < max(mean_rates)]
+    rates_below = [
+        value for ranks, value in mean_rates.items() if ranks < max(mean_rates)
+    ]
     if rates_below and mean_rates[max(mean_rates)] > MIN_RISE * max(rates_below):
         note = join_notes(note, STILL_RISES)
     if storage == "pfs":
@@ -214,7 +241,9 @@ def fit_opens(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
             " not fitted."
         )
     else:
-        add_open_rate(findings, single_client_rows, f"{KEY_OF_STORAGE[storage]}.latency")
+        add_open_rate(
+            findings, single_client_rows, f"{KEY_OF_STORAGE[storage]}.latency"
+        )
     measured = rows["rate"].to_numpy(float)
     fitted = np.array([mean_rates[int(ranks)] for ranks in rows["ranks"]])
     law = f"{operation.replace('_', ' ')} ({storage})"
@@ -235,7 +264,9 @@ def pool_repetitions(rows: pd.DataFrame) -> PooledRate:
     counts, means, spreads = rows[["count", "rate", "spread"]].to_numpy(float).T
     total = counts.sum()
     mean = float(counts @ means / total)
-    squares_within = np.where(counts > 1, (counts - 1) * np.nan_to_num(spreads) ** 2, 0.0)
+    squares_within = np.where(
+        counts > 1, (counts - 1) * np.nan_to_num(spreads) ** 2, 0.0
+    )
     total_squares = squares_within.sum() + counts @ (means - mean) ** 2
     spread = float(np.sqrt(total_squares / (total - 1))) if total > 1 else math.nan
     return PooledRate(mean, spread, int(total))
@@ -244,7 +275,9 @@ def pool_repetitions(rows: pd.DataFrame) -> PooledRate:
 def add_open_rate(
     findings: Findings, rows: pd.DataFrame, key: str, note: str = "", *, name: str = ""
 ) -> None:
-    """Add the rate of opens of some clients, or the latency of an open if ``key`` is one."""
+    """Add the rate of opens of some clients, or the latency of an open if ``key`` is
+    one.
+    """
     pooled = pool_repetitions(rows)
     low, high = mean_interval(pooled.mean, pooled.spread, pooled.num_repetitions)
     if key.endswith("latency"):

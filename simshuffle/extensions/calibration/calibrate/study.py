@@ -1,4 +1,5 @@
-"""The study behind ``simshuffle machine calibrate``: files are read, and every law is fitted.
+"""The study behind ``simshuffle machine calibrate``: files are read, and every law is
+fitted.
 
 What an epoch log does not say of its models is taken from the catalog.
 """
@@ -25,7 +26,10 @@ from simshuffle.extensions.calibration.calibrate import (
     training,
 )
 from simshuffle.extensions.calibration.calibrate.figures import residuals_chart
-from simshuffle.extensions.calibration.calibrate.files import MeasurementFile, read_files
+from simshuffle.extensions.calibration.calibrate.files import (
+    MeasurementFile,
+    read_files,
+)
 from simshuffle.extensions.calibration.calibrate.findings import (
     Findings,
     Parameter,
@@ -35,7 +39,11 @@ from simshuffle.extensions.calibration.calibrate.findings import (
 from simshuffle.extensions.calibration.calibrate.nccl_table import OPERATION_OF_PROGRAM
 from simshuffle.extensions.calibration.calibrate.networks import find_networks
 from simshuffle.extensions.calibration.calibrate.readers import READERS, read_rows
-from simshuffle.extensions.calibration.calibrate.tables import RESIDUALS, STORED, measurements_table
+from simshuffle.extensions.calibration.calibrate.tables import (
+    RESIDUALS,
+    STORED,
+    measurements_table,
+)
 from simshuffle.extensions.calibration.calibrate.text import (
     FRAGMENT,
     MODELS_FOLDER,
@@ -54,7 +62,9 @@ if TYPE_CHECKING:
     from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
 
 _CELL = "calibration"
-PROGRAM_OF_OPERATION = {operation: program for program, operation in OPERATION_OF_PROGRAM.items()}
+PROGRAM_OF_OPERATION = {
+    operation: program for program, operation in OPERATION_OF_PROGRAM.items()
+}
 """The program of nccl-tests by its collective."""
 
 
@@ -65,7 +75,12 @@ def check_options(options: CalibrationOptions) -> None:
         InputError: with all that do not.
     """
     problems = [
-        Problem(name, "is not known", repr(value), suggest_nearest(value, list(known_values)))
+        Problem(
+            name,
+            "is not known",
+            repr(value),
+            suggest_nearest(value, list(known_values)),
+        )
         for name, value, known_values in (
             ("--as", options.kind, READERS),
             ("--epochs", options.epochs, ("steady", "all")),
@@ -104,7 +119,8 @@ class CalibrationCell(PlainCell):
     def digests(self) -> dict[str, str]:
         """SHA-256 of the text of each file by its name."""
         return {
-            source.name: hashlib.sha256(source.text.encode()).hexdigest() for source in self.sources
+            source.name: hashlib.sha256(source.text.encode()).hexdigest()
+            for source in self.sources
         }
 
     @property
@@ -132,7 +148,9 @@ class CalibrationCell(PlainCell):
         rows = [row for reading in readings for row in reading.rows]
         measurements = measurements_table(rows)
         findings = fit_laws(measurements, self.options)
-        findings.notes[:0] = [str(note) for reading in readings for note in reading.notes]
+        findings.notes[:0] = [
+            str(note) for reading in readings for note in reading.notes
+        ]
         check_findings(findings, len(rows))
         residuals = [
             residual_rows for residual_rows in findings.residuals if len(residual_rows)
@@ -152,7 +170,9 @@ def fit_laws(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
         InputError: a law cannot take its rows.
     """
     limit = options.fit_up_to
-    used = pd.Series(True, index=table.index) if limit is None else table["ranks"] <= limit
+    used = (
+        pd.Series(True, index=table.index) if limit is None else table["ranks"] <= limit
+    )
     findings = Findings()
 
     def select_rows(*operations: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -162,15 +182,21 @@ def fit_laws(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
 
     findings.merge(laws.fit_allreduce(*select_rows("all_reduce")))
     findings.merge(exchange.fit_all_to_all(*select_rows("all_to_all")))
-    pair_findings = laws.fit_point_to_point(select_rows("latency")[0], select_rows("bandwidth")[0])
+    pair_findings = laws.fit_point_to_point(
+        select_rows("latency")[0], select_rows("bandwidth")[0]
+    )
     findings.merge(pair_findings)
     latency = MessagePassing().latency
     for parameter in pair_findings.parameters:
         if parameter.key == laws.LATENCY and isinstance(parameter.value, float):
             latency = parameter.value
     findings.merge(exchange.fit_message_cost(*select_rows("all_to_all"), latency))
-    findings.merge(storage.fit_transfers(*select_rows("read", "write"), options.storage))
-    findings.merge(storage.fit_opens(*select_rows("file_read", "file_stat"), options.storage))
+    findings.merge(
+        storage.fit_transfers(*select_rows("read", "write"), options.storage)
+    )
+    findings.merge(
+        storage.fit_opens(*select_rows("file_read", "file_stat"), options.storage)
+    )
     alike.note_disagreement(findings, table)
     rows, _ = select_rows("iteration")
     if len(rows):
@@ -179,7 +205,11 @@ def fit_laws(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
         rows = rows[rows["model"].isin(list(networks_by_name))]
         findings.merge(
             training.fit_epoch_log(
-                rows, used[rows.index], networks_by_name, options.gpus_per_host, options.epochs
+                rows,
+                used[rows.index],
+                networks_by_name,
+                options.gpus_per_host,
+                options.epochs,
             )
         )
     return findings
@@ -197,10 +227,12 @@ def check_findings(findings: Findings, count: int) -> None:
         if parameter.usable and not parameter.model
     ]
     if repeated_keys := sorted({key for key in keys if keys.count(key) > 1}):
-        rule, remedy = "several files measured the same parameter", "Calibrate them one by one."
+        rule = "several files measured the same parameter"
+        remedy = "Calibrate them one by one."
         refuse("", rule, ", ".join(repeated_keys), remedy, "calibrate")
     if not findings.parameters:
-        rule, remedy = "; ".join(["nothing could be fitted", *findings.notes]), "Give more files."
+        rule = "; ".join(["nothing could be fitted", *findings.notes])
+        remedy = "Give more files."
         refuse("", rule, f"{count} rows", remedy, "calibrate")
 
 
@@ -238,8 +270,8 @@ class Calibration(Result):
         return fragments(self.parameters)
 
     def to_yaml(self) -> str:
-        """Return the fragment for a scenario. Of several models, the step times are left out; see
-        `fragments`.
+        """Return the fragment for a scenario. Of several models, the step times are
+        left out; see `fragments`.
         """
         return self.fragments()[FRAGMENT]
 
@@ -307,29 +339,41 @@ def find_faults(result: Result) -> Iterator[Problem]:
         num_missing_ends.groupby(parameter_number).transform("nunique") > 1
     )
     for name in QUANTITIES:
-        low, high = table[f"{name}_low"], table[f"{name}_high"]
+        low = table[f"{name}_low"]
+        high = table[f"{name}_high"]
         is_wrong |= (low > high) | (low.isna() != high.isna())
     if is_wrong.any():
         rule = "must have a place for every point, and both ends of intervals and ranges or none"
-        yield Problem("parameters.csv", rule, f"row {int(is_wrong.argmax()) + 1}", REMEDY)
+        yield Problem(
+            "parameters.csv", rule, f"row {int(is_wrong.argmax()) + 1}", REMEDY
+        )
 
 
 def comparison_tables(result: Result) -> Tables:
-    """Return the table to compare with another calibration: values, intervals and residuals."""
+    """Return the table to compare with another calibration: values, intervals and
+    residuals.
+    """
     parameters = result.tables["parameters"]
-    place = parameters["place"].map(lambda number: "" if pd.isna(number) else f"{number:g}")
+    place = parameters["place"].map(
+        lambda number: "" if pd.isna(number) else f"{number:g}"
+    )
     rows = parameters.assign(place=place).set_index(["key", "model", "place"])
     return {"parameters": rows[["value", "low", "high", "residual"]]}
 
 
 def repeat(folder: Path, meta: Meta) -> Request[CalibrationCell]:
-    """Refuse to repeat a calibration: its folder has digests of the files, and not the files.
+    """Refuse to repeat a calibration: its folder has digests of the files, and not the
+    files.
 
     Raises:
         InputError: always; it names them.
     """
-    rule = "must hold the files that were read, and a calibration has their digests alone"
-    remedy = f"Calibrate {', '.join(meta['measured'])} again, and compare the two folders."
+    rule = (
+        "must hold the files that were read, and a calibration has their digests alone"
+    )
+    remedy = (
+        f"Calibrate {', '.join(meta['measured'])} again, and compare the two folders."
+    )
     refuse("", rule, "calibration", remedy, str(folder))
 
 
@@ -345,8 +389,12 @@ STUDY: Study[CalibrationCell] = Study(
     compared=comparison_tables,
     one_figure=True,
     parts=lambda result: text.parts(parameters_of_result(result), result.meta["notes"]),
-    details=lambda result: text.details(parameters_of_result(result), result.meta["notes"]),
-    exported=lambda result: text.details(parameters_of_result(result), result.meta["notes"]),
+    details=lambda result: text.details(
+        parameters_of_result(result), result.meta["notes"]
+    ),
+    exported=lambda result: text.details(
+        parameters_of_result(result), result.meta["notes"]
+    ),
     as_json=as_json,
     facts=lambda cell, outcomes, tables: {"notes": outcomes[_CELL].values["notes"]},
     says=CalibrationFacts,

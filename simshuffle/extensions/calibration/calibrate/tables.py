@@ -1,4 +1,6 @@
-"""The tables of a calibration: what was measured, what was fitted, and how far that is off."""
+"""The tables of a calibration: what was measured, what was fitted, and how far that is
+off.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ DIMENSIONS = {dimension.unit: dimension for dimension in Dimension}
 MEASUREMENTS = Schema(
     {
         "source": text("name of the file, without its folder"),
-        "line": count("line of the file; of a JSON file the number of the result, from 1", 1),
+        "line": count(
+            "line of the file; of a JSON file the number of the result, from 1", 1
+        ),
         "tool": text("that measured", *TOOLS),
         "operation": text("that was measured", *OPERATIONS),
         "ranks": count("processes or GPUs that took part; clients of a file system", 1),
@@ -29,7 +33,9 @@ MEASUREMENTS = Schema(
         "nbytes": amount(
             "bytes of a message, file or transfer; empty if there is none", empty=True
         ),
-        "seconds": amount("time of one operation (s); empty if a rate was measured", empty=True),
+        "seconds": amount(
+            "time of one operation (s); empty if a rate was measured", empty=True
+        ),
         "rate": amount(
             "bytes/s, or operations/s for files, of all ranks together; empty if a time was"
             " measured",
@@ -59,7 +65,9 @@ RESIDUALS = Schema(
         "operation": _MEASUREMENT_COLUMNS["operation"],
         "law": text("what was fitted"),
         "ranks": _MEASUREMENT_COLUMNS["ranks"],
-        "hosts": count("as in the measurements, or as the law took them", 1, empty=True),
+        "hosts": count(
+            "as in the measurements, or as the law took them", 1, empty=True
+        ),
         "nbytes": amount("as in the measurements; gradients of a model", empty=True),
         "model": _MEASUREMENT_COLUMNS["model"],
         "unit": text("of measured and fitted", *DIMENSIONS),
@@ -91,10 +99,13 @@ PARAMETERS = Schema(
         ),
         "value": amount("what was fitted, in its unit"),
         "low": amount(
-            "lower end of its interval of 95 %; empty if the points are too few", empty=True
+            "lower end of its interval of 95 %; empty if the points are too few",
+            empty=True,
         ),
         "high": amount("upper end of it", empty=True),
-        "unit": text("of value, low and high; empty for a pure number", "", *DIMENSIONS),
+        "unit": text(
+            "of value, low and high; empty for a pure number", "", *DIMENSIONS
+        ),
         **_SPAN_COLUMNS,
         "residual": amount("mean of |fitted / measured - 1| over the rows", empty=True),
         "rows": count("measurements that it comes from"),
@@ -105,7 +116,11 @@ PARAMETERS = Schema(
     }
 )
 """A row for each parameter, or for each point of one that is a curve."""
-STORED = {"parameters": PARAMETERS, "measurements": MEASUREMENTS, "residuals": RESIDUALS}
+STORED = {
+    "parameters": PARAMETERS,
+    "measurements": MEASUREMENTS,
+    "residuals": RESIDUALS,
+}
 
 
 @dataclass(frozen=True)
@@ -142,4 +157,6 @@ class Note:
 
 def measurements_table(rows: Iterable[MeasuredNumber]) -> pd.DataFrame:
     """Return measured numbers as a table with the columns of `MEASUREMENTS`."""
-    return pd.DataFrame([asdict(row) for row in rows], columns=list(MEASUREMENTS.columns))
+    return pd.DataFrame(
+        [asdict(row) for row in rows], columns=list(MEASUREMENTS.columns)
+    )

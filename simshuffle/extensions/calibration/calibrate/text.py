@@ -1,5 +1,6 @@
-"""A calibration as text: its tables on a terminal, and the YAML fragments that scenarios
-include."""
+"""A calibration as text: its tables on a terminal, and the YAML fragments that
+scenarios include.
+"""
 
 from __future__ import annotations
 
@@ -25,39 +26,53 @@ MODELS_FOLDER = "models"
 def fragments(parameters: Sequence[Parameter]) -> dict[str, str]:
     """Return the text of every fragment by its path in the folder.
 
-    `FRAGMENT` holds all parameters; where several models were measured, `MODELS_FOLDER` has one
-    more with the step times of each.
+    `FRAGMENT` holds all parameters; where several models were measured, `MODELS_FOLDER`
+    has one more with the step times of each.
     """
     models = sorted(
-        {parameter.model for parameter in parameters if parameter.usable and parameter.model}
+        {
+            parameter.model
+            for parameter in parameters
+            if parameter.usable and parameter.model
+        }
     )
     if len(models) < 2:
         return {FRAGMENT: fragment_text(parameters)}
     text_of_path = {
         FRAGMENT: fragment_text(
-            [parameter for parameter in parameters if not (parameter.usable and parameter.model)]
+            [
+                parameter
+                for parameter in parameters
+                if not (parameter.usable and parameter.model)
+            ]
         )
     }
     for model in models:
         model_parameters = [
-            parameter for parameter in parameters if parameter.usable and parameter.model == model
+            parameter
+            for parameter in parameters
+            if parameter.usable and parameter.model == model
         ]
         text_of_path[f"{MODELS_FOLDER}/{model}.yaml"] = fragment_text(model_parameters)
     return text_of_path
 
 
 def fragment_text(parameters: Sequence[Parameter]) -> str:
-    """Return a fragment as YAML: ``values`` by dotted key, and facts about each in ``calibrated``.
+    """Return a fragment as YAML: ``values`` by dotted key, and facts about each in
+    ``calibrated``.
 
     Parameters that no scenario has a key for are comments.
     """
     usable = [parameter for parameter in parameters if parameter.usable]
     document = {
         "values": {
-            parameter.key: parameter.value_in_scenario(parameter.value) for parameter in usable
+            parameter.key: parameter.value_in_scenario(parameter.value)
+            for parameter in usable
         },
         "calibrated": [
-            record(parameter).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+            record(parameter).model_dump(
+                mode="json", exclude_none=True, exclude_defaults=True
+            )
             | {"confidence": 0.95}
             for parameter in usable
         ],
@@ -89,7 +104,9 @@ def record(parameter: Parameter) -> Calibrated:
             name: [span_end_in_scenario(name, end) for end in span]
             for name, span in parameter.over.items()
         },
-        residual=None if math.isnan(parameter.residual) else float(f"{parameter.residual:.3g}"),
+        residual=None
+        if math.isnan(parameter.residual)
+        else float(f"{parameter.residual:.3g}"),
         source=parameter.source,
         model=parameter.model,
         note=parameter.note,
@@ -97,37 +114,54 @@ def record(parameter: Parameter) -> Calibrated:
 
 
 def span_end_in_scenario(name: str, value: float) -> Any:
-    """Return an end of a span that a parameter was measured over, as a scenario writes it."""
+    """Return an end of a span that a parameter was measured over, as a scenario writes
+    it.
+    """
     if dimension := QUANTITIES[name]:
         return format_quantity(value, dimension)
     return int(value) if value.is_integer() else value
 
 
 def readable_value(parameter: Parameter, value: Any) -> str:
-    """Return a value for people, with its unit; the points of a curve from the first to the
-    last."""
+    """Return a value for people, with its unit; the points of a curve from the first to
+    the last.
+    """
     if isinstance(value, tuple):
         return " … ".join(
-            readable_value(parameter, point_value) for point_value in (value[0][1], value[-1][1])
+            readable_value(parameter, point_value)
+            for point_value in (value[0][1], value[-1][1])
         )
-    return readable(value, parameter.dimension, 4) if parameter.dimension else f"{value:.4g}"
+    return (
+        readable(value, parameter.dimension, 4)
+        if parameter.dimension
+        else f"{value:.4g}"
+    )
 
 
-def parts(parameters: Sequence[Parameter], notes: Sequence[str]) -> Iterator[Table | str]:
+def parts(
+    parameters: Sequence[Parameter], notes: Sequence[str]
+) -> Iterator[Table | str]:
     """Yield the tables of parameters for a scenario, and how many notes -v adds."""
     yield from scenario_tables(parameters, with_spans=False)
     if displayed_notes := list_notes(parameters, notes):
         yield f"{len(displayed_notes)} notes on what was left out or assumed: -v prints them."
 
 
-def details(parameters: Sequence[Parameter], notes: Sequence[str]) -> Iterator[Table | str]:
-    """Yield all tables with the spans that parameters were measured over, and all notes.
+def details(
+    parameters: Sequence[Parameter], notes: Sequence[str]
+) -> Iterator[Table | str]:
+    """Yield all tables with the spans that parameters were measured over, and all
+    notes.
 
     They include parameters that no scenario has a key for.
     """
     yield from scenario_tables(parameters, with_spans=True)
-    if other_parameters := [parameter for parameter in parameters if not parameter.usable]:
-        yield parameters_table("Measured too; a scenario has no key for it", other_parameters)
+    if other_parameters := [
+        parameter for parameter in parameters if not parameter.usable
+    ]:
+        yield parameters_table(
+            "Measured too; a scenario has no key for it", other_parameters
+        )
     yield from list_notes(parameters, notes)
 
 
@@ -141,7 +175,9 @@ def list_notes(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[st
     return [f"- {note}" for note in dict.fromkeys([*parameter_notes, *notes])]
 
 
-def scenario_tables(parameters: Sequence[Parameter], *, with_spans: bool) -> Iterator[Table]:
+def scenario_tables(
+    parameters: Sequence[Parameter], *, with_spans: bool
+) -> Iterator[Table]:
     """Yield a table for each model of the parameters for a scenario."""
     usable = [parameter for parameter in parameters if parameter.usable]
     for model in sorted({parameter.model for parameter in usable}):
@@ -153,11 +189,16 @@ def scenario_tables(parameters: Sequence[Parameter], *, with_spans: bool) -> Ite
         )
 
 
-def parameters_table(title: str, parameters: list[Parameter], *, with_spans: bool = True) -> Table:
-    """Return a table with a row for each parameter; ``with_spans`` adds what it was measured
-    over."""
+def parameters_table(
+    title: str, parameters: list[Parameter], *, with_spans: bool = True
+) -> Table:
+    """Return a table with a row for each parameter; ``with_spans`` adds what it was
+    measured over.
+    """
     table = new_table(title)
-    table.add_column("parameter", no_wrap=all(" " not in parameter.key for parameter in parameters))
+    table.add_column(
+        "parameter", no_wrap=all(" " not in parameter.key for parameter in parameters)
+    )
     for name in ("value", "95 % interval"):
         table.add_column(name, justify="right")
     if with_spans:
@@ -171,7 +212,9 @@ def parameters_table(title: str, parameters: list[Parameter], *, with_spans: boo
         else:
             low = readable_value(parameter, parameter.low)
             interval = f"{low} to {readable_value(parameter, parameter.high)}"
-        spans = ", ".join(format_span(name, *span) for name, span in parameter.over.items())
+        spans = ", ".join(
+            format_span(name, *span) for name, span in parameter.over.items()
+        )
         error = "-" if math.isnan(parameter.residual) else f"{parameter.residual:.1%}"
         table.add_row(
             parameter.key,

@@ -1,12 +1,12 @@
 """Laws of a training run, from its epoch log.
 
-An iteration on p GPUs takes the compute of one GPU plus the allreduce: t(p) = t(1) + 2 (p-1)/p n /
-B, with n bytes of gradients. The latency of the allreduce, and waiting for the slowest rank, are
-inside the second term: a log cannot tell them apart.
+An iteration on p GPUs takes the compute of one GPU plus the allreduce: t(p) = t(1) + 2
+(p-1)/p n / B, with n bytes of gradients. The latency of the allreduce, and waiting for
+the slowest rank, are inside the second term: a log cannot tell them apart.
 
-Other jobs, and cold caches, only ever slow a run down. So the compute is the median over epochs on
-one GPU, and what p GPUs add is the difference of the `uncontended_time` times: the mean of the
-fastest quarter of the epochs.
+Other jobs, and cold caches, only ever slow a run down. So the compute is the median
+over epochs on one GPU, and what p GPUs add is the difference of the `uncontended_time`
+times: the mean of the fastest quarter of the epochs.
 """
 
 from __future__ import annotations
@@ -34,23 +34,34 @@ from simshuffle.extensions.calibration.calibrate.fit import (
     relative_fit,
     variation,
 )
-from simshuffle.extensions.calibration.calibrate.laws import INTER, INTRA, MEASURED_OVER, RingSide
-from simshuffle.extensions.calibration.calibrate.storage import KEY_OF_STORAGE, NO_INTERVAL
+from simshuffle.extensions.calibration.calibrate.laws import (
+    INTER,
+    INTRA,
+    MEASURED_OVER,
+    RingSide,
+)
+from simshuffle.extensions.calibration.calibrate.storage import (
+    KEY_OF_STORAGE,
+    NO_INTERVAL,
+)
 from simshuffle.spec.units import Dimension, readable
 
 MIN_BANDWIDTH_SHARE = 0.5
-"""A run whose allreduce would need a bus bandwidth below this share of the log's highest waits for
-its samples instead."""
+"""A run whose allreduce would need a bus bandwidth below this share of the log's
+highest waits for its samples instead.
+"""
 FIRST_STEADY_EPOCH = 2
 """The first epoch that counts as steady: caches are cold before."""
 MAX_FLAT_GROWTH = 1.25
-"""A rate of samples that grows by less than this factor while the GPUs double does not grow."""
+"""A rate of samples that grows by less than this factor while the GPUs double does not
+grow.
+"""
 
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """Facts about a model that its log lacks: its entry of the catalog, and how an iteration
-    divides.
+    """Facts about a model that its log lacks: its entry of the catalog, and how an
+    iteration divides.
     """
 
     name: str  # entry of the catalog of models
@@ -79,17 +90,22 @@ def fit_epoch_log(
     findings = Findings()
     if epochs == "steady":
         is_steady = rows["epoch"] >= FIRST_STEADY_EPOCH
-        rows, used = rows[is_steady], used[is_steady]
+        rows = rows[is_steady]
+        used = used[is_steady]
     runs = summarize_runs(rows, used, networks, gpus_per_host)
     if runs.empty:
-        findings.notes.append("epoch log: no steady epoch (from the second on); use --epochs all.")
+        findings.notes.append(
+            "epoch log: no steady epoch (from the second on); use --epochs all."
+        )
         return findings
     findings.notes.append(
         f"epoch log: {gpus_per_host} GPUs in a host where the log does not say (--gpus-per-host)."
     )
     for model, network in networks.items():
         single_gpu_rows = rows[(rows["model"] == model) & (rows["ranks"] == 1) & used]
-        multi_gpu_runs = runs[runs["model"].eq(model) & runs["ranks"].gt(1) & runs["used"]]
+        multi_gpu_runs = runs[
+            runs["model"].eq(model) & runs["ranks"].gt(1) & runs["used"]
+        ]
         if len(single_gpu_rows):
             is_bound = bool(len(multi_gpu_runs) and multi_gpu_runs["bound"].all())
             add_step_times(findings, single_gpu_rows, network, is_bound)
@@ -117,13 +133,16 @@ def uncontended_time(values: Floats) -> float:
 def add_step_times(
     findings: Findings, rows: pd.DataFrame, network: TrainedNetwork, is_bound: bool
 ) -> None:
-    """Add the forward and backward pass of a sample, from the median iteration on one GPU.
+    """Add the forward and backward pass of a sample, from the median iteration on one
+    GPU.
 
-    They are divided 1:2, as in the catalog. Where all runs on several GPUs wait for samples
-    (``is_bound``), the one on a single GPU may, too; the notes say so.
+    They are divided 1:2, as in the catalog. Where all runs on several GPUs wait for
+    samples (``is_bound``), the one on a single GPU may, too; the notes say so.
     """
     if is_bound:
-        reason = "all runs on several GPUs wait for samples; the one on one GPU may, too."
+        reason = (
+            "all runs on several GPUs wait for samples; the one on one GPU may, too."
+        )
         findings.notes.append(f"{network.name}: {reason}")
     name = network.name
     largest_batch = rows["batch"].max()
@@ -137,12 +156,20 @@ def add_step_times(
             ("uncontended", (uncontended_time(values), *NO_INTERVAL)),
         ):
             title = f"{name}: iteration on one GPU, {statistic}"
-            findings.add_parameter(basis, "", estimate, Dimension.SECONDS, model=name, name=title)
+            findings.add_parameter(
+                basis, "", estimate, Dimension.SECONDS, model=name, name=title
+            )
         findings.add_residuals(
-            batch_rows, "iteration on one GPU", "s", values, np.full(len(batch_rows), median)
+            batch_rows,
+            "iteration on one GPU",
+            "s",
+            values,
+            np.full(len(batch_rows), median),
         )
         if median <= network.update_s:
-            reason = "an iteration takes less than the update of the catalog: no step times."
+            reason = (
+                "an iteration takes less than the update of the catalog: no step times."
+            )
             findings.notes.append(f"{name}: {reason}")
             continue
         if rows["batch"].nunique() > 1:
@@ -161,7 +188,8 @@ def add_passes(
     batch: int,
     basis: FitBasis,
 ) -> None:
-    """Add forward pass, backward pass and update, from the median iteration and its interval.
+    """Add forward pass, backward pass and update, from the median iteration and its
+    interval.
 
     Args:
         findings: gets three parameters.
@@ -195,13 +223,17 @@ def add_passes(
 
 
 def summarize_runs(
-    rows: pd.DataFrame, used: pd.Series, networks: Mapping[str, TrainedNetwork], gpus_per_host: int
+    rows: pd.DataFrame,
+    used: pd.Series,
+    networks: Mapping[str, TrainedNetwork],
+    gpus_per_host: int,
 ) -> pd.DataFrame:
-    """Return a row for each model, batch and number of GPUs: its time, and its bus bandwidth.
+    """Return a row for each model, batch and number of GPUs: its time, and its bus
+    bandwidth.
 
-    Column ``best`` has the uncontended time (s), ``alone`` that of one GPU, and ``bus_bandwidth``
-    the bandwidth of an allreduce that takes their difference. ``bound`` says that a run waits for
-    samples.
+    Column ``best`` has the uncontended time (s), ``alone`` that of one GPU, and
+    ``bus_bandwidth`` the bandwidth of an allreduce that takes their difference.
+    ``bound`` says that a run waits for samples.
     """
     records: list[dict[str, Any]] = []
     single_gpu_seconds: dict[tuple[str, int], float] = {}
@@ -222,12 +254,16 @@ def summarize_runs(
             {
                 **{str(name): value for name, value in first_row.items()},
                 "line": 0,
-                "hosts": float(first_row["hosts"] if names_hosts else -(-ranks // gpus_per_host)),
+                "hosts": float(
+                    first_row["hosts"] if names_hosts else -(-ranks // gpus_per_host)
+                ),
                 "nbytes": nbytes,
                 "best": fastest_seconds,
                 "alone": single_seconds,
                 "bus": bus_nbytes,
-                "bus_bandwidth": bus_nbytes / extra_seconds if has_bandwidth else math.nan,
+                "bus_bandwidth": bus_nbytes / extra_seconds
+                if has_bandwidth
+                else math.nan,
             }
         )
     runs = pd.DataFrame(records)
@@ -236,13 +272,20 @@ def summarize_runs(
     best_of_side = runs[runs["used"]].groupby(runs["hosts"] == 1)["bus_bandwidth"].max()
     best_of_run = (runs["hosts"] == 1).map(best_of_side.to_dict()).astype(float)
     min_bandwidth = MIN_BANDWIDTH_SHARE * best_of_run
-    return runs.assign(bound=(runs["bus_bandwidth"] < min_bandwidth) & (runs["ranks"] > 1))
+    return runs.assign(
+        bound=(runs["bus_bandwidth"] < min_bandwidth) & (runs["ranks"] > 1)
+    )
 
 
 def add_bus_bandwidth(
-    findings: Findings, side: RingSide, fitted: pd.DataFrame, runs: pd.DataFrame, rows: pd.DataFrame
+    findings: Findings,
+    side: RingSide,
+    fitted: pd.DataFrame,
+    runs: pd.DataFrame,
+    rows: pd.DataFrame,
 ) -> None:
-    """Add the bus bandwidth of one side of the ring, with a point for each size of gradients.
+    """Add the bus bandwidth of one side of the ring, with a point for each size of
+    gradients.
 
     A point is the best fit over the numbers of GPUs.
 
@@ -261,7 +304,8 @@ def add_bus_bandwidth(
             f" {MIN_BANDWIDTH_SHARE:.0%} of the log's highest."
         )
     points: list[tuple[float, float, float, float]] = []
-    measured, predicted = [np.empty(0)], [np.empty(0)]
+    measured = [np.empty(0)]
+    predicted = [np.empty(0)]
     unbound_runs = fitted[~fitted["bound"]]
     for (nbytes,), size_runs in group_rows(unbound_runs, "nbytes"):
         # t(p) - t(1) = 2 (p-1)/p n / B, with the bus bytes as the only factor
@@ -277,7 +321,9 @@ def add_bus_bandwidth(
             compared_runs[["best", "alone", "bus"]].to_numpy(float).T
         )
         is_used = (
-            compared_runs["used"] & ~compared_runs["bound"] & compared_runs["bus_bandwidth"].notna()
+            compared_runs["used"]
+            & ~compared_runs["bound"]
+            & compared_runs["bus_bandwidth"].notna()
         ).to_numpy(bool)
         predicted_seconds = single_gpu_seconds + bus_nbytes * size_fit.value[0]
         findings.add_residuals(
@@ -309,7 +355,8 @@ def add_bus_bandwidth(
 
 
 def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
-    """Add the rate of opens: of runs that wait for samples, if twice the GPUs do not read faster.
+    """Add the rate of opens: of runs that wait for samples, if twice the GPUs do not
+    read faster.
 
     Else only the highest rate that was measured is added, under a name for people.
     """
@@ -319,26 +366,36 @@ def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) ->
             "epoch log: no run between hosts waits for samples: no rate of opens."
         )
         return
-    rates = bound_runs.assign(rate=bound_runs["ranks"] * bound_runs["batch"] / bound_runs["best"])
+    rates = bound_runs.assign(
+        rate=bound_runs["ranks"] * bound_runs["batch"] / bound_runs["best"]
+    )
     is_lower_bound = False
     for _, model_runs in group_rows(rates, "model"):
         largest_run = model_runs.iloc[int(model_runs["ranks"].to_numpy().argmax())]
         smaller_runs = model_runs[model_runs["ranks"] * 2 <= largest_run["ranks"]]
-        if len(smaller_runs) and largest_run["rate"] < MAX_FLAT_GROWTH * smaller_runs["rate"].max():
+        if (
+            len(smaller_runs)
+            and largest_run["rate"] < MAX_FLAT_GROWTH * smaller_runs["rate"].max()
+        ):
             flat_runs = model_runs[
                 model_runs["rate"] * MAX_FLAT_GROWTH >= smaller_runs["rate"].max()
             ]
             break
     else:
-        flat_runs, is_lower_bound = rates.nlargest(1, "rate"), True
+        flat_runs = rates.nlargest(1, "rate")
+        is_lower_bound = True
     model = str(flat_runs["model"].iloc[0])
     max_rate = float(flat_runs["rate"].max())
-    flat_rows = rows[(rows["model"] == model) & rows["ranks"].isin(set(flat_runs["ranks"]))]
+    flat_rows = rows[
+        (rows["model"] == model) & rows["ranks"].isin(set(flat_runs["ranks"]))
+    ]
     error = mean_error(flat_runs["rate"].to_numpy(float), max_rate)
     note = f"{model}: one file a sample; runs that wait for samples, and more GPUs do not help"
     name = ""
     if is_lower_bound:
-        note = f"{model}: a lower bound of the rate of opens: it still rises with the GPUs"
+        note = (
+            f"{model}: a lower bound of the rate of opens: it still rises with the GPUs"
+        )
         name = "rate of samples of runs that wait for them"
     findings.add_parameter(
         FitBasis(flat_rows, error, ["clients"]),
@@ -353,7 +410,8 @@ def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) ->
 def add_jitter(findings: Findings, rows: pd.DataFrame) -> None:
     """Add the jitter of an iteration, where the log has a line for each iteration.
 
-    Else the variation between the epochs of one GPU is added for comparison; it is no jitter.
+    Else the variation between the epochs of one GPU is added for comparison; it is no
+    jitter.
     """
     single_gpu_rows = rows[rows["ranks"] == 1]
     for (model,), model_rows in group_rows(single_gpu_rows, "model"):

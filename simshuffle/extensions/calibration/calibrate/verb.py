@@ -1,5 +1,6 @@
-"""The verb ``simshuffle machine calibrate``, and its options: measurements, and how to read
-them."""
+"""The verb ``simshuffle machine calibrate``, and its options: measurements, and how to
+read them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class CalibrationOptions(Options):
     """Fit the parameters of a scenario to measurements.
 
-    Latencies, bandwidths, rates, compute times and jitter, as a fragment that a scenario includes.
+    Latencies, bandwidths, rates, compute times and jitter, as a fragment that a
+    scenario includes.
     """
 
     files: Annotated[
@@ -37,11 +39,14 @@ class CalibrationOptions(Options):
             "Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest, epochs, pico, pico-raw or"
             " crab.",
             flag="--as",
-            complete=words(place="simshuffle.extensions.calibration.calibrate.readers:READERS"),
+            complete=words(
+                place="simshuffle.extensions.calibration.calibrate.readers:READERS"
+            ),
         ),
     ] = None
     fit_up_to: Annotated[
-        int | None, Option("RANKS", "Fit what has at most so many ranks; predict the rest.", low=1)
+        int | None,
+        Option("RANKS", "Fit what has at most so many ranks; predict the rest.", low=1),
     ] = None
     epochs: Annotated[
         str,
@@ -60,7 +65,9 @@ class CalibrationOptions(Options):
             complete=words(place="simshuffle.spec.library:model_names"),
         ),
     ] = ()
-    accelerator: Annotated[str | None, Option("NAME", "Epoch log: key of the step times.")] = None
+    accelerator: Annotated[
+        str | None, Option("NAME", "Epoch log: key of the step times.")
+    ] = None
     gpus_per_host: Annotated[
         int, Option("N", "Epoch log without a column hosts: GPUs of a host.", low=1)
     ] = 4
@@ -72,7 +79,9 @@ class CalibrationOptions(Options):
             low=2,
         ),
     ] = None
-    hosts: Annotated[int | None, Option("N", "Hosts, where a file does not say it.", low=1)] = None
+    hosts: Annotated[
+        int | None, Option("N", "Hosts, where a file does not say it.", low=1)
+    ] = None
     collective: Annotated[
         str | None,
         Option(
@@ -83,15 +92,24 @@ class CalibrationOptions(Options):
     ] = None
     storage: Annotated[
         str,
-        Option("WHICH", "What IOR and mdtest measured: pfs or ssd.", complete=words("pfs", "ssd")),
+        Option(
+            "WHICH",
+            "What IOR and mdtest measured: pfs or ssd.",
+            complete=words("pfs", "ssd"),
+        ),
     ] = "pfs"
 
 
-def describe_fragments(result: Result, folder: Path, options: CalibrationOptions) -> Iterable[str]:
+def describe_fragments(
+    result: Result, folder: Path, options: CalibrationOptions
+) -> Iterable[str]:
     """Yield where the fragments lie, for scenarios to include."""
     from simshuffle.extensions.calibration.calibrate.text import FRAGMENT, MODELS_FOLDER  # noqa: PLC0415 - YAML
 
-    for name in (FRAGMENT, *(f"{MODELS_FOLDER}/{name}" for name in result.files_in[MODELS_FOLDER])):
+    for name in (
+        FRAGMENT,
+        *(f"{MODELS_FOLDER}/{name}" for name in result.files_in[MODELS_FOLDER]),
+    ):
         yield f"Include in a scenario: {folder / name}"
 
 

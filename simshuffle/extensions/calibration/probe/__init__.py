@@ -1,4 +1,6 @@
-"""Measure what samples and storage cost this host, as fragments that a scenario includes."""
+"""Measure what samples and storage cost this host, as fragments that a scenario
+includes.
+"""
 
 from simshuffle.extensions.calibration.probe.samples import probe
 

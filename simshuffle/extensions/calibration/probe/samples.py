@@ -1,7 +1,7 @@
 """Measure the cost of a sample on this host, as a fragment that a scenario includes.
 
-Reading, decoding, pickling, encoding and writing are measured on files of a data set. Images are
-decoded, other files are copied as arrays are.
+Reading, decoding, pickling, encoding and writing are measured on files of a data set.
+Images are decoded, other files are copied as arrays are.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ MAX_NBYTES = 600_000_000
 MAX_LISTED_FILES = 200_000
 """Files of a folder that are looked at; there may be millions."""
 _UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, EOFError, KeyError)
-"""What Pillow raises at a file that is no image or a broken one, or that it cannot write."""
+"""What Pillow raises at a file that is no image or a broken one, or that it cannot
+write.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,9 @@ class SampleCost:
 
 @dataclass(frozen=True)
 class SampleCosts:
-    """The measured costs and sizes of a sample, and the files that they were measured on."""
+    """The measured costs and sizes of a sample, and the files that they were measured
+    on.
+    """
 
     costs: list[SampleCost]
     files: SampleFiles
@@ -79,18 +83,22 @@ class SampleCosts:
     def to_yaml(self, *, exchange: bool = False) -> str:
         """Return the fragment for a scenario.
 
-        The costs of an exchange are comments unless ``exchange``: a scenario that compares
-        strategies has no place for them.
+        The costs of an exchange are comments unless ``exchange``: a scenario that
+        compares strategies has no place for them.
         """
         files_text = (
-            "files of the folder" if self.files.from_user else "made JPEGs of 500 x 375 pixels"
+            "files of the folder"
+            if self.files.from_user
+            else "made JPEGs of 500 x 375 pixels"
         )
         source = (
             f"simshuffle {__version__} probe, one core of {platform.node() or 'a host'}"
             f" ({platform.machine()}), medians over {len(self.files.paths)} {files_text}"
         )
         included_costs = [
-            cost for cost in self.costs if exchange or not cost.key.startswith(_SCHEDULE)
+            cost
+            for cost in self.costs
+            if exchange or not cost.key.startswith(_SCHEDULE)
         ]
         comments = [
             f"{cost.key}: {cost.text}  # {cost.note}"
@@ -98,17 +106,24 @@ class SampleCosts:
             if cost not in included_costs
         ]
         if comments:
-            title = "Of an exchange, for a scenario that has one and no sweep over several:"
+            title = (
+                "Of an exchange, for a scenario that has one and no sweep over several:"
+            )
             comments.insert(0, title)
         entries = [
-            FragmentEntry(cost.key, cost.text, cost.note, recorded=cost.spread is not None)
+            FragmentEntry(
+                cost.key, cost.text, cost.note, recorded=cost.spread is not None
+            )
             for cost in included_costs
         ]
         return fragment_text(source, entries, comments)
 
 
-def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> SampleCosts:
-    """Measure the costs of a sample on this host, on one core and files in the page cache.
+def probe(
+    folder: Path | None = None, *, clock: Clock = time.perf_counter
+) -> SampleCosts:
+    """Measure the costs of a sample on this host, on one core and files in the page
+    cache.
 
     Files are only read. What is written goes to the folder for temporary files.
 
@@ -117,12 +132,19 @@ def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> Sa
         clock: returns the time (s).
 
     Raises:
-        InputError: there are no files, they cannot be read or decoded, or Pillow is missing.
+        InputError: there are no files, they cannot be read or decoded, or Pillow is
+            missing.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         try:
-            files = make_photographs(Path(scratch)) if folder is None else choose_files(folder)
-            return SampleCosts(measure_costs(files, Path(scratch, "written"), clock), files)
+            files = (
+                make_photographs(Path(scratch))
+                if folder is None
+                else choose_files(folder)
+            )
+            return SampleCosts(
+                measure_costs(files, Path(scratch, "written"), clock), files
+            )
         except OSError as error:
             rule = f"cannot be used: {error.strerror or error}"
             remedy = "Name a folder of files that can be read."
@@ -130,7 +152,8 @@ def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> Sa
 
 
 def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[SampleCost]:
-    """Measure all costs; those in proportion to the size of a file are scaled to the mean size.
+    """Measure all costs; those in proportion to the size of a file are scaled to the
+    mean size.
 
     Args:
         files: the files to read.
@@ -157,7 +180,9 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
         ("decoded_size.mean", decoded_nbytes, "mean bytes of the decoded values"),
     ]
     costs = [
-        SampleCost(f"{_DATASET}.{key}", value, readable(value, Dimension.NBYTES), description)
+        SampleCost(
+            f"{_DATASET}.{key}", value, readable(value, Dimension.NBYTES), description
+        )
         for key, value, description in (size_facts if files.from_user else [])
     ]
     decode_note = "image to RGB, by Pillow" if are_images else "a copy of the bytes"
@@ -167,10 +192,18 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
         *costs,
         duration_cost(f"{_DATASET}.decode", scale * seconds["decode"], decode_note),
         duration_cost(f"{_DATASET}.encode", scale * seconds["encode"], "and back"),
-        duration_cost(f"{_SCHEDULE}.read", seconds["read"], "open, read and close a cached file"),
-        duration_cost(f"{_SCHEDULE}.pickle", scale * seconds["pickle"], "a decoded sample"),
-        duration_cost(f"{_SCHEDULE}.zero_buffer", seconds["zero"], f"{BUFFER_NBYTES >> 20} MiB"),
-        duration_cost(f"{_SCHEDULE}.write", write_seconds, "encode a sample and write the file"),
+        duration_cost(
+            f"{_SCHEDULE}.read", seconds["read"], "open, read and close a cached file"
+        ),
+        duration_cost(
+            f"{_SCHEDULE}.pickle", scale * seconds["pickle"], "a decoded sample"
+        ),
+        duration_cost(
+            f"{_SCHEDULE}.zero_buffer", seconds["zero"], f"{BUFFER_NBYTES >> 20} MiB"
+        ),
+        duration_cost(
+            f"{_SCHEDULE}.write", write_seconds, "encode a sample and write the file"
+        ),
         duration_cost(f"{_SCHEDULE}.remove", seconds["remove"], "unlink a file"),
         duration_cost(f"{_SCHEDULE}.draw", seconds["draw"] / SHUFFLED_RANKS, draw_note),
     ]
@@ -179,7 +212,9 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
 def time_actions(
     files: SampleFiles, coder: SampleCoder, target: Path, clock: Clock
 ) -> tuple[dict[str, Floats], list[int]]:
-    """Time all actions on each file; return (files,) s by action, and the bytes of each file."""
+    """Time all actions on each file; return (files,) s by action, and the bytes of each
+    file.
+    """
     seconds_by_action: dict[str, list[float]] = defaultdict(list)
 
     def time_action(name: str, action: Callable[..., Any], *arguments: Any) -> Any:
@@ -210,7 +245,9 @@ def duration_cost(key: str, seconds: Floats, description: str) -> SampleCost:
     low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
     quartiles = " and ".join(readable(end, Dimension.SECONDS, 3) for end in (low, high))
     note = f"{description}; quartiles {quartiles}"
-    return SampleCost(key, median, readable(median, Dimension.SECONDS), note, (low, high))
+    return SampleCost(
+        key, median, readable(median, Dimension.SECONDS), note, (low, high)
+    )
 
 
 def pickle_sample(sample: Any) -> bytes:
@@ -219,7 +256,9 @@ def pickle_sample(sample: Any) -> bytes:
 
 
 def zero_buffer() -> None:
-    """Allocate and zero a receive buffer of `BUFFER_NBYTES`, as the authors do for each sample."""
+    """Allocate and zero a receive buffer of `BUFFER_NBYTES`, as the authors do for each
+    sample.
+    """
     np.zeros(BUFFER_NBYTES, np.uint8).fill(0)
 
 
@@ -236,7 +275,9 @@ ARRAY_CODER = SampleCoder(bytearray, bytes, len)
 
 
 def decode_image(data: bytes) -> Any:
-    """Return an image in RGB with the format of its file, as the authors' exchange decodes it."""
+    """Return an image in RGB with the format of its file, as the authors' exchange
+    decodes it.
+    """
     stored_image = import_pillow().open(io.BytesIO(data))
     image = stored_image.convert("RGB")
     image.load()
@@ -245,7 +286,9 @@ def decode_image(data: bytes) -> Any:
 
 
 def encode_image(image: Any, **options: Any) -> bytes:
-    """Return the bytes of an image in its format, with Pillow's defaults but for ``options``."""
+    """Return the bytes of an image in its format, with Pillow's defaults but for
+    ``options``.
+    """
     buffer = io.BytesIO()
     image.save(buffer, image.format, **options)
     return buffer.getvalue()
@@ -297,9 +340,12 @@ def choose_files(folder: Path) -> SampleFiles:
         InputError: there are none.
     """
     if not folder.is_dir():
-        refuse_folder("must be a folder of files", str(folder), "Name that of your data set.")
+        refuse_folder(
+            "must be a folder of files", str(folder), "Name that of your data set."
+        )
     nbytes_of_path = [
-        (path, path.stat().st_size) for path in islice(list_paths(folder), MAX_LISTED_FILES)
+        (path, path.stat().st_size)
+        for path in islice(list_paths(folder), MAX_LISTED_FILES)
     ]
     suffixes = Counter(path.suffix.lower() for path, size in nbytes_of_path if size)
     if not suffixes:
@@ -307,31 +353,41 @@ def choose_files(folder: Path) -> SampleFiles:
         refuse_folder(rule, str(folder), "Name another folder.")
     suffix = suffixes.most_common(1)[0][0]
     suffix_files = [
-        (path, size) for path, size in nbytes_of_path if size and path.suffix.lower() == suffix
+        (path, size)
+        for path, size in nbytes_of_path
+        if size and path.suffix.lower() == suffix
     ]
     sizes = [size for _, size in suffix_files]
     affordable_count = MAX_NBYTES * len(sizes) // sum(sizes)
     count = min(MAX_FILES, max(MIN_FILES, affordable_count), len(suffix_files))
     indices = np.random.default_rng(0).choice(len(suffix_files), count, replace=False)
-    return SampleFiles([suffix_files[index][0] for index in indices], sizes, from_user=True)
+    return SampleFiles(
+        [suffix_files[index][0] for index in indices], sizes, from_user=True
+    )
 
 
 def list_paths(folder: Path) -> Iterator[Path]:
     """Yield all files below a folder, sorted by name in each folder."""
     for root, folders, names in os.walk(folder):
         folders.sort()
-        yield from (path for name in sorted(names) if (path := Path(root, name)).is_file())
+        yield from (
+            path for name in sorted(names) if (path := Path(root, name)).is_file()
+        )
 
 
 def make_photographs(folder: Path) -> SampleFiles:
-    """Write `MAX_FILES` JPEGs of 500 x 375 pixels and about 110 kB, smooth noise, to ``folder``."""
+    """Write `MAX_FILES` JPEGs of 500 x 375 pixels and about 110 kB, smooth noise, to
+    ``folder``.
+    """
     module = import_pillow()
     rng = np.random.default_rng(0)
     noise = module.fromarray(rng.integers(0, 256, (94, 125, 3), np.uint8))
     photograph = noise.resize((500, 375), module.Resampling.BICUBIC)
 
     photograph.format = "JPEG"
-    encodings = (encode_image(photograph, quality=quality) for quality in range(60, 100, 2))
+    encodings = (
+        encode_image(photograph, quality=quality) for quality in range(60, 100, 2)
+    )
     data = min(encodings, key=lambda data: abs(len(data) - 110_000))
     paths = [folder / f"{index}.jpg" for index in range(MAX_FILES)]
     for path in paths:

@@ -1,8 +1,9 @@
 """Measure what a file system gives one host, as a fragment that a scenario includes.
 
-It counts the files that the host opens and the bytes that it reads in a second, by the number of
-readers, past the page cache of the host. Nothing is touched but a new folder inside the one that
-is named, which goes away in the end, whatever happens. Bytes and seconds are bounded.
+It counts the files that the host opens and the bytes that it reads in a second, by the
+number of readers, past the page cache of the host. Nothing is touched but a new folder
+inside the one that is named, which goes away in the end, whatever happens. Bytes and
+seconds are bounded.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.server import handle_signals, interrupt
 
 ROUNDS = 5
-"""Measurements of each number of readers, of which the median counts: the true median lies between
-the lowest and the highest with probability 1 - 2^(1-5) = 0.94."""
+"""Measurements of each number of readers, of which the median counts: the true median
+lies between the lowest and the highest with probability 1 - 2^(1-5) = 0.94.
+"""
 SMALL_NBYTES, MAX_SMALL_FILES = 4096, 4000
-"""Bytes of a small file, so few that its latency is all, and how many there are at most."""
+"""Bytes of a small file, so few that its latency is all, and how many there are at
+most.
+"""
 BLOCK_NBYTES = 4 << 20
 """Bytes of a read or write of the large file."""
 WRITING_SHARE = 0.2
@@ -51,14 +55,21 @@ SHARED_FILE_SYSTEMS = (
     "panfs",
     "wekafs",
 )
-"""What the names of file systems begin with that many hosts share; others are a host's own."""
+"""What the names of file systems begin with that many hosts share; others are a host's
+own.
+"""
 _SOURCE = "probe --storage"
 
 
 def probe_storage(
-    folder: Path, nbytes: float = 1e9, seconds: float = 30.0, *, clock: Clock = time.perf_counter
+    folder: Path,
+    nbytes: float = 1e9,
+    seconds: float = 30.0,
+    *,
+    clock: Clock = time.perf_counter,
 ) -> StorageRates:
-    """Measure the file system of a folder, in a new folder there that is removed in the end.
+    """Measure the file system of a folder, in a new folder there that is removed in the
+    end.
 
     Args:
         folder: a folder on the file system.
@@ -67,8 +78,8 @@ def probe_storage(
         clock: returns the time (s).
 
     Raises:
-        InputError: the folder cannot be written to, less than twice as many bytes are free, or they
-            are too few.
+        InputError: the folder cannot be written to, less than twice as many bytes are
+            free, or they are too few.
     """
     if nbytes < MIN_NBYTES:
         rule = f"must be at least {readable(MIN_NBYTES, Dimension.NBYTES, 3)}"
@@ -85,12 +96,16 @@ def probe_storage(
     try:
         with (
             handle_signals(interrupt, signal.SIGTERM, signal.SIGHUP),
-            tempfile.TemporaryDirectory(prefix="simshuffle-probe-", dir=folder) as scratch,
+            tempfile.TemporaryDirectory(
+                prefix="simshuffle-probe-", dir=folder
+            ) as scratch,
         ):
             return measure_rates(Path(scratch), nbytes, seconds, clock)
     except OSError as error:
         rule = f"cannot be measured: {error.strerror or error}"
-        refuse_folder(rule, str(error.filename or folder), "Name a folder that can be written to.")
+        refuse_folder(
+            rule, str(error.filename or folder), "Name a folder that can be written to."
+        )
 
 
 def refuse_folder(rule: str, value: str, remedy: str) -> NoReturn:
@@ -98,7 +113,9 @@ def refuse_folder(rule: str, value: str, remedy: str) -> NoReturn:
     refuse("--storage", rule, value, remedy, _SOURCE)
 
 
-def measure_rates(scratch: Path, nbytes: float, seconds: float, clock: Clock) -> StorageRates:
+def measure_rates(
+    scratch: Path, nbytes: float, seconds: float, clock: Clock
+) -> StorageRates:
     """Write a large file and small ones, and read them by each number of readers.
 
     Args:
@@ -164,7 +181,8 @@ def measure_rates(scratch: Path, nbytes: float, seconds: float, clock: Clock) ->
 def create_files(
     folder: Path, max_files: int, data: bytes, deadline: float, clock: Clock
 ) -> tuple[list[Path], float]:
-    """Create small files until ``deadline``; return their paths, and the files made in a second.
+    """Create small files until ``deadline``; return their paths, and the files made in
+    a second.
 
     At least one is made for each reader, and at most ``max_files``.
     """
@@ -186,7 +204,8 @@ def create_files(
 def write_file(
     path: Path, nbytes: float, data: bytes, deadline: float, clock: Clock
 ) -> tuple[int, float]:
-    """Write a large file until ``deadline``; return its bytes, and the bytes written in a second.
+    """Write a large file until ``deadline``; return its bytes, and the bytes written in
+    a second.
 
     It has at least a block for each reader, and at most ``nbytes`` bytes.
     """
@@ -195,7 +214,9 @@ def write_file(
     begin = clock()
     descriptor = open_new_file(path)
     try:
-        while size + BLOCK_NBYTES <= nbytes and (size < min_nbytes or clock() < deadline):
+        while size + BLOCK_NBYTES <= nbytes and (
+            size < min_nbytes or clock() < deadline
+        ):
             size += os.write(descriptor, data)
             # not at the end alone: that might take longer than all
             if size % (4 * BLOCK_NBYTES) == 0:
@@ -214,13 +235,17 @@ def open_new_file(path: Path) -> int:
 
 
 def drop_from_cache(descriptor: int, offset: int, nbytes: int) -> None:
-    """Drop ``nbytes`` of a file from the page cache, from ``offset`` on; 0 stands for all bytes."""
+    """Drop ``nbytes`` of a file from the page cache, from ``offset`` on; 0 stands for
+    all bytes.
+    """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, nbytes, os.POSIX_FADV_DONTNEED)
 
 
 def read_small_file(path: Path) -> int:
-    """Open and read a small file, and drop it from the page cache; return 1, for one file."""
+    """Open and read a small file, and drop it from the page cache; return 1, for one
+    file.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.read(descriptor, SMALL_NBYTES)
@@ -231,7 +256,8 @@ def read_small_file(path: Path) -> int:
 
 
 def read_block(block: tuple[Path, int]) -> int:
-    """Read a block of a file, and drop it from the page cache; return the bytes that were read.
+    """Read a block of a file, and drop it from the page cache; return the bytes that
+    were read.
 
     Args:
         block: path of the file, and offset of the block.
@@ -247,10 +273,13 @@ def read_block(block: tuple[Path, int]) -> int:
 
 
 def read_concurrently(
-    shares: Sequence[Sequence[object]], read: Callable[..., int], limit: float, clock: Clock
+    shares: Sequence[Sequence[object]],
+    read: Callable[..., int],
+    limit: float,
+    clock: Clock,
 ) -> tuple[int, float]:
-    """Read each share with a thread of its own; return the sum of what ``read`` returned, and the
-    seconds.
+    """Read each share with a thread of its own; return the sum of what ``read``
+    returned, and the seconds.
 
     Args:
         shares: for each reader the things to read.
@@ -261,8 +290,8 @@ def read_concurrently(
     begin = clock()
 
     def read_share(share: Sequence[object]) -> int:
-        """Read a share until it ends or the limit is over; return the sum of what ``read``
-        returned.
+        """Read a share until it ends or the limit is over; return the sum of what
+        ``read`` returned.
         """
         total = 0
         for target in share:
@@ -279,24 +308,32 @@ def read_concurrently(
 
 
 def count_device_nbytes() -> int | None:
-    """Return the bytes that this process read from devices; None if the kernel does not count
-    them.
+    """Return the bytes that this process read from devices; None if the kernel does not
+    count them.
     """
     with suppress(OSError):
         lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), None)
+        return next(
+            (int(line.split()[1]) for line in lines if line.startswith("read_bytes")),
+            None,
+        )
     return None
 
 
 def find_mount(folder: Path) -> tuple[str, bool]:
-    """Return the file system and mount point of a folder, and whether many hosts share it."""
+    """Return the file system and mount point of a folder, and whether many hosts share
+    it.
+    """
     mount = ("", "")
     with suppress(OSError):
         for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
             _, mount_point, kind, *_ = line.split()
-            if folder.resolve().is_relative_to(mount_point) and len(mount_point) >= len(mount[0]):
+            if folder.resolve().is_relative_to(mount_point) and len(mount_point) >= len(
+                mount[0]
+            ):
                 mount = mount_point, kind
     mount_point, kind = mount
-    return f"{kind or 'file system'} at {mount_point or folder.parent}", kind.startswith(
-        SHARED_FILE_SYSTEMS
+    return (
+        f"{kind or 'file system'} at {mount_point or folder.parent}",
+        kind.startswith(SHARED_FILE_SYSTEMS),
     )

@@ -24,7 +24,9 @@ class StorageRates:
 
     mount: str  # file system and where it is mounted
     is_shared: bool  # whether it is one that many hosts share
-    open_rates: Mapping[int, Sequence[float]]  # small files opened, read and closed a second
+    open_rates: Mapping[
+        int, Sequence[float]
+    ]  # small files opened, read and closed a second
     read_bandwidths: Mapping[int, Sequence[float]]  # bytes/s of the large file
     create_rate: float  # small files created, written and synchronised a second
     write_bandwidth: float  # bytes/s of the large file, synchronised
@@ -44,7 +46,9 @@ class StorageRates:
             f" {', '.join(map(str, self.open_rates))} readers, out of the page cache"
         )
         create_rate = readable(self.create_rate, Dimension.FREQUENCY, 3)
-        comments = [f"Measured too: {create_rate} files created, written and synchronised."]
+        comments = [
+            f"Measured too: {create_rate} files created, written and synchronised."
+        ]
         if self.device_share is not None and self.device_share < MIN_DEVICE_SHARE:
             comments.append(
                 f"Beware: of what was read {self.device_share:.0%} came from a device, the rest"
@@ -56,7 +60,9 @@ class StorageRates:
         return fragment_text(source, self.list_entries(), comments)
 
     def list_entries(self) -> list[FragmentEntry]:
-        """Return the entries of a scenario: latency, bandwidths, and rate of opens by readers."""
+        """Return the entries of a scenario: latency, bandwidths, and rate of opens by
+        readers.
+        """
         tier = "parallel_file_system" if self.is_shared else "ssd"
         bandwidth = Dimension.BANDWIDTH
         frequency = Dimension.FREQUENCY
@@ -74,7 +80,10 @@ class StorageRates:
         )
         entries = [
             median_entry(
-                f"{key}.latency", latency, Dimension.SECONDS, "open, read, close; one reader"
+                f"{key}.latency",
+                latency,
+                Dimension.SECONDS,
+                "open, read, close; one reader",
             ),
             median_entry(
                 f"{key}.read_bandwidth",
@@ -111,10 +120,14 @@ class StorageRates:
         spans = {"over": measured_spans(self.open_rates)}
         return [
             *entries,
-            FragmentEntry(f"{key}.iops", points, "open, read, close, by readers", spans),
+            FragmentEntry(
+                f"{key}.iops", points, "open, read, close, by readers", spans
+            ),
         ]
 
-    def highest_rate_note(self, readers: int, rates: Mapping[int, Sequence[float]]) -> str:
+    def highest_rate_note(
+        self, readers: int, rates: Mapping[int, Sequence[float]]
+    ) -> str:
         """Return the note on the highest rate, and why it may be a lower bound.
 
         Args:
@@ -122,7 +135,9 @@ class StorageRates:
             rates: of all rounds, by number of readers.
         """
         note = f"the highest, with {readers} reader{'s' * (readers > 1)}"
-        *_, previous_rate, last_rate = [float(np.median(rounds)) for rounds in rates.values()]
+        *_, previous_rate, last_rate = [
+            float(np.median(rounds)) for rounds in rates.values()
+        ]
         if last_rate > 1.1 * previous_rate:
             return f"{note}; it still rises, so a lower bound"
         return f"{note}; of one host, so a lower bound" if self.is_shared else note
@@ -134,7 +149,9 @@ def best_readers(rates: Mapping[int, Sequence[float]]) -> int:
 
 
 def measured_spans(rates: Mapping[int, object]) -> dict[str, list[int]]:
-    """Return the hosts and clients that the rates were measured over, as a scenario keeps them."""
+    """Return the hosts and clients that the rates were measured over, as a scenario
+    keeps them.
+    """
     return {"hosts": [1, 1], "clients": [min(rates), max(rates)]}
 
 
@@ -145,7 +162,8 @@ def median_entry(
     note: str,
     rates: Mapping[int, object] | None = None,
 ) -> FragmentEntry:
-    """Return the entry of the median of some values, with their range from three values on.
+    """Return the entry of the median of some values, with their range from three values
+    on.
 
     Args:
         key: dotted key of a scenario.
@@ -155,10 +173,13 @@ def median_entry(
         rates: by number of readers; None for one reader.
     """
     low, median, high = (
-        readable(float(quantile), dimension) for quantile in np.quantile(values, [0, 0.5, 1])
+        readable(float(quantile), dimension)
+        for quantile in np.quantile(values, [0, 0.5, 1])
     )
     interval: dict[str, object] = {}
     if len(values) > 2:
         confidence = round(1 - 2.0 ** (1 - len(values)), 4)
         interval = {"low": low, "high": high, "confidence": confidence}
-    return FragmentEntry(key, median, note, interval | {"over": measured_spans(rates or {1: None})})
+    return FragmentEntry(
+        key, median, note, interval | {"over": measured_spans(rates or {1: None})}
+    )

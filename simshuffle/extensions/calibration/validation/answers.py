@@ -1,9 +1,10 @@
 """Compute the quantities that the rows of the validation compare.
 
-They are a training run, simulated or as the closed forms of the oracle have it, and numbers as
-benchmarks measure them: an allreduce or all-to-all with nothing else on the machine, buffers in GPU
-or host memory; reads from a parallel file system while nobody computes and nothing is cached.
-`simshuffle.extensions.calibration.validation.emulation` has those of MLPerf Storage.
+They are a training run, simulated or as the closed forms of the oracle have it, and
+numbers as benchmarks measure them: an allreduce or all-to-all with nothing else on the
+machine, buffers in GPU or host memory; reads from a parallel file system while nobody
+computes and nothing is cached. `simshuffle.extensions.calibration.validation.emulation`
+has those of MLPerf Storage.
 """
 
 from __future__ import annotations
@@ -32,23 +33,28 @@ PARTS = (
     *("compute", "communication", "compute and communication", "epoch"),
     *("iteration", "iteration with input"),
 )
-"""The first four of an epoch, which alone of them has the input; 'iteration' is compute and
-communication of one."""
+"""The first four of an epoch, which alone of them has the input; 'iteration' is compute
+and communication of one.
+"""
 INPUT = "input"
-"""What a group does to give its members their part of the samples, which reports of compute and
-communication leave out."""
+"""What a group does to give its members their part of the samples, which reports of
+compute and communication leave out.
+"""
 ALLREDUCE = ("time", "bus bandwidth", "algorithm bandwidth")
 ALLTOALL = ("time",)
 READ = ("read bandwidth", "file rate")
 
 
 def load_with_values(scenario: str, values: Mapping[str, str]) -> Scenario:
-    """Load a scenario by its name below ``scenarios/``, with other values, given as text.
+    """Load a scenario by its name below ``scenarios/``, with other values, given as
+    text.
 
     Raises:
         ScenarioError: the scenario or a value is not valid.
     """
-    return load_scenario(scenario, {key: read_value(text, key) for key, text in values.items()})
+    return load_scenario(
+        scenario, {key: read_value(text, key) for key, text in values.items()}
+    )
 
 
 def check_quantity(name: str, known_names: Sequence[str]) -> None:
@@ -74,8 +80,8 @@ class RunTimes:
         """Return the value of one of `QUANTITIES`: s, or samples/s for the throughput.
 
         Raises:
-            InputError: there is no such quantity, or the run has a single epoch and the steady ones
-                are asked for.
+            InputError: there is no such quantity, or the run has a single epoch and the
+                steady ones are asked for.
         """
         check_quantity(name, QUANTITIES)
         if name == "first epoch":
@@ -88,7 +94,9 @@ class RunTimes:
             rule = f"must be at least 2 for a {name}"
             raise InputError(Problem("epochs", rule, "1", "Set epochs=2."))
         steady_seconds = median(self.epochs[1:])
-        return steady_seconds if name == "steady epoch" else self.samples / steady_seconds
+        return (
+            steady_seconds if name == "steady epoch" else self.samples / steady_seconds
+        )
 
 
 def simulate_run(scenario: str, values: Mapping[str, str]) -> RunTimes:
@@ -96,7 +104,9 @@ def simulate_run(scenario: str, values: Mapping[str, str]) -> RunTimes:
     timeline = simulate(load_with_values(scenario, values))
     table = report.epochs(timeline)
     samples = int(timeline.sources["samples"].iloc[-1])
-    return RunTimes(table["epoch_s"].tolist(), float(table["staging_s"].iloc[0]), samples)
+    return RunTimes(
+        table["epoch_s"].tolist(), float(table["staging_s"].iloc[0]), samples
+    )
 
 
 @dataclass(frozen=True)
@@ -131,18 +141,26 @@ class IterationParts:
 
 
 def iteration_parts(scenario: str, values: Mapping[str, str]) -> IterationParts:
-    """Compute the parts of an iteration as a scenario divides training, alone on the machine.
+    """Compute the parts of an iteration as a scenario divides training, alone on the
+    machine.
 
-    The model of the scenario lists its layers. Arguments and errors as of `load_with_values`.
+    The model of the scenario lists its layers. Arguments and errors as of
+    `load_with_values`.
     """
     resolved = load_with_values(scenario, values)
     workload = resolved.workload
     world_size = resolved.world_size
     job = job_of(resolved)
-    resources = Resources(resolved.cluster, world_size, stream(resolved.seed, "placement"))
-    costs = workload.parallelism.step(job).costs(communicators_of(resolved, resources).seconds)
+    resources = Resources(
+        resolved.cluster, world_size, stream(resolved.seed, "placement")
+    )
+    costs = workload.parallelism.step(job).costs(
+        communicators_of(resolved, resources).seconds
+    )
     handed_seconds = costs.by_label.get(INPUT, 0.0)
-    waiting_seconds = costs.compute * (expected_largest(world_size, workload.jitter.compute) - 1.0)
+    waiting_seconds = costs.compute * (
+        expected_largest(world_size, workload.jitter.compute) - 1.0
+    )
     limits = bounds(resolved)
     return IterationParts(
         iterations=workload.dataset.num_samples / (world_size * job.batch),
@@ -154,9 +172,13 @@ def iteration_parts(scenario: str, values: Mapping[str, str]) -> IterationParts:
 
 
 def take_number(
-    values: dict[str, str], example: str, read: Callable[[str], float], default: str = ""
+    values: dict[str, str],
+    example: str,
+    read: Callable[[str], float],
+    default: str = "",
 ) -> float:
-    """Remove the value that ``example`` assigns from the values of a row, and return it.
+    """Remove the value that ``example`` assigns from the values of a row, and return
+    it.
 
     Args:
         values: texts by key; the key of ``example`` is removed.
@@ -174,7 +196,8 @@ def take_number(
     except ValueError:
         value = 0.0
     if value <= 0:
-        rule, remedy = f"must say {key}, above 0", f"Add for example {example}."
+        rule = f"must say {key}, above 0"
+        remedy = f"Add for example {example}."
         raise InputError(Problem("values", rule, repr(text), remedy))
     return value
 
@@ -193,14 +216,15 @@ def parse_share(text: str) -> float:
 
 
 def measure_allreduce(scenario: str, values: Mapping[str, str], quantity: str) -> float:
-    """Compute the time (s) of one allreduce over all ranks of a scenario, or its bandwidth
-    (bytes/s).
+    """Compute the time (s) of one allreduce over all ranks of a scenario, or its
+    bandwidth (bytes/s).
 
-    Bandwidths are those that nccl-tests prints: n bytes over the time, and 2 (M-1)/M times that for
-    the bus.
+    Bandwidths are those that nccl-tests prints: n bytes over the time, and 2 (M-1)/M
+    times that for the bus.
 
     Args:
-        scenario: its name below ``scenarios/``; of its workload, only ``allreduce`` is used.
+        scenario: its name below ``scenarios/``; of its workload, only ``allreduce`` is
+            used.
         values: ``nbytes``, the bytes of the buffer; all others are set in the scenario.
         quantity: one of `ALLREDUCE`.
 
@@ -223,9 +247,11 @@ def measure_alltoall(scenario: str, values: Mapping[str, str], quantity: str) ->
     """Compute the time (s) of one all-to-all over all ranks of a scenario.
 
     Args:
-        scenario: its name below ``scenarios/``; only its cluster and number of ranks are used.
+        scenario: its name below ``scenarios/``; only its cluster and number of ranks
+            are used.
         values: ``nbytes``, the bytes for each pair of ranks, and ``algorithm``, one of
-            `simshuffle.job.lowering.alltoalls.ALGORITHMS`; all others are set in the scenario.
+            `simshuffle.job.lowering.alltoalls.ALGORITHMS`; all others are set in the
+            scenario.
         quantity: one of `ALLTOALL`.
 
     Raises:
@@ -244,14 +270,15 @@ def measure_alltoall(scenario: str, values: Mapping[str, str], quantity: str) ->
 
 
 def measure_reads(scenario: str, values: Mapping[str, str], quantity: str) -> float:
-    """Compute bytes/s that hosts read from large files, or small files/s that processes open and
-    read.
+    """Compute bytes/s that hosts read from large files, or small files/s that processes
+    open and read.
 
     Args:
-        scenario: its name below ``scenarios/``; only its file system and hosts' links are used.
-        values: ``clients``, the hosts that read; ``tasks``, their processes in all (default: one
-            each), each with one file open at a time; ``file_size`` for the file rate; all others
-            are set in the scenario.
+        scenario: its name below ``scenarios/``; only its file system and hosts' links
+            are used.
+        values: ``clients``, the hosts that read; ``tasks``, their processes in all
+            (default: one each), each with one file open at a time; ``file_size`` for
+            the file rate; all others are set in the scenario.
         quantity: one of `READ`.
 
     Raises:
@@ -280,7 +307,8 @@ def read_bandwidth(scenario: Scenario, clients: int) -> float:
     It is the least of the servers' bandwidth, the clients' software and their links.
     """
     cluster = scenario.cluster
-    servers, topology = cluster.parallel_file_system, cluster.topology
+    servers = cluster.parallel_file_system
+    topology = cluster.topology
     bandwidths = [servers.free_bandwidth]
     if servers.client_bandwidth is not None:
         bandwidths.append(clients * servers.client_bandwidth(clients))

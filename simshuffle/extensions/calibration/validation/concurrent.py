@@ -22,11 +22,15 @@ NUM_FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
 MAX_STEADY_FACTOR = 1.03
 TIME_FORMAT = "%Y-%m-%d-%H-%M-%S"
 THINNING = 16
-"""An evening has one of so many samples and begins so many times as early, and what an epoch takes
-counts so many times: nothing changes where jobs share servers in a steady way. Mean epochs of 22
-January, AlexNet on 4 to 256 GPUs, differ by at most 0.4 % from those of the whole evening."""
+"""An evening has one of so many samples and begins so many times as early, and what an
+epoch takes counts so many times: nothing changes where jobs share servers in a steady
+way. Mean epochs of 22 January, AlexNet on 4 to 256 GPUs, differ by at most 0.4 % from
+those of the whole evening.
+"""
 MIN_ITERATIONS = 10
-"""Iterations of a thinned epoch, below which the iterations are made smaller in place of fewer."""
+"""Iterations of a thinned epoch, below which the iterations are made smaller in place
+of fewer.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,9 @@ class LoggedJob:
 class ConcurrentEpochs:
     """The simulated epochs of jobs that ran together."""
 
-    epochs: Mapping[str, Sequence[float]]  # of each job by its name, (epochs,) s of each epoch
+    epochs: Mapping[
+        str, Sequence[float]
+    ]  # of each job by its name, (epochs,) s of each epoch
 
     def epochs_of_job(self, job: str) -> Sequence[float]:
         """Return (epochs,) s of a job.
@@ -62,15 +68,20 @@ class ConcurrentEpochs:
         if job in self.epochs:
             return self.epochs[job]
         remedy = f"Choose from {', '.join(self.epochs)}."
-        raise InputError(Problem("values", "must name a job of the log", f"job={job}", remedy))
+        raise InputError(
+            Problem("values", "must name a job of the log", f"job={job}", remedy)
+        )
 
     def quantity(self, name: str) -> float:
         """Refuse a quantity of all jobs: only a job has one, see `epoch_quantity`."""
-        raise InputError(Problem("quantity", "must be that of a job", repr(name), "Name a job."))
+        raise InputError(
+            Problem("quantity", "must be that of a job", repr(name), "Name a job.")
+        )
 
 
 def read_jobs(log: str, first_start: str, last_start: str) -> list[LoggedJob]:
-    """Read the jobs of an epoch log in ``validation/data/`` that started in a span of time.
+    """Read the jobs of an epoch log in ``validation/data/`` that started in a span of
+    time.
 
     Args:
         log: name of the file.
@@ -92,7 +103,9 @@ def read_jobs(log: str, first_start: str, last_start: str) -> list[LoggedJob]:
                 records_by_job.setdefault(key, []).append(record)
     if not records_by_job:
         rule = f"must name a time in which jobs of {log} started"
-        raise InputError(Problem("values", rule, f"{first_start} to {last_start}", "Widen it."))
+        raise InputError(
+            Problem("values", rule, f"{first_start} to {last_start}", "Widen it.")
+        )
     first_time = parse_time(min(records_by_job)[0])
     return [
         LoggedJob(
@@ -114,11 +127,13 @@ def parse_time(stamp: str) -> datetime:
 def simulate_log(scenario: str, values: Mapping[str, str]) -> ConcurrentEpochs:
     """Simulate the jobs of a log side by side.
 
-    Of ``values``, ``log``, ``from`` and ``to`` choose them, and ``cached`` names those of them that
-    are cached (see `LoggedJob`), separated by commas; all others are set in the scenario.
+    Of ``values``, ``log``, ``from`` and ``to`` choose them, and ``cached`` names those
+    of them that are cached (see `LoggedJob`), separated by commas; all others are set
+    in the scenario.
 
     Raises:
-        InputError: as of `load_with_values`; or no job is found, or not the cached ones.
+        InputError: as of `load_with_values`; or no job is found, or not the cached
+            ones.
     """
     scenario_values, running_jobs = choose_jobs(values)
     base = load_with_values(scenario, scenario_values)
@@ -142,7 +157,9 @@ def concurrent_scenario(
             "workload.dataset.num_samples": samples,
             "jobs": {
                 key_of_job(job): {
-                    "workload": shrink_workload(base, job, choose_divisor(job, samples, thinning)),
+                    "workload": shrink_workload(
+                        base, job, choose_divisor(job, samples, thinning)
+                    ),
                     "world_size": job.gpus,
                     "start": f"{job.start / thinning!r} s",
                     "epochs": len(job.epochs),
@@ -155,7 +172,8 @@ def concurrent_scenario(
 
 
 def choose_divisor(job: LoggedJob, samples: int, max_divisor: int) -> int:
-    """Return the factor by which the iterations of a job are made smaller: a power of two.
+    """Return the factor by which the iterations of a job are made smaller: a power of
+    two.
 
     Args:
         job: the job.
@@ -163,20 +181,28 @@ def choose_divisor(job: LoggedJob, samples: int, max_divisor: int) -> int:
         max_divisor: the largest factor.
     """
     divisor = 1
-    while 2 * divisor <= max_divisor and samples * divisor < MIN_ITERATIONS * job.gpus * job.batch:
+    while (
+        2 * divisor <= max_divisor
+        and samples * divisor < MIN_ITERATIONS * job.gpus * job.batch
+    ):
         divisor *= 2
     return divisor
 
 
 def shrink_workload(base: Scenario, job: LoggedJob, divisor: int) -> dict[str, Any]:
-    """Return the workload of a job whose iterations have 1/``divisor`` of samples and gradients.
+    """Return the workload of a job whose iterations have 1/``divisor`` of samples and
+    gradients.
 
     They take that part of the time.
     """
-    workload: dict[str, Any] = {"model": job.model, "local_batch_size": job.batch // divisor}
+    workload: dict[str, Any] = {
+        "model": job.model,
+        "local_batch_size": job.batch // divisor,
+    }
     if divisor == 1:
         return workload
-    model, allreduce = base.models[job.model], base.workload.allreduce
+    model = base.models[job.model]
+    allreduce = base.workload.allreduce
     assert isinstance(allreduce, Nccl)  # noqa: S101 - that of the log's scenario
     gradient_nbytes = model.gradient_size
     workload["model.gradient_size"] = f"{gradient_nbytes / divisor!r} B"
@@ -184,8 +210,12 @@ def shrink_workload(base: Scenario, job: LoggedJob, divisor: int) -> dict[str, A
         workload[f"model.accelerators.{name}.update"] = f"{times.update / divisor!r} s"
     for ring_side in ("intra", "inter"):
         latency = getattr(allreduce, f"ring_{ring_side}_host_latency")
-        workload[f"allreduce.ring_{ring_side}_host_latency"] = f"{latency / divisor!r} s"
-        bus_bandwidth = getattr(allreduce, f"{ring_side}_host_bus_bandwidth")(gradient_nbytes)
+        workload[f"allreduce.ring_{ring_side}_host_latency"] = (
+            f"{latency / divisor!r} s"
+        )
+        bus_bandwidth = getattr(allreduce, f"{ring_side}_host_bus_bandwidth")(
+            gradient_nbytes
+        )
         workload[f"allreduce.{ring_side}_host_bus_bandwidth"] = f"{bus_bandwidth!r} B/s"
     return workload
 
@@ -199,8 +229,8 @@ def epoch_quantity(name: str, epoch_seconds: Sequence[float]) -> float:
     """Return the seconds of an epoch of a job.
 
     Args:
-        name: the 'mean epoch', the 'steady epoch' (`steady_epochs`), the 'first epoch' or an epoch
-            by its number, as in 'epoch 4'.
+        name: the 'mean epoch', the 'steady epoch' (`steady_epochs`), the 'first epoch'
+            or an epoch by its number, as in 'epoch 4'.
         epoch_seconds: (epochs,) s of every epoch.
 
     Raises:
@@ -219,34 +249,46 @@ def epoch_quantity(name: str, epoch_seconds: Sequence[float]) -> float:
 
 
 def steady_epochs(epoch_seconds: Sequence[float]) -> list[float]:
-    """Return the seconds of the least disturbed epochs, ascending: within 3 % of the least.
+    """Return the seconds of the least disturbed epochs, ascending: within 3 % of the
+    least.
 
     Other jobs only ever make an epoch longer.
     """
     return sorted(
-        seconds for seconds in epoch_seconds if seconds <= MAX_STEADY_FACTOR * min(epoch_seconds)
+        seconds
+        for seconds in epoch_seconds
+        if seconds <= MAX_STEADY_FACTOR * min(epoch_seconds)
     )
 
 
 def choose_jobs(values: Mapping[str, str]) -> tuple[dict[str, str], list[LoggedJob]]:
-    """Return the values to set in the scenario, and the jobs that the other values choose.
+    """Return the values to set in the scenario, and the jobs that the other values
+    choose.
 
     Raises:
-        InputError: a value is missing, no job started then, or a cached job is not among them.
+        InputError: a value is missing, no job started then, or a cached job is not
+            among them.
     """
     missing = [name for name in ("log", "from", "to") if name not in values]
     if missing:
         rule = "must name the log, and from when to when jobs started"
-        raise InputError(Problem("values", rule, f"no {', '.join(missing)}", "Add them."))
+        raise InputError(
+            Problem("values", rule, f"no {', '.join(missing)}", "Add them.")
+        )
     scenario_values = dict(values)
     cached_names = {
-        name.strip() for name in scenario_values.pop("cached", "").split(",") if name.strip()
+        name.strip()
+        for name in scenario_values.pop("cached", "").split(",")
+        if name.strip()
     }
     log = scenario_values.pop("log")
     logged_jobs = read_jobs(log, scenario_values.pop("from"), scenario_values.pop("to"))
     unknown = sorted(cached_names - {job.name for job in logged_jobs})
     if unknown:
-        rule, value = "must name jobs of the log that are cached", f"cached={', '.join(unknown)}"
+        rule = "must name jobs of the log that are cached"
+        value = f"cached={', '.join(unknown)}"
         remedy = f"Choose from {', '.join(job.name for job in logged_jobs)}."
         raise InputError(Problem("values", rule, value, remedy))
-    return scenario_values, [replace(job, cached=job.name in cached_names) for job in logged_jobs]
+    return scenario_values, [
+        replace(job, cached=job.name in cached_names) for job in logged_jobs
+    ]

@@ -1,4 +1,6 @@
-"""Compute the quantities of MLPerf Storage: emulated accelerators pause and wait for samples."""
+"""Compute the quantities of MLPerf Storage: emulated accelerators pause and wait for
+samples.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,30 @@ from simshuffle.job.sim.simulate import simulate
 
 EMULATION = ("utilisation", "throughput", "largest count")
 MAX_STEPS, MIN_STEPS = 400, 200
-"""Steps of a run of few accelerators and of many, which vary less together. The second half counts:
-what loaders read ahead at the start, 8 batches, is used up by then."""
+"""Steps of a run of few accelerators and of many, which vary less together. The second
+half counts: what loaders read ahead at the start, 8 batches, is used up by then.
+"""
 TOTAL_STEPS = 25_600
 """Of all accelerators of a run."""
 MAX_ACCELERATORS = 128
-"""Accelerators of a run: of more, as many hosts as have so many stand for all, with their part of
-the servers."""
+"""Accelerators of a run: of more, as many hosts as have so many stand for all, with
+their part of the servers.
+"""
 
 
-def emulate_accelerators(scenario: str, values: Mapping[str, str], quantity: str) -> float:
+def emulate_accelerators(
+    scenario: str, values: Mapping[str, str], quantity: str
+) -> float:
     """Compute the share of the time for which accelerators pause, as if they computed.
 
-    Or compute the samples a second that they get, or how many pass. A number of accelerators passes
-    if they pause for ``share`` of the time at least. Every host has equally many.
+    Or compute the samples a second that they get, or how many pass. A number of
+    accelerators passes if they pause for ``share`` of the time at least. Every host has
+    equally many.
 
     Args:
         scenario: its name below ``scenarios/``.
-        values: ``hosts``; ``share`` for the largest count, ``accelerators`` in all for the others;
-            all else is set in the scenario.
+        values: ``hosts``; ``share`` for the largest count, ``accelerators`` in all for
+            the others; all else is set in the scenario.
         quantity: one of `EMULATION`.
 
     Raises:
@@ -45,15 +52,23 @@ def emulate_accelerators(scenario: str, values: Mapping[str, str], quantity: str
     hosts = int(take_number(scenario_values, "hosts=2", int))
     if quantity == "largest count":
         share = take_number(scenario_values, "share=0.9", parse_share)
-        return float(hosts * largest_passing_count(scenario, scenario_values, hosts, share))
+        return float(
+            hosts * largest_passing_count(scenario, scenario_values, hosts, share)
+        )
     count = int(take_number(scenario_values, "accelerators=2", int))
     if count % hosts:
         rule = f"must be as many on each of {hosts} hosts"
-        raise InputError(Problem("values", rule, f"accelerators={count}", "Change one of them."))
+        raise InputError(
+            Problem("values", rule, f"accelerators={count}", "Change one of them.")
+        )
     pausing_share = utilisation(scenario, scenario_values, hosts, count // hosts)
     if quantity == "utilisation":
         return pausing_share
-    return pausing_share * count / seconds_of_pause(load_with_values(scenario, scenario_values))
+    return (
+        pausing_share
+        * count
+        / seconds_of_pause(load_with_values(scenario, scenario_values))
+    )
 
 
 def utilisation(
@@ -87,10 +102,13 @@ def utilisation(
     batch = load_with_values(scenario, sized_values).workload.local_batch_size
     steps = min(MAX_STEPS, max(MIN_STEPS, TOTAL_STEPS // count))
     resolved = load_with_values(
-        scenario, {**sized_values, "workload.dataset.num_samples": f"{steps * count * batch}"}
+        scenario,
+        {**sized_values, "workload.dataset.num_samples": f"{steps * count * batch}"},
     )
     phases = simulate(resolved).phases
-    step_ends = phases[phases["phase"] == "backward"].groupby("iteration")["end_s"].max()
+    step_ends = (
+        phases[phases["phase"] == "backward"].groupby("iteration")["end_s"].max()
+    )
     seconds = (step_ends[steps] - step_ends[steps // 2]) / (steps - steps // 2)
     return float(batch * seconds_of_pause(resolved) / seconds)
 
@@ -102,8 +120,8 @@ def bandwidth_bound_count(
 
     Fed accelerators pause for ``share`` of the time.
 
-    It is the bytes that a host gets over those that one accelerator asks for meanwhile. Arguments
-    as of `emulate_accelerators`, without its own keys.
+    It is the bytes that a host gets over those that one accelerator asks for meanwhile.
+    Arguments as of `emulate_accelerators`, without its own keys.
     """
     resolved = load_with_values(scenario, values)
     servers = resolved.cluster.parallel_file_system
@@ -123,10 +141,11 @@ def seconds_of_pause(scenario: Scenario) -> float:
 def largest_passing_count(
     scenario: str, values: Mapping[str, str], hosts: int, share: float
 ) -> int:
-    """Find the largest number of accelerators of a host that pass; 0 if not even one passes.
+    """Find the largest number of accelerators of a host that pass; 0 if not even one
+    passes.
 
-    More accelerators never pause for a larger share. The search begins at what bandwidth alone
-    would feed, goes on in growing steps, then by halves.
+    More accelerators never pause for a larger share. The search begins at what
+    bandwidth alone would feed, goes on in growing steps, then by halves.
     """
     guess = max(1, bandwidth_bound_count(scenario, values, hosts, share))
     passing = 0

@@ -1,4 +1,6 @@
-"""Entries: predictions of others for rows of the validation, scored beside simshuffle's own."""
+"""Entries: predictions of others for rows of the validation, scored beside simshuffle's
+own.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.extensions.calibration.validation.scores import score_intervals
-from simshuffle.extensions.calibration.validation.table import ValidationRow, parse_positive
+from simshuffle.extensions.calibration.validation.table import (
+    ValidationRow,
+    parse_positive,
+)
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.study.schema import Schema, amount, text
 
@@ -22,7 +27,9 @@ ENTRIES = Schema(
         "case": text("see set"),
         "quantity": text("see set"),
         "predicted": amount("what it predicts, in the row's unit"),
-        "interval_low": amount("where its 90 % interval begins; may be empty", empty=True),
+        "interval_low": amount(
+            "where its 90 % interval begins; may be empty", empty=True
+        ),
         "interval_high": amount("where that ends", empty=True),
     },
     key=("by", *ROW_KEY),
@@ -45,7 +52,8 @@ BESIDE = Schema(
 
 
 def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.DataFrame:
-    """Read predictions of others from CSV files with the columns of `ENTRIES`, in any order.
+    """Read predictions of others from CSV files with the columns of `ENTRIES`, in any
+    order.
 
     Args:
         paths: the files.
@@ -62,14 +70,23 @@ def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.Dat
     for path in paths:
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
-                for location, record in read_records(csv.DictReader(file, strict=True), path.name):
+                for location, record in read_records(
+                    csv.DictReader(file, strict=True), path.name
+                ):
                     key = tuple(record[name] for name in ENTRIES.key)
                     faults = list(find_faults(record, location, use_of_row))
                     if not faults and key in entries_by_key:
                         rule = f"must not repeat {', '.join(ENTRIES.key)}"
-                        faults = [Problem(location, rule, ", ".join(key), "Take one of them out.")]
+                        faults = [
+                            Problem(
+                                location, rule, ", ".join(key), "Take one of them out."
+                            )
+                        ]
                     problems += faults
-                    values = [parse_positive(record[name]) for name in list(ENTRIES.columns)[4:]]
+                    values = [
+                        parse_positive(record[name])
+                        for name in list(ENTRIES.columns)[4:]
+                    ]
                     entries_by_key.setdefault(key, [*key, *values])
         except InputError as error:
             problems += error.problems
@@ -83,20 +100,26 @@ def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.Dat
     return entries.astype(dict.fromkeys(numbers, float))
 
 
-def read_records(table: csv.DictReader[str], name: str) -> Iterator[tuple[str, dict[str, str]]]:
+def read_records(
+    table: csv.DictReader[str], name: str
+) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the records of a CSV file, each with its place for errors.
 
     Raises:
-        InputError: a column is missing, or a record has more or fewer fields than the header.
+        InputError: a column is missing, or a record has more or fewer fields than the
+            header.
     """
-    missing = [column for column in ENTRIES.columns if column not in (table.fieldnames or [])]
+    missing = [
+        column for column in ENTRIES.columns if column not in (table.fieldnames or [])
+    ]
     if missing:
         rule = f"must have the columns {', '.join(ENTRIES.columns)}"
         raise InputError(Problem(name, rule, f"no {', '.join(missing)}", "Add them."))
     for record in table:
         location = f"{name}:{table.line_num}"
         if None in record or None in record.values():
-            rule, remedy = "must have as many fields as the header", "Put texts in quotes."
+            rule = "must have as many fields as the header"
+            remedy = "Put texts in quotes."
             raise InputError(Problem(location, rule, "more or fewer", remedy))
         yield location, {column: record[column].strip() for column in ENTRIES.columns}
 
@@ -109,40 +132,57 @@ def find_faults(
     if key not in use_of_row:
         names = [", ".join(row_key) for row_key in use_of_row]
         suggestion = suggest_nearest(", ".join(key), names).partition("Known: ")[0]
-        remedy = f"{suggestion}Copy set, case and quantity from the table of predictions."
+        remedy = (
+            f"{suggestion}Copy set, case and quantity from the table of predictions."
+        )
         yield Problem(location, "no such row", ", ".join(key), remedy)
     elif use_of_row[key] != "predict":
         remedy = "Take it out: only predicted rows are compared."
-        yield Problem(location, "must be a row with use predict", f"use {use_of_row[key]}", remedy)
+        yield Problem(
+            location, "must be a row with use predict", f"use {use_of_row[key]}", remedy
+        )
     if not record["by"]:
-        yield Problem(f"{location} by", "must not be empty", "nothing", "Name what predicts it.")
+        yield Problem(
+            f"{location} by", "must not be empty", "nothing", "Name what predicts it."
+        )
     interval_texts = [record[name] for name in ("interval_low", "interval_high")]
     number_texts = {"predicted": record["predicted"]}
     if any(interval_texts):
-        number_texts |= {"interval_low": interval_texts[0], "interval_high": interval_texts[1]}
+        number_texts |= {
+            "interval_low": interval_texts[0],
+            "interval_high": interval_texts[1],
+        }
     numbers = {name: parse_positive(value) for name, value in number_texts.items()}
     for name, number in numbers.items():
         if number is None:
-            rule, remedy = "must be a number greater than 0", "Write it in the row's unit."
+            rule = "must be a number greater than 0"
+            remedy = "Write it in the row's unit."
             yield Problem(f"{location} {name}", rule, repr(number_texts[name]), remedy)
-    low, high = numbers.get("interval_low"), numbers.get("interval_high")
+    low = numbers.get("interval_low")
+    high = numbers.get("interval_high")
     if low and high and low > high:
-        rule, value = "must not be below interval_low", f"{low:g} to {high:g}"
+        rule = "must not be below interval_low"
+        value = f"{low:g} to {high:g}"
         yield Problem(f"{location} interval_high", rule, value, "Swap them.")
 
 
 def compare_entries(results: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
-    """Score entries and the predictions in ``results`` on measured values that both predict.
+    """Score entries and the predictions in ``results`` on measured values that both
+    predict.
 
     Returns columns of `BESIDE`. Rows without a measured value do not count.
     """
     measured = results.loc[results["measured"].notna() & results["predicted"].notna()]
     our_columns = ["predicted", "interval_low", "interval_high"]
     compared_rows = entries.merge(
-        measured[[*ROW_KEY, "measured", *our_columns]], on=list(ROW_KEY), suffixes=("", "_ours")
+        measured[[*ROW_KEY, "measured", *our_columns]],
+        on=list(ROW_KEY),
+        suffixes=("", "_ours"),
     )
     out = []
-    for (author, set_name), their_rows in compared_rows.groupby(["by", "set"], sort=False):
+    for (author, set_name), their_rows in compared_rows.groupby(
+        ["by", "set"], sort=False
+    ):
         our_rows = their_rows.drop(columns=our_columns).rename(
             columns={f"{column}_ours": column for column in our_columns}
         )
@@ -150,7 +190,9 @@ def compare_entries(results: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFram
             (median_error(side_rows), *score_intervals(side_rows)[:2])
             for side_rows in (their_rows, our_rows)
         ]
-        out.append((author, set_name, len(their_rows), *scores_of_both[0], *scores_of_both[1]))
+        out.append(
+            (author, set_name, len(their_rows), *scores_of_both[0], *scores_of_both[1])
+        )
     return BESIDE.framed(out)
 
 

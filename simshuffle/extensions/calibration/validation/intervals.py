@@ -36,8 +36,12 @@ USUAL_RANKS = 32.0
 
 
 def find_mechanism(row: Any) -> str:
-    """Return the one of `simshuffle.job.uncertainty.residuals.MECHANISMS` that decides a row."""
-    mechanism = _MECHANISM_OF_QUANTITY.get(row["quantity"]) or _MECHANISM_OF_KIND.get(row["kind"])
+    """Return the one of `simshuffle.job.uncertainty.residuals.MECHANISMS` that decides
+    a row.
+    """
+    mechanism = _MECHANISM_OF_QUANTITY.get(row["quantity"]) or _MECHANISM_OF_KIND.get(
+        row["kind"]
+    )
     if mechanism:
         return mechanism
     if "parallelism=" in row["values"] and "parallelism=data" not in row["values"]:
@@ -54,16 +58,19 @@ def num_ranks(row: Any) -> float:
 
 
 def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the intervals of rows of the validation, `COLUMNS`, in the unit of each row.
+    """Return the intervals of rows of the validation, `COLUMNS`, in the unit of each
+    row.
 
-    They are nan where nothing was predicted. A row's own set is left out. What the model misses and
-    what nobody knows of a row (`spread`) are independent, so that the logarithms of their ends add
-    up in squares.
+    They are nan where nothing was predicted. A row's own set is left out. What the
+    model misses and what nobody knows of a row (`spread`) are independent, so that the
+    logarithms of their ends add up in squares.
     """
     learned_residuals = residuals()
     intervals = []
     for _, row in results.iterrows():
-        log_ends = learned_residuals.ends(find_mechanism(row), num_ranks(row), str(row["set"]))
+        log_ends = learned_residuals.ends(
+            find_mechanism(row), num_ranks(row), str(row["set"])
+        )
         if isinstance(row["spread"], str) and row["spread"]:
             # (2,) the lower and the upper side; distances from the prediction add up in squares
             spread_ends = np.log([row["predicted_low"], row["predicted_high"]])
@@ -80,7 +87,9 @@ def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
 def learn_residuals(results: pd.DataFrame) -> Residuals:
     """Learn the residuals of the laws from the predicted rows of a table."""
     rows = results[(results["use"] == "predict") & results["predicted"].notna()]
-    half_range = pd.Series(np.log((rows["high"] / rows["low"]).to_numpy(float)) / 2, rows.index)
+    half_range = pd.Series(
+        np.log((rows["high"] / rows["low"]).to_numpy(float)) / 2, rows.index
+    )
     table = pd.DataFrame(
         {
             "set": rows["set"],

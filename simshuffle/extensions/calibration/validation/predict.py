@@ -52,15 +52,18 @@ SCENARIO_ANSWERS: Mapping[
     "oracle": (IterationParts, iteration_parts),
     "concurrent": (ConcurrentEpochs, concurrent.simulate_log),
 }
-"""By kind of the task: the class of an answer with all quantities of a scenario, and the function
-of (scenario, values) that computes it."""
+"""By kind of the task: the class of an answer with all quantities of a scenario, and
+the function of (scenario, values) that computes it.
+"""
 QUANTITY_ANSWERS = {
     "allreduce": measure_allreduce,
     "alltoall": measure_alltoall,
     "read": measure_reads,
     "emulated": emulate_accelerators,
 }
-"""By kind of the task: the function of (scenario, values, quantity) that computes one quantity."""
+"""By kind of the task: the function of (scenario, values, quantity) that computes one
+quantity.
+"""
 ROW_ANSWERS = {"testbed": testbed.predict_makespan}
 """By kind of the task: the function of (values) that computes a row without a scenario."""
 Answer = RunTimes | IterationParts | ConcurrentEpochs | float
@@ -73,15 +76,17 @@ class Task:
     kind: str  # how
     scenario: str  # its name below ``scenarios/``
     values: str  # what is set in it, as written in the row
-    quantity: str = ""  # what is asked for; empty where one simulation answers all quantities
+    quantity: str = (
+        ""  # what is asked for; empty where one simulation answers all quantities
+    )
 
 
 @dataclass(frozen=True)
 class TaskCell(PlainCell):
     """The cell that runs a task.
 
-    The scenario that the task names, as it is resolved, is part of the key: another one of that
-    name is another task. Other kinds bring their data along.
+    The scenario that the task names, as it is resolved, is part of the key: another one
+    of that name is another task. Other kinds bring their data along.
     """
 
     task: Task
@@ -105,9 +110,13 @@ class TaskCell(PlainCell):
         load_model(Fluid())
 
     def run(self, tell: Tell) -> Outcome:
-        """Run the task; return the times of a run, the parts of an iteration, or one number."""
+        """Run the task; return the times of a run, the parts of an iteration, or one
+        number.
+        """
         answer = run_task(self.task)
-        return Outcome({"value": answer if isinstance(answer, float | int) else asdict(answer)})
+        return Outcome(
+            {"value": answer if isinstance(answer, float | int) else asdict(answer)}
+        )
 
 
 def answer_of(task: Task, outcome: Outcome) -> Answer:
@@ -130,9 +139,13 @@ class RowPrediction(NamedTuple):
 
 def list_tasks(rows: Sequence[ValidationRow]) -> list[Task]:
     """Return the tasks that ``rows`` need, each once."""
-    variants_of_rows = [tasks_of_variants(row) if row.use != "none" else [] for row in rows]
+    variants_of_rows = [
+        tasks_of_variants(row) if row.use != "none" else [] for row in rows
+    ]
     return list(
-        dict.fromkeys(task for variant in variants_of_rows for tasks in variant for task in tasks)
+        dict.fromkeys(
+            task for variant in variants_of_rows for tasks in variant for task in tasks
+        )
     )
 
 
@@ -155,12 +168,14 @@ def predict_rows(
 
 
 def tasks_of_variants(row: ValidationRow) -> list[tuple[Task, ...]]:
-    """Return the tasks that a row needs for its values, and for both ends of its spread.
+    """Return the tasks that a row needs for its values, and for both ends of its
+    spread.
 
     A ratio needs two tasks each. All jobs of a log have one.
     """
     return [
-        tasks_of_variant(row, spread_values) for spread_values in ["", *spread_ends(row.spread)]
+        tasks_of_variant(row, spread_values)
+        for spread_values in ["", *spread_ends(row.spread)]
     ]
 
 
@@ -174,12 +189,16 @@ def tasks_of_variant(row: ValidationRow, spread_values: str) -> tuple[Task, ...]
         values = values_without_job(row.values, spread_values)
         text = ";".join(f"{key}={value}" for key, value in values.items())
         return (Task("concurrent", row.scenario, text),)
-    sides, kind = [row.values], row.kind
+    sides = [row.values]
+    kind = row.kind
     if row.kind == "ratio":
-        sides, kind = row.values.split("|"), "run"
+        sides = row.values.split("|")
+        kind = "run"
         if len(sides) != 2:
             rule = "of a ratio are two lists with | between them"
-            raise row_error(row, Problem("values", rule, repr(row.values), "Write A|B."))
+            raise row_error(
+                row, Problem("values", rule, repr(row.values), "Write A|B.")
+            )
     quantity = row.quantity if kind in QUANTITY_ANSWERS else ""
     texts = [";".join(filter(None, (side, spread_values))) for side in sides]
     return tuple(Task(kind, row.scenario, text, quantity) for text in texts)
@@ -203,10 +222,15 @@ def run_task(task: Task) -> Answer:
 
 
 def predict_row(
-    row: ValidationRow, tasks_by_variant: list[tuple[Task, ...]], answers: Mapping[Task, Answer]
+    row: ValidationRow,
+    tasks_by_variant: list[tuple[Task, ...]],
+    answers: Mapping[Task, Answer],
 ) -> RowPrediction:
     """Return the prediction of a row from the answers to its tasks."""
-    values = [value_of_row(row, [answers[task] for task in tasks]) for tasks in tasks_by_variant]
+    values = [
+        value_of_row(row, [answers[task] for task in tasks])
+        for tasks in tasks_by_variant
+    ]
     low = min(values)
     high = max(values)
     traffic = traffic_share(row)
@@ -216,10 +240,11 @@ def predict_row(
 
 
 def traffic_share(row: ValidationRow) -> float:
-    """Return the share by which the traffic of others may lengthen the epochs of a predicted row.
+    """Return the share by which the traffic of others may lengthen the epochs of a
+    predicted row.
 
-    It is `MAX_TRAFFIC` where a run needs more than one rack of ABCI, whose racks have few links
-    between them; else 0.
+    It is `MAX_TRAFFIC` where a run needs more than one rack of ABCI, whose racks have
+    few links between them; else 0.
     """
     if row.use != "predict" or row.kind not in {"run", "concurrent", "oracle"}:
         return 0.0
@@ -230,12 +255,15 @@ def traffic_share(row: ValidationRow) -> float:
         values = {"world_size": values["job"].rpartition(" ")[2]}
     scenario = load_with_values(row.scenario, values)
     topology = scenario.cluster.topology
-    exceeds_rack = isinstance(topology, Abci) and scenario.hosts > topology.hosts_per_rack
+    exceeds_rack = (
+        isinstance(topology, Abci) and scenario.hosts > topology.hosts_per_rack
+    )
     return MAX_TRAFFIC if exceeds_rack else 0.0
 
 
 def value_of_row(row: ValidationRow, outcomes: list[Answer]) -> float:
-    """Return the quantity of a row, in its unit, from the answers to the tasks of one variant.
+    """Return the quantity of a row, in its unit, from the answers to the tasks of one
+    variant.
 
     Raises:
         InputError: the quantity or the job is not valid.
@@ -243,7 +271,9 @@ def value_of_row(row: ValidationRow, outcomes: list[Answer]) -> float:
     try:
         if isinstance(outcomes[0], ConcurrentEpochs):
             job = parse_assignments(row.values).get("job", "")
-            return concurrent.epoch_quantity(row.quantity, outcomes[0].epochs_of_job(job))
+            return concurrent.epoch_quantity(
+                row.quantity, outcomes[0].epochs_of_job(job)
+            )
         if row.kind == "ratio":
             name = row.quantity.removesuffix(" ratio")
             first, second = (quantity_of_answer(outcome, name) for outcome in outcomes)
@@ -255,9 +285,13 @@ def value_of_row(row: ValidationRow, outcomes: list[Answer]) -> float:
 
 def quantity_of_answer(outcome: Answer, name: str) -> float:
     """Return a quantity of an answer; an answer that is a number is the quantity."""
-    return float(outcome if isinstance(outcome, float | int) else outcome.quantity(name))
+    return float(
+        outcome if isinstance(outcome, float | int) else outcome.quantity(name)
+    )
 
 
 def row_error(row: ValidationRow, *problems: Problem) -> InputError:
     """Return the error of a row with its problems."""
-    return InputError(list(problems), f"validation set {row.set}, {row.case}, {row.quantity}")
+    return InputError(
+        list(problems), f"validation set {row.set}, {row.case}, {row.quantity}"
+    )

@@ -14,7 +14,9 @@ ALPHA = 0.1
 
 
 class Scores(NamedTuple):
-    """The scores of the intervals of a set; nan without a row with interval and measured value."""
+    """The scores of the intervals of a set; nan without a row with interval and
+    measured value.
+    """
 
     coverage: float  # share of the measured values that lie in their interval
     interval_score: float  # mean of `winkler`
@@ -24,20 +26,26 @@ class Scores(NamedTuple):
 def winkler(low: Numbers, high: Numbers, measured: Numbers) -> Numbers:
     """Return the interval score of each row, (rows,) as the arguments.
 
-    It is the width of the interval, and 2 / `ALPHA` times the distance of the measured value
-    outside, all of natural logarithms. So it has no unit, rows of different units may be averaged,
-    and small is good.
+    It is the width of the interval, and 2 / `ALPHA` times the distance of the measured
+    value outside, all of natural logarithms. So it has no unit, rows of different units
+    may be averaged, and small is good.
 
-    Source: T. Gneiting and A. E. Raftery, Strictly Proper Scoring Rules, Prediction, and
-    Estimation, JASA 102 (2007), doi:10.1198/016214506000001437, Eq. 43; R. L. Winkler (1972).
+    Source: T. Gneiting and A. E. Raftery, Strictly Proper Scoring Rules, Prediction,
+    and Estimation, JASA 102 (2007), doi:10.1198/016214506000001437, Eq. 43; R. L.
+    Winkler (1972).
     """
-    log_low, log_high, log_measured = np.log(low), np.log(high), np.log(measured)
-    outside = np.maximum(log_low - log_measured, 0.0) + np.maximum(log_measured - log_high, 0.0)
+    log_low = np.log(low)
+    log_high = np.log(high)
+    log_measured = np.log(measured)
+    outside = np.maximum(log_low - log_measured, 0.0) + np.maximum(
+        log_measured - log_high, 0.0
+    )
     return np.asarray(log_high - log_low + 2 / ALPHA * outside)
 
 
 def select_rows_with_interval(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that have a measured value, a predicted one and an interval, all above 0.
+    """Return the rows that have a measured value, a predicted one and an interval, all
+    above 0.
 
     Others have no logarithm.
     """
@@ -46,9 +54,13 @@ def select_rows_with_interval(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_in_interval(results: pd.DataFrame) -> pd.Series[bool]:
-    """Return (rows,) whether the measured value lies in the interval, the ends included."""
+    """Return (rows,) whether the measured value lies in the interval, the ends
+    included.
+    """
     measured = results["measured"]
-    return (results["interval_low"] <= measured) & (measured <= results["interval_high"])
+    return (results["interval_low"] <= measured) & (
+        measured <= results["interval_high"]
+    )
 
 
 def score_intervals(results: pd.DataFrame) -> Scores:
@@ -62,5 +74,7 @@ def score_intervals(results: pd.DataFrame) -> Scores:
     return Scores(
         float(is_in_interval(rows).mean()),
         float(winkler(low, high, measured).mean()),
-        float(winkler(predicted / naive_factor, predicted * naive_factor, measured).mean()),
+        float(
+            winkler(predicted / naive_factor, predicted * naive_factor, measured).mean()
+        ),
     )

@@ -1,7 +1,7 @@
 """Sealed predictions: a file that is written before anybody looks at the measurement.
 
-It holds predictions, their intervals, versions, date and digest, and no measured value. It is read
-again later, to be compared with the measurement.
+It holds predictions, their intervals, versions, date and digest, and no measured value.
+It is read again later, to be compared with the measurement.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _TEXTS = (*ROW_KEY, "unit", "kind", "scenario", "values", "spread")
 _NUMBERS = ("predicted", "predicted_low", "predicted_high", "traffic")
 _INTERVAL = ("interval_low", "interval_high")
 SEALED = Schema(
-    {name: SCHEMA.columns[name] for name in (*_TEXTS, *_NUMBERS, *_INTERVAL)}, key=ROW_KEY
+    {name: SCHEMA.columns[name] for name in (*_TEXTS, *_NUMBERS, *_INTERVAL)},
+    key=ROW_KEY,
 )
 """What is sealed of a row."""
 
@@ -54,11 +55,15 @@ class SealedPredictions:
 def compute_digest(content: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a content, in hexadecimal digits.
 
-    It is of the JSON in UTF-8 with sorted keys and without blanks (as RFC 8785 has it, but for how
-    floats are written: as Python does).
+    It is of the JSON in UTF-8 with sorted keys and without blanks (as RFC 8785 has it,
+    but for how floats are written: as Python does).
     """
     canonical_json = json.dumps(
-        content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        content,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
     )
     return hashlib.sha256(canonical_json.encode()).hexdigest()
 
@@ -67,30 +72,46 @@ def check_rows(rows: Iterable[ValidationRow]) -> None:
     """Check that ``rows`` can be sealed.
 
     Raises:
-        InputError: none is predicted, or one is there twice: it is found again by set, case and
-            quantity.
+        InputError: none is predicted, or one is there twice: it is found again by set,
+            case and quantity.
     """
     keys = [(row.set, row.case, row.quantity) for row in rows if row.use == "predict"]
     if not keys:
-        rule, remedy = "must have rows to predict", "Write use predict in the rows."
+        rule = "must have rows to predict"
+        remedy = "Write use predict in the rows."
         refuse("--seal", rule, "none", remedy, "command line")
-    if repeated_keys := [", ".join(key) for key in dict.fromkeys(keys) if keys.count(key) > 1]:
+    if repeated_keys := [
+        ", ".join(key) for key in dict.fromkeys(keys) if keys.count(key) > 1
+    ]:
         rule = "must not repeat set, case and quantity"
-        refuse("--seal", rule, list_first(repeated_keys), "Name the cases apart.", "command line")
+        refuse(
+            "--seal",
+            rule,
+            list_first(repeated_keys),
+            "Name the cases apart.",
+            "command line",
+        )
 
 
 def check_path(path: Path, *, replace: bool) -> None:
     """Check that predictions can be sealed in ``path``, before they are computed.
 
     Raises:
-        InputError: something else is there, or sealed predictions and ``replace`` is False.
+        InputError: something else is there, or sealed predictions and ``replace`` is
+            False.
     """
     try:
         if os.path.lexists(path):
-            if path.is_symlink() or not path.is_file() or FORMAT not in path.read_text("utf-8"):
+            if (
+                path.is_symlink()
+                or not path.is_file()
+                or FORMAT not in path.read_text("utf-8")
+            ):
                 raise FileExistsError(0, "something else is there")
             if not replace:
-                raise FileExistsError(0, "sealed predictions are there; --force replaces them")
+                raise FileExistsError(
+                    0, "sealed predictions are there; --force replaces them"
+                )
         with room_for(path, path.parent):
             pass
     except (OSError, ValueError) as error:
@@ -103,22 +124,34 @@ def refuse_path(path: Path, error: Exception) -> None:
     refuse("--seal", rule, str(path), "Name another file.", "command line")
 
 
-def seal_predictions(path: Path, results: pd.DataFrame, code: str, *, replace: bool) -> str:
-    """Write the predicted rows of ``results`` to ``path``, all or none; return the digest.
+def seal_predictions(
+    path: Path, results: pd.DataFrame, code: str, *, replace: bool
+) -> str:
+    """Write the predicted rows of ``results`` to ``path``, all or none; return the
+    digest.
 
     ``code`` stands for the code that predicts. Errors as of `check_path`.
     """
-    predicted_rows = results[(results["use"] == "predict") & results["predicted"].notna()]
+    predicted_rows = results[
+        (results["use"] == "predict") & results["predicted"].notna()
+    ]
     content = {
         "format": FORMAT,
-        **{key: value for key, value in describe_origin().items() if key in {"date", "commit"}},
+        **{
+            key: value
+            for key, value in describe_origin().items()
+            if key in {"date", "commit"}
+        },
         "versions": versions(PACKAGES),
         "code": code,
         "predictions": rows_of(predicted_rows[list(SEALED.columns)]),
     }
     digest = compute_digest(content)
     text = json.dumps(
-        {"sha256": digest, "content": content}, indent=1, ensure_ascii=False, allow_nan=False
+        {"sha256": digest, "content": content},
+        indent=1,
+        ensure_ascii=False,
+        allow_nan=False,
     )
     check_path(path, replace=replace)
     try:
@@ -135,7 +168,9 @@ def seal_predictions(path: Path, results: pd.DataFrame, code: str, *, replace: b
 
 
 def link_draft(draft: Path, path: Path) -> None:
-    """Give ``draft`` the name ``path``; unlike a renaming, fail where a file exists by now."""
+    """Give ``draft`` the name ``path``; unlike a renaming, fail where a file exists by
+    now.
+    """
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -156,7 +191,13 @@ def read_seal_file(path: Path) -> SealedPredictions:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
     except OSError as error:
-        refuse("--open", f"cannot be read: {error.strerror or error}", source, remedy, source)
+        refuse(
+            "--open",
+            f"cannot be read: {error.strerror or error}",
+            source,
+            remedy,
+            source,
+        )
     except (ValueError, RecursionError) as error:
         refuse("--open", "must be JSON in UTF-8", str(error)[:60], remedy, source)
     content = document.get("content") if isinstance(document, dict) else None
@@ -175,8 +216,16 @@ def read_seal_file(path: Path) -> SealedPredictions:
     type_of_key = {"date": str, "versions": dict, "code": str}
     for key, expected_type in type_of_key.items():
         if not isinstance(origin[key], expected_type):
-            refuse(f"content.{key}", "must be there", repr(origin[key])[:60], remedy, source)
-    return SealedPredictions(text, {"sha256": digest, **origin}, read_predictions(content, source))
+            refuse(
+                f"content.{key}",
+                "must be there",
+                repr(origin[key])[:60],
+                remedy,
+                source,
+            )
+    return SealedPredictions(
+        text, {"sha256": digest, **origin}, read_predictions(content, source)
+    )
 
 
 def read_predictions(content: Mapping[str, Any], source: str) -> pd.DataFrame:
@@ -190,7 +239,13 @@ def read_predictions(content: Mapping[str, Any], source: str) -> pd.DataFrame:
         predictions = predictions.astype(dict.fromkeys((*_NUMBERS, *_INTERVAL), float))
     except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
         remedy = "Give a file that --seal wrote."
-        refuse("content.predictions", "must be a list of rows", str(error)[:60], remedy, source)
+        refuse(
+            "content.predictions",
+            "must be a list of rows",
+            str(error)[:60],
+            remedy,
+            source,
+        )
     SEALED.check(predictions, source)
     return predictions
 
@@ -200,7 +255,8 @@ def measured_rows(
 ) -> list[ValidationRow]:
     """Return the sealed rows with what was measured since, from ``rows``.
 
-    A measured row has the same set, case and quantity; nothing is measured where there is none.
+    A measured row has the same set, case and quantity; nothing is measured where there
+    is none.
 
     Raises:
         InputError: one has another unit.
@@ -213,26 +269,34 @@ def measured_rows(
         key = (texts["set"], texts["case"], texts["quantity"])
         measured_row = row_of_key.get(key)
         if measured_row and measured_row.unit != texts["unit"]:
-            rule, remedy = f"must have the unit {texts['unit']!r}", "Convert what was measured."
-            problems.append(Problem(", ".join(key), rule, repr(measured_row.unit), remedy))
+            rule = f"must have the unit {texts['unit']!r}"
+            remedy = "Convert what was measured."
+            problems.append(
+                Problem(", ".join(key), rule, repr(measured_row.unit), remedy)
+            )
         measured_fields: dict[str, Any] = {
             name: getattr(measured_row, name, None) for name in NUMBERS
         }
-        measured_fields |= {name: getattr(measured_row, name, "") for name in ("reason", "source")}
+        measured_fields |= {
+            name: getattr(measured_row, name, "") for name in ("reason", "source")
+        }
         measured.append(ValidationRow(use="predict", **texts, **measured_fields))
     if problems:
         raise InputError(problems, source)
     return measured
 
 
-def predictions_table(sealed: SealedPredictions, rows: Sequence[ValidationRow]) -> pd.DataFrame:
+def predictions_table(
+    sealed: SealedPredictions, rows: Sequence[ValidationRow]
+) -> pd.DataFrame:
     """Return the table of sealed predictions beside measured values.
 
     ``rows`` are the `measured_rows`, or some among these. The columns are those of
     `simshuffle.extensions.calibration.validation.table.SCHEMA`.
     """
     index_of_key = {
-        tuple(key): index for index, key in enumerate(keys_of_predictions(sealed.predictions))
+        tuple(key): index
+        for index, key in enumerate(keys_of_predictions(sealed.predictions))
     }
     row_indices = [index_of_key[row.set, row.case, row.quantity] for row in rows]
     chosen_predictions = sealed.predictions.iloc[row_indices].reset_index(drop=True)

@@ -39,7 +39,15 @@ from simshuffle.extensions.calibration.validation.table import (
 from simshuffle.report.table_io import plain_rows as rows_of
 from simshuffle.spec.library import shipped_folder, suggest_nearest
 from simshuffle.study.cell import Cell
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import (
+    Derived,
+    Meta,
+    Outcomes,
+    Request,
+    Result,
+    Study,
+    Tables,
+)
 
 Rows = Sequence[ValidationRow]
 SEALED = "sealed.json"  # its name in the folder of a result
@@ -77,9 +85,12 @@ def request(
         InputError: a file or a row is not valid, or there is no such set.
     """
     rows = read_rows(
-        folder or shipped_folder("validation"), unmeasured=seal or sealed_file is not None
+        folder or shipped_folder("validation"),
+        unmeasured=seal or sealed_file is not None,
     )
-    sealed_predictions = None if sealed_file is None else sealed.read_seal_file(sealed_file)
+    sealed_predictions = (
+        None if sealed_file is None else sealed.read_seal_file(sealed_file)
+    )
     if sealed_predictions is not None:
         rows = sealed.measured_rows(sealed_predictions, rows, str(sealed_file))
     sets = list(dict.fromkeys(row.set for row in rows))
@@ -105,7 +116,9 @@ def request(
 
 def shipped_sets() -> list[str]:
     """Return the names of the sets that come with simshuffle."""
-    return list(dict.fromkeys(row.set for row in read_rows(shipped_folder("validation"))))
+    return list(
+        dict.fromkeys(row.set for row in read_rows(shipped_folder("validation")))
+    )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[ValidationRequest]:
@@ -122,7 +135,8 @@ def repeat(folder: Path, meta: Meta) -> Request[ValidationRequest]:
     rows = results[list(COLUMNS)]
     rows_of_objects = rows.astype(object).where(rows.notna(), None)
     chosen_rows = [
-        ValidationRow(*row) for row in rows_of_objects.itertuples(index=False, name=None)
+        ValidationRow(*row)
+        for row in rows_of_objects.itertuples(index=False, name=None)
     ]
     sealed_predictions = (
         sealed.read_seal_file(file) if (file := folder / SEALED).is_file() else None
@@ -131,24 +145,33 @@ def repeat(folder: Path, meta: Meta) -> Request[ValidationRequest]:
 
 
 def build_request(validation: ValidationRequest) -> Request[ValidationRequest]:
-    """Return the request of a validation, with a digest of all that its result depends on."""
+    """Return the request of a validation, with a digest of all that its result depends
+    on.
+    """
     rows = validation.rows
     entries = rows_of(validation.entries)
-    tasks = [] if validation.sealed else [TaskCell(task).key for task in list_tasks(rows)]
+    tasks = (
+        [] if validation.sealed else [TaskCell(task).key for task in list_tasks(rows)]
+    )
     digested = [[asdict(row) for row in rows], tasks, entries]
     digest = hashlib.sha256(json.dumps(digested, sort_keys=True).encode()).hexdigest()
     documents = {SEALED: validation.sealed.text} if validation.sealed else {}
     return Request("validation", validation, documents, {"rows": digest})
 
 
-def cells_of_tasks(validation: ValidationRequest, outcomes: Outcomes) -> dict[str, Cell]:
+def cells_of_tasks(
+    validation: ValidationRequest, outcomes: Outcomes
+) -> dict[str, Cell]:
     """Return the cell of every task that the rows need."""
     return {f"{task}": TaskCell(task) for task in list_tasks(validation.rows)}
 
 
 def collect_predictions(validation: ValidationRequest, outcomes: Outcomes) -> Tables:
     """Return the tables of the validation from the outcomes of its cells."""
-    answers = {task: answer_of(task, outcomes[f"{task}"]) for task in list_tasks(validation.rows)}
+    answers = {
+        task: answer_of(task, outcomes[f"{task}"])
+        for task in list_tasks(validation.rows)
+    }
     results = validation_table(validation.rows, predict_rows(validation.rows, answers))
     return {"validation": results, "entries": validation.entries}
 
@@ -160,14 +183,26 @@ def read_sealed_tables(validation: ValidationRequest, outcomes: Outcomes) -> Tab
         InputError: there are none.
     """
     if validation.sealed is None:
-        refuse(SEALED, "must be there", "nothing", "Make the result again.", "result folder")
+        refuse(
+            SEALED,
+            "must be there",
+            "nothing",
+            "Make the result again.",
+            "result folder",
+        )
     results = sealed.predictions_table(validation.sealed, validation.rows)
     return {"validation": results, "entries": validation.entries}
 
 
-def seal_facts(validation: ValidationRequest, outcomes: Outcomes, tables: Tables) -> Meta:
-    """Return the origin of sealed predictions, for ``meta.json``; nothing if none were sealed."""
-    return {} if validation.sealed is None else {"sealed": dict(validation.sealed.origin)}
+def seal_facts(
+    validation: ValidationRequest, outcomes: Outcomes, tables: Tables
+) -> Meta:
+    """Return the origin of sealed predictions, for ``meta.json``; nothing if none were
+    sealed.
+    """
+    return (
+        {} if validation.sealed is None else {"sealed": dict(validation.sealed.origin)}
+    )
 
 
 def text_parts(result: Result) -> Iterator[str | Table]:
@@ -182,12 +217,19 @@ def text_parts(result: Result) -> Iterator[str | Table]:
 
 
 def as_json(result: Result) -> Any:
-    """Return a result for JSON: rows, summary, coverage, entries, and the origin of a seal."""
+    """Return a result for JSON: rows, summary, coverage, entries, and the origin of a
+    seal.
+    """
     results = result.tables["validation"]
     tables = {"rows": rows_of(results), "summary": rows_of(summarize_sets(results))}
     entries = rows_of(compare_entries(results, result.tables["entries"]))
     seal = {"sealed": result.meta["sealed"]} if "sealed" in result.meta else {}
-    return {**tables, "coverage": count_covered_rows(results), "entries": entries, **seal}
+    return {
+        **tables,
+        "coverage": count_covered_rows(results),
+        "entries": entries,
+        **seal,
+    }
 
 
 def comparison_tables(result: Result) -> Tables:
@@ -195,7 +237,9 @@ def comparison_tables(result: Result) -> Tables:
 
     Of a quantity that is there twice, the first counts.
     """
-    rows = result.tables["validation"].drop_duplicates(keys := ["set", "case", "quantity"])
+    rows = result.tables["validation"].drop_duplicates(
+        keys := ["set", "case", "quantity"]
+    )
     return {"predicted": rows.set_index(keys)[["predicted", "error"]]}
 
 
@@ -206,7 +250,9 @@ STUDY: Study[ValidationRequest] = Study(
     collect=collect_predictions,
     stored={"validation": SCHEMA, "entries": ENTRIES},
     derived={
-        "summary": Derived(SUMMARY, lambda result: summarize_sets(result.tables["validation"]))
+        "summary": Derived(
+            SUMMARY, lambda result: summarize_sets(result.tables["validation"])
+        )
     },
     figures=lambda result: {"validation": ratios_chart(result.tables["validation"])},
     one_figure=True,

@@ -1,6 +1,8 @@
-"""The rows of the validation, from CSV files, and the table of predicted against measured.
+"""The rows of the validation, from CSV files, and the table of predicted against
+measured.
 
-The files in ``validation/`` hold numbers that were measured elsewhere, each with its source.
+The files in ``validation/`` hold numbers that were measured elsewhere, each with its
+source.
 """
 
 from __future__ import annotations
@@ -49,7 +51,16 @@ COLUMNS = {
 }
 USES = ("fit", "predict", "none")
 KINDS = (
-    *("run", "ratio", "concurrent", "allreduce", "alltoall", "read", "emulated", "oracle"),
+    *(
+        "run",
+        "ratio",
+        "concurrent",
+        "allreduce",
+        "alltoall",
+        "read",
+        "emulated",
+        "oracle",
+    ),
     "testbed",
 )
 NUMBERS = ("measured", "low", "high")
@@ -58,7 +69,8 @@ OPTIONAL = ("spread",)
 
 @dataclasses.dataclass(frozen=True)
 class ValidationRow:
-    """A number that was measured, and what predicts it: the columns of the file, see `COLUMNS`.
+    """A number that was measured, and what predicts it: the columns of the file, see
+    `COLUMNS`.
 
     An empty number is None.
     """
@@ -82,8 +94,8 @@ class ValidationRow:
 def read_rows(folder: Path, *, unmeasured: bool = False) -> list[ValidationRow]:
     """Read the rows of every CSV file in ``folder`` and its folder ``testbed``.
 
-    Files are read in the order of their names. With ``unmeasured`` predicted rows may have no
-    measured value yet.
+    Files are read in the order of their names. With ``unmeasured`` predicted rows may
+    have no measured value yet.
 
     Raises:
         InputError: with every problem of every file.
@@ -108,7 +120,9 @@ def read_rows(folder: Path, *, unmeasured: bool = False) -> list[ValidationRow]:
 def read_file(
     path: Path, rows: list[ValidationRow], problems: list[Problem], unmeasured: bool
 ) -> None:
-    """Append the rows of a CSV file to ``rows``, and what is wrong with others to ``problems``."""
+    """Append the rows of a CSV file to ``rows``, and what is wrong with others to
+    ``problems``.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         table = csv.DictReader(file, strict=True)
         missing = set(COLUMNS) - set(OPTIONAL) - set(table.fieldnames or [])
@@ -118,16 +132,21 @@ def read_file(
             problems.append(Problem(path.name, rule, f"no {names}", "Add them."))
             return
         for record in table:
-            faults = list(find_faults(record, f"{path.name}:{table.line_num}", unmeasured))
+            faults = list(
+                find_faults(record, f"{path.name}:{table.line_num}", unmeasured)
+            )
             problems += faults
             if not faults:
                 rows.append(row_of_record(record))
 
 
-def find_faults(record: dict[str, str], location: str, unmeasured: bool) -> Iterator[Problem]:
+def find_faults(
+    record: dict[str, str], location: str, unmeasured: bool
+) -> Iterator[Problem]:
     """Yield what is wrong with a record, which stands at ``location``."""
     if None in record or None in record.values():
-        rule, remedy = "must have as many fields as the header", "Put texts with commas in quotes."
+        rule = "must have as many fields as the header"
+        remedy = "Put texts with commas in quotes."
         yield Problem(location, rule, "more or fewer", remedy)
         return
     for name in NUMBERS:
@@ -135,17 +154,35 @@ def find_faults(record: dict[str, str], location: str, unmeasured: bool) -> Iter
             rule = "must be a number greater than 0, or empty"
             remedy = "Write it in SI units, without the unit."
             yield Problem(f"{location} {name}", rule, repr(record[name]), remedy)
-    use, kind = record["use"], record["kind"]
+    use = record["use"]
+    kind = record["kind"]
     needs_kind = kind or use != "none"
-    for name, valid_values in (("use", USES), ("kind", KINDS if needs_kind else (kind,))):
+    for name, valid_values in (
+        ("use", USES),
+        ("kind", KINDS if needs_kind else (kind,)),
+    ):
         if record[name] not in valid_values:
             rule = f"must be one of {', '.join(valid_values)}"
             yield Problem(f"{location} {name}", rule, repr(record[name]), "Choose one.")
-    is_measured_later = unmeasured and use == "predict" and not record["measured"].strip()
-    if use in {"fit", "predict"} and not (is_measured_later or parse_positive(record["measured"])):
-        remedy = "Add it, or write use none and a reason. Only --seal predicts without it."
-        yield Problem(f"{location} measured", "is needed to compare with", "nothing", remedy)
-    for name in ("set", "case", "quantity", "source", *["reason"] * (use in {"fit", "none"})):
+    is_measured_later = (
+        unmeasured and use == "predict" and not record["measured"].strip()
+    )
+    if use in {"fit", "predict"} and not (
+        is_measured_later or parse_positive(record["measured"])
+    ):
+        remedy = (
+            "Add it, or write use none and a reason. Only --seal predicts without it."
+        )
+        yield Problem(
+            f"{location} measured", "is needed to compare with", "nothing", remedy
+        )
+    for name in (
+        "set",
+        "case",
+        "quantity",
+        "source",
+        *["reason"] * (use in {"fit", "none"}),
+    ):
         if not record[name].strip():
             remedy = f"{COLUMNS[name].capitalize()}."
             yield Problem(f"{location} {name}", "must not be empty", "nothing", remedy)
@@ -153,8 +190,12 @@ def find_faults(record: dict[str, str], location: str, unmeasured: bool) -> Iter
 
 def row_of_record(record: dict[str, str]) -> ValidationRow:
     """Return the row of a record without faults."""
-    values: dict[str, Any] = {name: (record.get(name) or "").strip() for name in COLUMNS}
-    return ValidationRow(**values | {name: parse_positive(values[name]) for name in NUMBERS})
+    values: dict[str, Any] = {
+        name: (record.get(name) or "").strip() for name in COLUMNS
+    }
+    return ValidationRow(
+        **values | {name: parse_positive(values[name]) for name in NUMBERS}
+    )
 
 
 def parse_positive(text: str) -> float | None:
@@ -176,14 +217,18 @@ def parse_assignments(text: str) -> dict[str, str]:
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         key, equals, value = part.partition("=")
         if not equals or not key.strip() or not value.strip():
-            rule, example = "are written KEY=VALUE, separated by ;", "world_size=64;epochs=2"
-            raise InputError(Problem("values", rule, repr(part), f"For example {example}."))
+            rule = "are written KEY=VALUE, separated by ;"
+            example = "world_size=64;epochs=2"
+            raise InputError(
+                Problem("values", rule, repr(part), f"For example {example}.")
+            )
         values[key.strip()] = value.strip()
     return values
 
 
 def spread_ends(spread: str) -> list[str]:
-    """Return the two lists of assignments at the ends of a spread, ``KEY=FROM..TO;...``.
+    """Return the two lists of assignments at the ends of a spread,
+    ``KEY=FROM..TO;...``.
 
     Nothing is returned if it is empty.
 
@@ -192,11 +237,13 @@ def spread_ends(spread: str) -> list[str]:
     """
     if not spread:
         return []
-    low, high = [], []
+    low = []
+    high = []
     for key, value in parse_assignments(spread).items():
         first, dots, last = value.partition("..")
         if not dots or not first.strip() or not last.strip():
-            rule, remedy = "is written KEY=FROM..TO, separated by ;", "For example seed=1..2."
+            rule = "is written KEY=FROM..TO, separated by ;"
+            remedy = "For example seed=1..2."
             raise InputError(Problem("spread", rule, f"{key}={value}", remedy))
         low.append(f"{key}={first.strip()}")
         high.append(f"{key}={last.strip()}")
@@ -207,7 +254,10 @@ def spread_ends(spread: str) -> list[str]:
 
 SCHEMA = Schema(
     {
-        **{name: text(COLUMNS[name]) for name in ("set", "case", "quantity", "unit", "use")},
+        **{
+            name: text(COLUMNS[name])
+            for name in ("set", "case", "quantity", "unit", "use")
+        },
         **{name: real(COLUMNS[name], empty=True) for name in NUMBERS},
         "predicted": real("what the simulator says; empty where it cannot", empty=True),
         "predicted_low": real(
@@ -246,7 +296,8 @@ SUMMARY = Schema(
             "share of the rows whose measured and predicted ranges overlap", empty=True
         ),
         "coverage": amount(
-            "share of the predicted rows whose measured value lies in the 90 % interval", empty=True
+            "share of the predicted rows whose measured value lies in the 90 % interval",
+            empty=True,
         ),
         "interval_score": amount(
             "mean interval score of the 90 % intervals, of natural logarithms (Gneiting and"
@@ -254,7 +305,8 @@ SUMMARY = Schema(
             empty=True,
         ),
         "naive_score": amount(
-            "the same of the predictions times and over 1 + their mean error", empty=True
+            "the same of the predictions times and over 1 + their mean error",
+            empty=True,
         ),
     }
 )
@@ -266,16 +318,19 @@ def validation_table(
     predicted: Sequence[tuple[float, float, float, float] | None],
     known_intervals: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return the table of the validation, a row for each measured number: columns of `SCHEMA`.
+    """Return the table of the validation, a row for each measured number: columns of
+    `SCHEMA`.
 
     Args:
         rows: of the validation.
-        predicted: for each row value, low and high in its unit, and traffic; None where there is no
-            prediction.
+        predicted: for each row value, low and high in its unit, and traffic; None where
+            there is no prediction.
         known_intervals: columns interval_low and interval_high; None to compute them.
     """
     no_prediction = (np.nan, np.nan, np.nan, 0.0)
-    results = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(COLUMNS))
+    results = pd.DataFrame(
+        [dataclasses.asdict(row) for row in rows], columns=list(COLUMNS)
+    )
     for name in NUMBERS:
         results[name] = results[name].astype(float)
     # (rows, 4) value, low, high and traffic
@@ -295,7 +350,9 @@ def validation_table(
 
 
 def summarize_sets(results: pd.DataFrame) -> pd.DataFrame:
-    """Summarize the rows of each set, fitted and predicted rows apart: columns of `SUMMARY`."""
+    """Summarize the rows of each set, fitted and predicted rows apart: columns of
+    `SUMMARY`.
+    """
     summaries = []
     for (set_name, use), set_rows in results.groupby(["set", "use"], sort=False):
         errors = set_rows["error"].abs()
@@ -303,19 +360,25 @@ def summarize_sets(results: pd.DataFrame) -> pd.DataFrame:
         worst = set_rows.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]
         worst_place = f"{worst['case']}, {worst['quantity']}" if is_compared else ""
         error_values = (errors.mean(), errors.median(), errors.max(), worst_place)
-        inside = set_rows.loc[errors.notna(), "inside"].mean() if is_compared else np.nan
-        interval_scores = score_intervals(set_rows) if use == "predict" else (np.nan,) * 3
-        summaries.append((set_name, use, len(set_rows), *error_values, inside, *interval_scores))
+        inside = (
+            set_rows.loc[errors.notna(), "inside"].mean() if is_compared else np.nan
+        )
+        interval_scores = (
+            score_intervals(set_rows) if use == "predict" else (np.nan,) * 3
+        )
+        summaries.append(
+            (set_name, use, len(set_rows), *error_values, inside, *interval_scores)
+        )
     return SUMMARY.framed(summaries)
 
 
 def count_covered_rows(results: pd.DataFrame) -> dict[str, int]:
     """Count the rows that were predicted and measured, and those among them that agree.
 
-    Counts are: all rows; those with a range that overlaps the measured one (inside), with a range
-    and not one number (intervals), and with both; those with a 90 % interval (scored), and with the
-    measured value in it (covered); sets with such intervals, and sets where these score better than
-    naive ones.
+    Counts are: all rows; those with a range that overlaps the measured one (inside),
+    with a range and not one number (intervals), and with both; those with a 90 %
+    interval (scored), and with the measured value in it (covered); sets with such
+    intervals, and sets where these score better than naive ones.
     """
     compared_rows = results[(results["use"] == "predict") & results["error"].notna()]
     has_range = compared_rows["predicted_high"] > compared_rows["predicted_low"]

@@ -1,6 +1,8 @@
-"""Predict a testbed of network namespaces, a tapered leaf-spine tree, in the fluid network.
+"""Predict a testbed of network namespaces, a tapered leaf-spine tree, in the fluid
+network.
 
-`plugins/testbed` builds and measures it; a row that it wrote is predicted without the plugin.
+`plugins/testbed` builds and measures it; a row that it wrote is predicted without the
+plugin.
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ from simshuffle.spec.units import Dimension, format_quantity
 from simshuffle.spec.validation import validate_record
 
 PAYLOAD_SHARE = 1448 / 1514
-"""Payload of a full packet over its bytes on Ethernet: IPv4 20, TCP 20, its time stamps 12,
-Ethernet 14."""
+"""Payload of a full packet over its bytes on Ethernet: IPv4 20, TCP 20, its time stamps
+12, Ethernet 14.
+"""
 MAX_HOSTS = 16
 RATE_LIMITS = (1e6 / 8, 200e6 / 8)
-"""The lowest and highest rate, bytes/s: beyond it packets of two cores' work would be measured, not
-the network."""
+"""The lowest and highest rate, bytes/s: beyond it packets of two cores' work would be
+measured, not the network.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,16 @@ class TcpOverhead:
     """The cost of TCP: bytes of headers, and the start of a flow."""
 
     efficiency: float = PAYLOAD_SHARE  # payload bytes for each byte of the shaped rate
-    startup: float = 0.0  # s that a flow needs beyond its bytes at that rate; at least 0
+    startup: float = (
+        0.0  # s that a flow needs beyond its bytes at that rate; at least 0
+    )
 
 
-def require(*rules: tuple[bool, str, str, object], remedy: str = "Choose another value.") -> None:
-    """Check rules of options, each of which is given as (whether it holds, option, rule, value).
+def require(
+    *rules: tuple[bool, str, str, object], remedy: str = "Choose another value."
+) -> None:
+    """Check rules of options, each of which is given as (whether it holds, option,
+    rule, value).
 
     Raises:
         InputError: with every rule that does not hold.
@@ -73,7 +82,12 @@ def check_shape(shape: NamespaceShape) -> NamespaceShape:
     require(
         (leaves >= 2, "--leaves", "must be at least 2", leaves),
         (per_leaf >= 2, "--hosts-per-leaf", "must be at least 2", per_leaf),
-        (1 <= spines <= per_leaf, "--spines", "must be from 1 to the hosts of a leaf", spines),
+        (
+            1 <= spines <= per_leaf,
+            "--spines",
+            "must be from 1 to the hosts of a leaf",
+            spines,
+        ),
         (hosts <= MAX_HOSTS, "--leaves", f"at most {MAX_HOSTS} hosts in all", hosts),
         (
             RATE_LIMITS[0] <= shape.rate <= RATE_LIMITS[1],
@@ -90,8 +104,8 @@ class LeafSpine:
 
     Attributes:
         shape: leaves, spines and hosts.
-        links: (links,) names 'from>to'; link 2c leads one way over cable c, link 2c + 1 the other
-            way.
+        links: (links,) names 'from>to'; link 2c leads one way over cable c, link 2c + 1
+            the other way.
         nodes_of_link: (links,) the two nodes of each, as (from, to).
         host_names: (hosts,) their nodes.
     """
@@ -116,21 +130,30 @@ class LeafSpine:
             for name in self.links
             for source, destination in [name.split(">")]
         ]
-        self.host_names = [name for name, kind in graph.nodes(data="kind") if kind == "host"]
+        self.host_names = [
+            name for name, kind in graph.nodes(data="kind") if kind == "host"
+        ]
         ports = [self._table.endpoints(name)[0] for name in self.host_names]
         self._ports = np.array(ports, np.int32)
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        """Return (n, longest) links from hosts ``src`` to hosts ``dst``, padded with -1."""
+        """Return (n, longest) links from hosts ``src`` to hosts ``dst``, padded with
+        -1.
+        """
         return self._table.routes(self._ports[src], self._ports[dst])
 
 
-def finish_times(testbed: LeafSpine, pattern: NamespacePattern, overhead: TcpOverhead) -> Floats:
+def finish_times(
+    testbed: LeafSpine, pattern: NamespacePattern, overhead: TcpOverhead
+) -> Floats:
     """Return (flows,) s at which each flow of ``pattern`` ends in the fluid network."""
     capacity = np.full(len(testbed.links), testbed.shape.rate * overhead.efficiency)
     # every route leaves exactly one host, so the start-up is counted once
     latency = np.array(
-        [overhead.startup * (source in testbed.host_names) for source, _ in testbed.nodes_of_link]
+        [
+            overhead.startup * (source in testbed.host_names)
+            for source, _ in testbed.nodes_of_link
+        ]
     )
     links = Links(capacity, latency, testbed.links)
     routes = testbed.routes(
@@ -144,7 +167,9 @@ def finish_times(testbed: LeafSpine, pattern: NamespacePattern, overhead: TcpOve
         for step in range(max(pattern.step)):
             routes.append([-1] * len(routes[0]))
             sizes.append(0.0)
-            predecessors.append([flow for flow in range(num_flows) if pattern.step[flow] == step])
+            predecessors.append(
+                [flow for flow in range(num_flows) if pattern.step[flow] == step]
+            )
             if step:
                 # a step in which nobody sends still waits for the one before
                 predecessors[-1].append(len(routes) - 2)
@@ -158,11 +183,15 @@ def finish_times(testbed: LeafSpine, pattern: NamespacePattern, overhead: TcpOve
             if pair in last_flow_of_pair:
                 predecessors[flow].append(last_flow_of_pair[pair])
             last_flow_of_pair[pair] = flow
-    flows = Flows.from_lists(np.array(routes, np.int32), sizes, predecessors=predecessors)
+    flows = Flows.from_lists(
+        np.array(routes, np.int32), sizes, predecessors=predecessors
+    )
     return Fluid().finish_times(links, flows).finish[: len(pattern)]
 
 
-def makespan(testbed: LeafSpine, pattern: NamespacePattern, overhead: TcpOverhead) -> float:
+def makespan(
+    testbed: LeafSpine, pattern: NamespacePattern, overhead: TcpOverhead
+) -> float:
     """Return the time (s) at which the last flow of ``pattern`` ends."""
     return float(finish_times(testbed, pattern, overhead).max())
 
@@ -181,12 +210,16 @@ def predict_makespan(values: Mapping[str, str]) -> float:
         raise InputError([problem.below("values") for problem in problems], "testbed")
     if parsed.pattern not in PATTERNS:
         remedy = suggest_nearest(parsed.pattern, [*PATTERNS])
-        refuse("values.pattern", "no such pattern", repr(parsed.pattern), remedy, "testbed")
+        refuse(
+            "values.pattern", "no such pattern", repr(parsed.pattern), remedy, "testbed"
+        )
     shape = check_shape(
         NamespaceShape(parsed.leaves, parsed.hosts_per_leaf, parsed.spines, parsed.rate)
     )
     pattern = PATTERNS[parsed.pattern](shape, int(parsed.nbytes), parsed.seed)
-    return makespan(LeafSpine(shape), pattern, TcpOverhead(parsed.efficiency, parsed.startup))
+    return makespan(
+        LeafSpine(shape), pattern, TcpOverhead(parsed.efficiency, parsed.startup)
+    )
 
 
 class TestbedValues(BaseModel):

@@ -1,5 +1,6 @@
-"""The exchange patterns of a testbed of network namespaces: who sends how much to whom, and what
-each flow waits for. `plugins/testbed` measures them."""
+"""The exchange patterns of a testbed of network namespaces: who sends how much to whom,
+and what each flow waits for. `plugins/testbed` measures them.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +26,16 @@ EXCHANGE_FRACTION = 0.1
 
 @dataclass(frozen=True)
 class NamespaceShape:
-    """The size of a testbed of network namespaces: leaves, hosts, spines, and the rate of its
-    links.
+    """The size of a testbed of network namespaces: leaves, hosts, spines, and the rate
+    of its links.
     """
 
     leaves: int = 2  # leaf switches
     hosts_per_leaf: int = 4  # hosts below each, at least 2
     spines: int = 2  # switches above, each with one link to every leaf; at most ``hosts_per_leaf``
-    rate: float = 5e6  # bytes/s that every link is shaped to, headers included, in each direction
+    rate: float = (
+        5e6  # bytes/s that every link is shaped to, headers included, in each direction
+    )
 
     @property
     def hosts(self) -> int:
@@ -89,25 +92,37 @@ def incast(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     return flows_of_steps([[(host, 0) for host in senders]], 2 * nbytes // len(senders))
 
 
-def incast_with_victim(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """Return an incast in which the last host also sends to host 1, where nobody else does."""
+def incast_with_victim(
+    shape: NamespaceShape, nbytes: int, seed: int
+) -> NamespacePattern:
+    """Return an incast in which the last host also sends to host 1, where nobody else
+    does.
+    """
     incast_flows = incast(shape, nbytes, seed)
     incast_pairs = zip(incast_flows.src, incast_flows.dst, strict=True)
     flows = flows_of_steps([[*incast_pairs, (shape.hosts - 1, 1)]], nbytes)
     return replace(flows, nbytes=[*incast_flows.nbytes, nbytes])
 
 
-def pairs_inside_leaf(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+def pairs_inside_leaf(
+    shape: NamespaceShape, nbytes: int, seed: int
+) -> NamespacePattern:
     """Return one step in which neighbours below a leaf send to each other."""
     per_leaf = shape.hosts_per_leaf
     starts = [
-        leaf + k for leaf in range(0, shape.hosts, per_leaf) for k in range(0, per_leaf - 1, 2)
+        leaf + k
+        for leaf in range(0, shape.hosts, per_leaf)
+        for k in range(0, per_leaf - 1, 2)
     ]
     return flows_in_both_directions([(host, host + 1) for host in starts], nbytes)
 
 
-def pairs_across_leaves(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """Return one step in which hosts of two neighbouring leaves exchange, place by place."""
+def pairs_across_leaves(
+    shape: NamespaceShape, nbytes: int, seed: int
+) -> NamespacePattern:
+    """Return one step in which hosts of two neighbouring leaves exchange, place by
+    place.
+    """
     per_leaf = shape.hosts_per_leaf
     hosts = range(shape.leaves // 2 * 2 * per_leaf)
     pairs = [(host, host + per_leaf) for host in hosts if not host // per_leaf % 2]
@@ -117,7 +132,9 @@ def pairs_across_leaves(shape: NamespaceShape, nbytes: int, seed: int) -> Namesp
 def random_pairs(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     """Return one step in which random pairs of hosts send to each other."""
     order = np.random.default_rng((seed, 1)).permutation(shape.hosts).tolist()
-    return flows_in_both_directions(list(zip(order[0::2], order[1::2], strict=False)), nbytes)
+    return flows_in_both_directions(
+        list(zip(order[0::2], order[1::2], strict=False)), nbytes
+    )
 
 
 def all_to_all(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
@@ -127,8 +144,12 @@ def all_to_all(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePatter
     return flows_of_steps([pairs], nbytes // (hosts - 1))
 
 
-def random_permutations(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """Return M - 1 steps for M hosts, each a random permutation in which no host keeps its own."""
+def random_permutations(
+    shape: NamespaceShape, nbytes: int, seed: int
+) -> NamespacePattern:
+    """Return M - 1 steps for M hosts, each a random permutation in which no host keeps
+    its own.
+    """
     rng = np.random.default_rng((seed, 2))
     hosts = shape.hosts
     steps: list[list[Pair]] = []
@@ -140,10 +161,11 @@ def random_permutations(shape: NamespaceShape, nbytes: int, seed: int) -> Namesp
 
 
 def ring_flows(order: list[int], nbytes: int) -> NamespacePattern:
-    """Return an allreduce over the ring ``order``: 2 (M - 1) steps, each to the next host.
+    """Return an allreduce over the ring ``order``: 2 (M - 1) steps, each to the next
+    host.
 
-    A host sends what it has got in the step before. ``nbytes`` is what each host sends in all
-    (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size of the gradient).
+    A host sends what it has got in the step before. ``nbytes`` is what each host sends
+    in all (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size of the gradient).
     """
     hosts = len(order)
     steps = [list(zip(order, [*order[1:], order[0]], strict=True))] * (2 * (hosts - 1))
@@ -156,11 +178,15 @@ def ring_flows(order: list[int], nbytes: int) -> NamespacePattern:
     return flows
 
 
-def scattered_ring_flows(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
+def scattered_ring_flows(
+    shape: NamespaceShape, nbytes: int, seed: int
+) -> NamespacePattern:
     """Return an allreduce on a ring that leaves its leaf at every hop."""
     per_leaf = shape.hosts_per_leaf
     order = [
-        host for position in range(per_leaf) for host in range(position, shape.hosts, per_leaf)
+        host
+        for position in range(per_leaf)
+        for host in range(position, shape.hosts, per_leaf)
     ]
     return ring_flows(order, nbytes)
 
@@ -169,7 +195,9 @@ def scattered_ring_flows(shape: NamespaceShape, nbytes: int, seed: int) -> Names
 
 
 def plan_partial_shuffle(shape: NamespaceShape, seed: int) -> ExchangePlan:
-    """Plan a partial local shuffle of `MESSAGES` samples a host, a random permutation each."""
+    """Plan a partial local shuffle of `MESSAGES` samples a host, a random permutation
+    each.
+    """
     rng = np.random.default_rng((seed, 3))
     hosts = shape.hosts
     strategy = PartialLocalShuffle(
@@ -177,11 +205,15 @@ def plan_partial_shuffle(shape: NamespaceShape, seed: int) -> ExchangePlan:
     )
     owner = initial_owner(round(MESSAGES / EXCHANGE_FRACTION) * hosts, hosts, rng)
     shards = strategy.shards(owner, hosts, rng)
-    return strategy.plan(EpochContext(shards, batch_size=10, iterations=MESSAGES, epoch=1, rng=rng))
+    return strategy.plan(
+        EpochContext(shards, batch_size=10, iterations=MESSAGES, epoch=1, rng=rng)
+    )
 
 
 def plan_with_one_partner(shape: NamespaceShape, seed: int) -> ExchangePlan:
-    """Plan the exchange of `MESSAGES` samples a host with one partner: that of ``pairs_random``."""
+    """Plan the exchange of `MESSAGES` samples a host with one partner: that of
+    ``pairs_random``.
+    """
     plan = plan_partial_shuffle(shape, seed)
     pairs = random_pairs(shape, 1, seed)
     partner = np.arange(shape.hosts)
@@ -189,11 +221,13 @@ def plan_with_one_partner(shape: NamespaceShape, seed: int) -> ExchangePlan:
     return replace(plan, target=np.broadcast_to(partner, plan.target.shape))
 
 
-def flows_of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> NamespacePattern:
+def flows_of_plan(
+    plan: ExchangePlan, nbytes: int, *, barrier: bool
+) -> NamespacePattern:
     """Return the flows of a plan, a message for each sample of ``nbytes``.
 
-    A host goes on when its own message has been sent and the one for it has come; with ``barrier``
-    when all have.
+    A host goes on when its own message has been sent and the one for it has come; with
+    ``barrier`` when all have.
     """
     rows = plan.target.tolist()
     steps = [[(src, dst) for src, dst in enumerate(row) if src != dst] for row in rows]
@@ -207,7 +241,9 @@ def flows_of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> Namespac
         for flow in (flow for flow in range(len(flows)) if flows.step[flow] == step):
             hosts = (flows.src[flow], flows.dst[flow])
             last_flows = (last_flows_of_host.get(host, []) for host in hosts)
-            flows.predecessors[flow].extend(dict.fromkeys(chain.from_iterable(last_flows)))
+            flows.predecessors[flow].extend(
+                dict.fromkeys(chain.from_iterable(last_flows))
+            )
             for host in hosts:
                 flows_of_host.setdefault(host, []).append(flow)
         last_flows_of_host |= flows_of_host
@@ -215,9 +251,13 @@ def flows_of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> Namespac
 
 
 PATTERNS: dict[str, Callable[[NamespaceShape, int, int], NamespacePattern]] = {
-    "single_short": lambda shape, n, seed: flows_of_steps([[(0, shape.hosts_per_leaf)]], n // 4),
+    "single_short": lambda shape, n, seed: flows_of_steps(
+        [[(0, shape.hosts_per_leaf)]], n // 4
+    ),
     "single": lambda shape, n, seed: flows_of_steps([[(0, shape.hosts_per_leaf)]], n),
-    "opposite": lambda shape, n, seed: flows_in_both_directions([(0, shape.hosts_per_leaf)], n),
+    "opposite": lambda shape, n, seed: flows_in_both_directions(
+        [(0, shape.hosts_per_leaf)], n
+    ),
     "incast": incast,
     "incast_victim": incast_with_victim,
     "pairs_inside": pairs_inside_leaf,

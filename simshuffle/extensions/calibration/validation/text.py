@@ -10,7 +10,10 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.extensions.calibration.validation.scores import is_in_interval
-from simshuffle.extensions.calibration.validation.table import count_covered_rows, summarize_sets
+from simshuffle.extensions.calibration.validation.table import (
+    count_covered_rows,
+    summarize_sets,
+)
 from simshuffle.report.console import new_table
 from simshuffle.spec.units import Dimension, readable
 
@@ -90,8 +93,23 @@ def format_score(number: float) -> str:
 
 ROW_HEADINGS = ["case", "quantity", "measured", "range", "predicted", "range", "error"]
 SUMMARY_HEADINGS = ["set", "rows", "within", "mean error", "median", "worst", "where"]
-SCORE_HEADINGS = ["set", "rows", "median error", "in 90 % interval", "score", "naive score"]
-SEALED_HEADINGS = ["case", "quantity", "predicted", "90 % interval", "measured", "error", "in it"]
+SCORE_HEADINGS = [
+    "set",
+    "rows",
+    "median error",
+    "in 90 % interval",
+    "score",
+    "naive score",
+]
+SEALED_HEADINGS = [
+    "case",
+    "quantity",
+    "predicted",
+    "90 % interval",
+    "measured",
+    "error",
+    "in it",
+]
 UNMEASURED_HEADINGS = ["case", "quantity", "predicted", "range", "90 % interval"]
 ENTRY_HEADINGS = [
     *("by", "set", "rows", "median error", "in 90 % interval", "score"),
@@ -102,8 +120,8 @@ ENTRY_HEADINGS = [
 def summary_cells(results: pd.DataFrame, use: str) -> list[list[str]]:
     """Return the rows of the summary for one use of rows.
 
-    They are set, number, how many are within their interval, mean, median and worst error, and
-    where the worst is. Rows without a measured value do not count.
+    They are set, number, how many are within their interval, mean, median and worst
+    error, and where the worst is. Rows without a measured value do not count.
     """
     summaries = summarize_sets(results[results["error"].notna()])
     summaries = summaries[summaries["use"] == use]
@@ -112,7 +130,10 @@ def summary_cells(results: pd.DataFrame, use: str) -> list[list[str]]:
             row["set"],
             str(row["rows"]),
             f"{round(row['inside'] * row['rows'])}",
-            *(f"{100 * row[name]:.1f} %" for name in ("mean_error", "median_error", "worst_error")),
+            *(
+                f"{100 * row[name]:.1f} %"
+                for name in ("mean_error", "median_error", "worst_error")
+            ),
             row["worst_case"],
         ]
         for row in summaries.to_dict("records")
@@ -122,10 +143,12 @@ def summary_cells(results: pd.DataFrame, use: str) -> list[list[str]]:
 def score_cells(results: pd.DataFrame) -> list[list[str]]:
     """Return the scores of the 90 % intervals of each set.
 
-    They are set, number of its predicted and measured rows, their median error, the share in the
-    interval, the interval score and the naive one.
+    They are set, number of its predicted and measured rows, their median error, the
+    share in the interval, the interval score and the naive one.
     """
-    summaries = summarize_sets(results[(results["use"] == "predict") & results["error"].notna()])
+    summaries = summarize_sets(
+        results[(results["use"] == "predict") & results["error"].notna()]
+    )
     return [
         [
             row["set"],
@@ -140,7 +163,9 @@ def score_cells(results: pd.DataFrame) -> list[list[str]]:
 
 
 def score_text(results: pd.DataFrame) -> str:
-    """Describe how good the 90 % intervals of all sets are; nothing where there are none."""
+    """Describe how good the 90 % intervals of all sets are; nothing where there are
+    none.
+    """
     counts = count_covered_rows(results)
     if not counts["scored"]:
         return ""
@@ -155,13 +180,16 @@ def score_text(results: pd.DataFrame) -> str:
 def describe_seal(origin: Mapping[str, Any]) -> str:
     """Describe when and with which versions predictions were sealed, and their digest."""
     version_texts = ", ".join(
-        f"{package} {version}" for package, version in sorted(origin["versions"].items())
+        f"{package} {version}"
+        for package, version in sorted(origin["versions"].items())
     )
     return f"Sealed {origin['date']} with {version_texts}; sha-256 {origin['sha256']}."
 
 
 def coverage_text(results: pd.DataFrame) -> str:
-    """Describe how many predicted rows lie within their interval; '' where none is predicted."""
+    """Describe how many predicted rows lie within their interval; '' where none is
+    predicted.
+    """
     counts = count_covered_rows(results)
     if not counts["rows"]:
         return ""
@@ -201,21 +229,28 @@ def build_table(
         title: of the table.
         headings: of the columns.
         rows: cells of each row.
-        number_columns: indices of the columns that hold numbers; they are aligned on the right.
+        number_columns: indices of the columns that hold numbers; they are aligned on
+            the right.
     """
     table = new_table(title)
     for column, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if column in number_columns else "left")
+        table.add_column(
+            heading, justify="right" if column in number_columns else "left"
+        )
     for row in rows:
         table.add_row(*row)
     return table
 
 
 def parts(results: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield all tables: for each use and set its rows, then the summaries and the coverage."""
+    """Yield all tables: for each use and set its rows, then the summaries and the
+    coverage.
+    """
     measured = results[results["error"].notna()]
     for use in ("fit", "predict"):
-        for name, set_rows in measured[measured["use"] == use].groupby("set", sort=False):
+        for name, set_rows in measured[measured["use"] == use].groupby(
+            "set", sort=False
+        ):
             yield build_table(
                 f"{name} ({'fitted' if use == 'fit' else 'predicted'})",
                 ROW_HEADINGS,
@@ -236,8 +271,8 @@ def parts(results: pd.DataFrame) -> Iterator[str | Table]:
 def opened_parts(results: pd.DataFrame) -> Iterator[str | Table]:
     """Yield the tables of predictions that were sealed.
 
-    They are for each set what was measured since, then what was not, and how good the intervals
-    are.
+    They are for each set what was measured since, then what was not, and how good the
+    intervals are.
     """
     measured = results[results["error"].notna()]
     for name, set_rows in measured.groupby("set", sort=False):
@@ -273,14 +308,19 @@ def tables_without_measurement(results: pd.DataFrame) -> Iterator[Table]:
             ]
             for row in set_rows.to_dict("records")
         ]
-        yield build_table(f"{name} (not measured yet)", UNMEASURED_HEADINGS, rows, range(2, 5))
+        yield build_table(
+            f"{name} (not measured yet)", UNMEASURED_HEADINGS, rows, range(2, 5)
+        )
 
 
 def score_parts(results: pd.DataFrame) -> Iterator[str | Table]:
     """Yield the table of how good the 90 % intervals are, and a sentence on it."""
     if rows := score_cells(results):
         yield build_table(
-            "90 % intervals, from the errors of other sets", SCORE_HEADINGS, rows, range(1, 6)
+            "90 % intervals, from the errors of other sets",
+            SCORE_HEADINGS,
+            rows,
+            range(1, 6),
         )
     if sentence := score_text(results):
         yield sentence
@@ -290,10 +330,18 @@ def entry_cells(comparison: pd.DataFrame) -> list[list[str]]:
     """Return the scores of each entry in each set, and of simshuffle on its rows."""
     return [
         [
-            *(row["by"], row["set"], str(row["rows"]), f"{100 * row['median_error']:.1f} %"),
+            *(
+                row["by"],
+                row["set"],
+                str(row["rows"]),
+                f"{100 * row['median_error']:.1f} %",
+            ),
             *(format_percent(row["coverage"]), format_score(row["interval_score"])),
             f"{100 * row['our_median_error']:.1f} %",
-            *(format_percent(row["our_coverage"]), format_score(row["our_interval_score"])),
+            *(
+                format_percent(row["our_coverage"]),
+                format_score(row["our_interval_score"]),
+            ),
         ]
         for row in comparison.to_dict("records")
     ]
@@ -303,5 +351,8 @@ def entry_parts(comparison: pd.DataFrame) -> Iterator[Table]:
     """Yield the table of entries beside simshuffle, if there are entries."""
     if rows := entry_cells(comparison):
         yield build_table(
-            "Entries, and simshuffle on the same rows", ENTRY_HEADINGS, rows, range(2, 9)
+            "Entries, and simshuffle on the same rows",
+            ENTRY_HEADINGS,
+            rows,
+            range(2, 9),
         )

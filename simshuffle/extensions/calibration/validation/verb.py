@@ -1,4 +1,6 @@
-"""The verb ``simshuffle study validate``, and its options: which measured rows to predict."""
+"""The verb ``simshuffle study validate``, and its options: which measured rows to
+predict.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class ValidationOptions(CellOptions):
             "SET",
             "A set of rows. Default: all.",
             many=True,
-            complete=words(place="simshuffle.extensions.calibration.validation.study:shipped_sets"),
+            complete=words(
+                place="simshuffle.extensions.calibration.validation.study:shipped_sets"
+            ),
         ),
     ] = ()
     folder: Annotated[
@@ -65,12 +69,16 @@ class ValidationOptions(CellOptions):
     ] = ()
     out: Annotated[
         Path | None,
-        Option("FOLDER", "Folder for the table and the figure; nothing is written without it."),
+        Option(
+            "FOLDER",
+            "Folder for the table and the figure; nothing is written without it.",
+        ),
     ] = None
 
 
 def request(options: ValidationOptions) -> tuple[Study[Any], Request[Any]]:
-    """Return the study and the request to predict each row, or to compare sealed predictions.
+    """Return the study and the request to predict each row, or to compare sealed
+    predictions.
 
     The file for sealed predictions is checked before they are computed.
     """
@@ -78,7 +86,8 @@ def request(options: ValidationOptions) -> tuple[Study[Any], Request[Any]]:
 
     if options.seal is not None:
         if options.open is not None:
-            rule, remedy = "cannot be given together with --open", "Leave one of them out."
+            rule = "cannot be given together with --open"
+            remedy = "Leave one of them out."
             refuse("--seal", rule, str(options.seal), remedy, COMMAND_LINE)
         sealed.check_path(options.seal, replace=options.force)
     validation = study.request(

@@ -1,1 +1,3 @@
-"""Find who makes the steps of a real training job slow, and what simulated ranks waited for."""
+"""Find who makes the steps of a real training job slow, and what simulated ranks waited
+for.
+"""

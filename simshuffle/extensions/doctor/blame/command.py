@@ -1,4 +1,6 @@
-"""The verb blame: who makes the steps of a real training job slow, or the epochs of a run."""
+"""The verb blame: who makes the steps of a real training job slow, or the epochs of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def blame(
         ),
     ],
     run: Annotated[
-        str | None, Option("NAME", "Of a result, this run alone; the default is all of them.")
+        str | None,
+        Option("NAME", "Of a result, this run alone; the default is all of them."),
     ] = None,
     epoch: Annotated[
         int | None, Option("N", "Of a result, this epoch; the default is the last one.")
@@ -44,10 +47,13 @@ def blame(
 ) -> None:
     """Say who makes a real or a simulated job slow.
 
-    Of a result: which host, rank, link or server the others waited for, and in which phase. Of a
-    trace: replays its operations as if one rank, stage or kind, or nobody, were slow. Simulates
-    nothing else."""
-    folder = next((path for path in (trace, Path("results") / trace) if path.is_dir()), None)
+    Of a result: which host, rank, link or server the others waited for, and in which
+    phase. Of a trace: replays its operations as if one rank, stage or kind, or nobody,
+    were slow. Simulates nothing else.
+    """
+    folder = next(
+        (path for path in (trace, Path("results") / trace) if path.is_dir()), None
+    )
     if folder is not None:
         from simshuffle.extensions.doctor.blame.runs import blame_runs
         from simshuffle.study.registry import read_folder
@@ -60,7 +66,8 @@ def blame(
 
         for flag, value in (("--run", run), ("--epoch", epoch)):
             if value is not None:
-                rule, remedy = "is for results alone, a trace has none", "Leave it out."
+                rule = "is for results alone, a trace has none"
+                remedy = "Leave it out."
                 refuse(flag, rule, str(value), remedy, COMMAND_LINE)
         replayed = blame_trace(read_trace(trace), str(trace))
         print_answer(replayed.as_json, replayed.parts, json=json, table_format=to)

@@ -15,27 +15,34 @@ from simshuffle.extensions.doctor.blame.trace import JobTrace
 PEERS = {"forward-send": ("forward-recv", 1), "backward-send": ("backward-recv", -1)}
 """Kind that receives what a stage sends, and its stage, counted from the sender's."""
 CLOCK_S = 1e-3
-"""Seconds by which clocks of ranks may differ (chosen above the 0.5 ms of the artifact)."""
+"""Seconds by which clocks of ranks may differ (chosen above the 0.5 ms of the
+artifact).
+"""
 
 
 class OperationGroup(NamedTuple):
-    """Operations that end together: when all have begun, and what they transfer is there."""
+    """Operations that end together: when all have begun, and what they transfer is
+    there.
+    """
 
     members: tuple[int, ...]  # indices of the operations
-    dependencies: tuple[tuple[int, ...], ...]  # indices of the operations each member waits for
+    dependencies: tuple[
+        tuple[int, ...], ...
+    ]  # indices of the operations each member waits for
     in_all_pipelines: bool  # whether the group includes the operations of all pipelines
 
 
 def find_dependencies(trace: JobTrace, source: str = "") -> list[OperationGroup]:
-    """Find what waits for what, from the kinds and the order of the starts; the groups are in an
-    order in which they can be replayed.
+    """Find what waits for what, from the kinds and the order of the starts; the groups
+    are in an order in which they can be replayed.
 
-    A rank computes one operation after the other, and does one collective after the other. A
-    collective begins after what the rank computed before it. An all-gather ends before the
-    computation that came after it, any collective before what follows that is neither forward nor
-    backward, or for which every rank was idle while the collective ran. The i-th send begins after
-    the i-th computation of its direction. The i-th receive begins after the computation before, and
-    ends before the i-th. A send and its receive end together, as do a collective's operations.
+    A rank computes one operation after the other, and does one collective after the
+    other. A collective begins after what the rank computed before it. An all-gather
+    ends before the computation that came after it, any collective before what follows
+    that is neither forward nor backward, or for which every rank was idle while the
+    collective ran. The i-th send begins after the i-th computation of its direction.
+    The i-th receive begins after the computation before, and ends before the i-th. A
+    send and its receive end together, as do a collective's operations.
 
     Args:
         trace: of a job.
@@ -80,7 +87,9 @@ class _DependencyBuilder:
     def __init__(self, trace: JobTrace, source: str) -> None:
         self._trace = trace
         self._source = source
-        self._index_of = {operation: index for index, operation in enumerate(trace.operations)}
+        self._index_of = {
+            operation: index for index, operation in enumerate(trace.operations)
+        }
         self.dependencies: list[set[int]] = [set() for _ in self._index_of]
         self._role = [trace.roles[kind] for _, kind, _ in trace.operations]
         self._start = np.median(trace.starts, axis=(1, 2))
@@ -88,9 +97,15 @@ class _DependencyBuilder:
 
     def add_stage(self, stage: int) -> None:
         """Add the dependencies of a stage's operations on others of their rank."""
-        start, end, role = self._start, self._end, self._role
+        start = self._start
+        end = self._end
+        role = self._role
         of_stage = sorted(
-            (index for operation, index in self._index_of.items() if operation[0] == stage),
+            (
+                index
+                for operation, index in self._index_of.items()
+                if operation[0] == stage
+            ),
             key=lambda index: (start[index], self._trace.operations[index]),
         )
         local = [index for index in of_stage if role[index] in LOCAL]
@@ -100,22 +115,34 @@ class _DependencyBuilder:
             for previous, following in pairwise(chain):
                 self.dependencies[following].add(previous)
         for collective in collectives:
-            earlier = [index for index in local if end[index] <= start[collective] + CLOCK_S]
+            earlier = [
+                index for index in local if end[index] <= start[collective] + CLOCK_S
+            ]
             self.dependencies[collective].update(earlier[-1:])
             for following in local:
-                is_awaited = role[collective] is Role.GATHER or role[following] is not Role.ONWARD
+                is_awaited = (
+                    role[collective] is Role.GATHER
+                    or role[following] is not Role.ONWARD
+                )
                 is_awaited = is_awaited or (
-                    not passes_samples and _fills_gap(self._trace, collective, following, local)
+                    not passes_samples
+                    and _fills_gap(self._trace, collective, following, local)
                 )
                 is_earlier = start[collective] < start[following]
-                if is_awaited and is_earlier and end[collective] <= start[following] + CLOCK_S:
+                if (
+                    is_awaited
+                    and is_earlier
+                    and end[collective] <= start[following] + CLOCK_S
+                ):
                     self.dependencies[following].add(collective)
         for index in of_stage:
             if role[index] in PASSING:
                 self._add_transfer(index)
 
     def _add_transfer(self, operation: int) -> None:
-        """Add the dependencies of a send or a receive, and of the computation that waits for it."""
+        """Add the dependencies of a send or a receive, and of the computation that
+        waits for it.
+        """
         stage, kind, repetition = self._trace.operations[operation]
         direction, _, act = kind.partition("-")
         computation = f"{direction}-compute"
@@ -124,13 +151,17 @@ class _DependencyBuilder:
             rule = f"must have a {computation} for each {kind}; several parts of a model in a stage"
             self._refuse_transfer(operation, f"{rule} are not known")
         if repetition:
-            self.dependencies[operation].add(self._index_of[stage, kind, repetition - 1])
+            self.dependencies[operation].add(
+                self._index_of[stage, kind, repetition - 1]
+            )
         if act == "send":
             self.dependencies[operation].add(computing)
             return
         self.dependencies[computing].add(operation)
         if repetition:
-            self.dependencies[operation].add(self._index_of[stage, computation, repetition - 1])
+            self.dependencies[operation].add(
+                self._index_of[stage, computation, repetition - 1]
+            )
 
     def _refuse_transfer(self, operation: int, rule: str) -> NoReturn:
         """Refuse a send or a receive that breaks ``rule``."""
@@ -139,10 +170,12 @@ class _DependencyBuilder:
         refuse("kind", rule, value, "Leave out what passes nothing.", self._source)
 
     def find_groups(self) -> Iterator[tuple[tuple[int, ...], bool]]:
-        """Yield groups of operations of a pipeline that end together, each operation in one group,
-        and whether the group includes all pipelines.
+        """Yield groups of operations of a pipeline that end together, each operation in
+        one group, and whether the group includes all pipelines.
         """
-        receivers = {receive: (send, -offset) for send, (receive, offset) in PEERS.items()}
+        receivers = {
+            receive: (send, -offset) for send, (receive, offset) in PEERS.items()
+        }
         for (stage, kind, repetition), index in self._index_of.items():
             role = self._trace.roles[kind]
             if role in PASSING:
@@ -155,7 +188,8 @@ class _DependencyBuilder:
                     yield (index, peer), False
             elif role in (Role.ENDS, Role.EVERYONE):
                 operations = [
-                    (number, kind, repetition) for number in range(len(self._trace.stages))
+                    (number, kind, repetition)
+                    for number in range(len(self._trace.stages))
                 ]
                 members = [
                     self._index_of[operation]
@@ -168,9 +202,13 @@ class _DependencyBuilder:
                 yield (index,), role in (Role.COLLECTIVE, Role.GATHER)
 
 
-def _fills_gap(trace: JobTrace, collective: int, following: int, local: Sequence[int]) -> bool:
-    """Return whether every rank computes nothing while a collective runs, in every step, between
-    the computation before it and ``following``; ``local`` has what the rank computes, in order."""
+def _fills_gap(
+    trace: JobTrace, collective: int, following: int, local: Sequence[int]
+) -> bool:
+    """Return whether every rank computes nothing while a collective runs, in every
+    step, between the computation before it and ``following``; ``local`` has what the
+    rank computes, in order.
+    """
     position = local.index(following)
     if not position:
         return False
@@ -178,5 +216,7 @@ def _fills_gap(trace: JobTrace, collective: int, following: int, local: Sequence
     end = start + trace.durations[collective]
     previous = local[position - 1]
     previous_end = trace.starts[previous] + trace.durations[previous]
-    is_idle = (previous_end <= start + CLOCK_S) & (end <= trace.starts[following] + CLOCK_S)
+    is_idle = (previous_end <= start + CLOCK_S) & (
+        end <= trace.starts[following] + CLOCK_S
+    )
     return bool(is_idle.all() and trace.durations[collective].max() > CLOCK_S)

@@ -1,8 +1,10 @@
-"""Classify the operations of a training step by the names that frameworks give them: what a rank
-does alone, what a group of ranks does together, and what one stage of a pipeline sends another.
+"""Classify the operations of a training step by the names that frameworks give them:
+what a rank does alone, what a group of ranks does together, and what one stage of a
+pipeline sends another.
 
-Names: Megatron-LM's timers (megatron/training/training.py), DeepSpeed's (runtime/engine.py,
-runtime/pipe/engine.py), torch.distributed and c10d, and the kernels of NCCL as Kineto shows them.
+Names: Megatron-LM's timers (megatron/training/training.py), DeepSpeed's
+(runtime/engine.py, runtime/pipe/engine.py), torch.distributed and c10d, and the kernels
+of NCCL as Kineto shows them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ class Role(Enum):
     """Dependence of the operations of a kind on other operations and on other ranks."""
 
     LOCAL = "a rank does it alone"
-    ONWARD = "forward or backward computing, which need not wait for a collective before it"
+    ONWARD = (
+        "forward or backward computing, which need not wait for a collective before it"
+    )
     COLLECTIVE = "all ranks of a stage end it together"
     GATHER = "a collective that the computing behind it waits for"
     PARTIAL = "a collective of a group of ranks, of which the trace shows one"
@@ -33,7 +37,9 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-COLLECTIVES = frozenset({Role.COLLECTIVE, Role.GATHER, Role.PARTIAL, Role.ENDS, Role.EVERYONE})
+COLLECTIVES = frozenset(
+    {Role.COLLECTIVE, Role.GATHER, Role.PARTIAL, Role.ENDS, Role.EVERYONE}
+)
 """Roles of which a rank does one after the other, beside what it computes."""
 LOCAL = frozenset({Role.LOCAL, Role.ONWARD})
 PASSING = frozenset({Role.SEND, Role.RECEIVE})
@@ -45,7 +51,10 @@ KNOWN_KINDS: dict[str, tuple[str, Role]] = {
         Role.PARTIAL,
     ),
     "optimizer-clip-main-grad": ("optimizer-clip-main-grad", Role.EVERYONE),
-    "optimizer-unscale-and-check-inf": ("optimizer-unscale-and-check-inf", Role.EVERYONE),
+    "optimizer-unscale-and-check-inf": (
+        "optimizer-unscale-and-check-inf",
+        Role.EVERYONE,
+    ),
     **dict.fromkeys(
         (
             *("forward", "fwd", "forward-compute", "forward-pass", "forward-step"),
@@ -61,17 +70,36 @@ KNOWN_KINDS: dict[str, tuple[str, Role]] = {
         ("backward-compute", Role.ONWARD),
     ),
 }
-"""Kinds that are known by their whole name: what they are called here, and their role. The norm of
-all gradients is of all ranks; that of layers is of a tensor-parallel group, of which a trace of one
-rank of each group shows no more. The check for overflows sums over the ranks of that norm."""
+"""Kinds that are known by their whole name: what they are called here, and their role.
+The norm of all gradients is of all ranks; that of layers is of a tensor-parallel group,
+of which a trace of one rank of each group shows no more. The check for overflows sums
+over the ranks of that norm.
+"""
 COLLECTIVE_WORDS = (
-    *("allreduce", "reducescatter", "alltoall", "all2all", "broadcast", "bcast", "barrier"),
-    *("gradsync", "gradssync", "syncgrad", "gradientsync", "reducegrad", "reducetiedgrad"),
+    *(
+        "allreduce",
+        "reducescatter",
+        "alltoall",
+        "all2all",
+        "broadcast",
+        "bcast",
+        "barrier",
+    ),
+    *(
+        "gradsync",
+        "gradssync",
+        "syncgrad",
+        "gradientsync",
+        "reducegrad",
+        "reducetiedgrad",
+    ),
     *("gradreduce", "gradsreduce", "gradientreduce", "gradientsreduce", "paramcomms"),
     *("paramsync", "paramssync", "collective", "communicat"),
 )
 """Parts of names, without dashes, of what ranks do together."""
-LIBRARIES = frozenset({"nccl", "rccl", "gloo", "mpi", "c10d", "ccl", "oneccl", "hccl", "ucc"})
+LIBRARIES = frozenset(
+    {"nccl", "rccl", "gloo", "mpi", "c10d", "ccl", "oneccl", "hccl", "ucc"}
+)
 COLLECTIVE_NAMES = frozenset({"reduce", "gather", "scatter", "comm", "comms", "a2a"})
 """Words that alone are the name of what ranks do together."""
 SENDS = frozenset({"send", "isend"})
@@ -87,7 +115,9 @@ DATA_WORDS = _words(
     " augment transform collate tokenize h2d d2h d2d memcpy memset copy prefetch"
 )
 """What a rank gets its batch by: its own, however long it waits for it."""
-WAITING = _words("wait waiting idle stall bubble sync synchronize synchronise block poll")
+WAITING = _words(
+    "wait waiting idle stall bubble sync synchronize synchronise block poll"
+)
 LOCAL_WORDS = _words(
     "compute computation computing calc optimizer optim step update adam adamw sgd lamb loss"
     " criterion clip unscale zero scaler scale scheduler recompute checkpoint eval metric gemm mm"
@@ -103,8 +133,13 @@ LOCAL_WORDS = _words(
 def split_name(name: str) -> list[str]:
     """Return the words of a kind's name in lower case, without numbers: of
     ``ncclDevKernel_AllReduce_Sum_f32`` nccl, dev, kernel, all, reduce, sum, f."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name.strip())
-    words = [re.sub(r"\d+$", "", word) or word for word in re.split(r"[\W_]+", spaced.lower())]
+    spaced = re.sub(
+        r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name.strip()
+    )
+    words = [
+        re.sub(r"\d+$", "", word) or word
+        for word in re.split(r"[\W_]+", spaced.lower())
+    ]
     return [word for word in words if word and not word.isdigit()]
 
 
@@ -113,29 +148,40 @@ def classify(name: str) -> tuple[str, Role] | None:
     normalized_name = name.strip().lower().replace("_", "-")
     words = split_name(name)
     if (
-        kind_and_role := KNOWN_KINDS.get(normalized_name) or KNOWN_KINDS.get("-".join(words))
+        kind_and_role := KNOWN_KINDS.get(normalized_name)
+        or KNOWN_KINDS.get("-".join(words))
     ) is not None:
         return kind_and_role
-    squashed, word_set = "".join(words), set(words)
+    squashed = "".join(words)
+    word_set = set(words)
     if word_set & (SENDS | RECEIVES | SEND_RECEIVES):
         return _classify_transfer(words)
     if "allgather" in squashed:
         return normalized_name, Role.GATHER
-    is_collective = bool(word_set & LIBRARIES) or word_set <= COLLECTIVE_NAMES or "a2a" in word_set
+    is_collective = (
+        bool(word_set & LIBRARIES) or word_set <= COLLECTIVE_NAMES or "a2a" in word_set
+    )
     if (words and is_collective) or any(part in squashed for part in COLLECTIVE_WORDS):
         return normalized_name, Role.COLLECTIVE
     if word_set & WAITING and not word_set & DATA_WORDS:
         return None
     if word_set & PASS_WORDS:
         return normalized_name, Role.ONWARD
-    return (normalized_name, Role.LOCAL) if word_set & (DATA_WORDS | LOCAL_WORDS) else None
+    return (
+        (normalized_name, Role.LOCAL) if word_set & (DATA_WORDS | LOCAL_WORDS) else None
+    )
 
 
 def _classify_transfer(words: Sequence[str]) -> tuple[str, Role] | None:
-    """Return the kind and role of what is sent or received; None without a single direction."""
+    """Return the kind and role of what is sent or received; None without a single
+    direction.
+    """
     singular = {word.removesuffix("s") for word in words}
-    directions = [name for name, synonyms in DIRECTIONS.items() if singular & set(synonyms)]
-    sends, receives = bool(singular & SENDS), bool(singular & RECEIVES)
+    directions = [
+        name for name, synonyms in DIRECTIONS.items() if singular & set(synonyms)
+    ]
+    sends = bool(singular & SENDS)
+    receives = bool(singular & RECEIVES)
     if len(directions) != 1 or sends == receives or singular & SEND_RECEIVES:
         return None
     act, role = ("send", Role.SEND) if sends else ("recv", Role.RECEIVE)
@@ -146,10 +192,13 @@ def classify_all(names: Sequence[str], source: str) -> dict[str, tuple[str, Role
     """Return what each of the distinct ``names`` is called here, and its role.
 
     Raises:
-        InputError: a name says neither what a rank does alone nor what ranks do together.
+        InputError: a name says neither what a rank does alone nor what ranks do
+            together.
     """
     classes = {name: classify(name) for name in names}
-    if unknown := [name for name, kind_and_role in classes.items() if kind_and_role is None]:
+    if unknown := [
+        name for name, kind_and_role in classes.items() if kind_and_role is None
+    ]:
         rule = (
             "must say who waits in it: forward, backward, optimizer, loss, data, copy or a name"
             " with -compute, which a rank does alone; all-reduce, all-gather, reduce-scatter,"
@@ -158,7 +207,9 @@ def classify_all(names: Sequence[str], source: str) -> dict[str, tuple[str, Role
         )
         refuse("kind", rule, list_first(unknown), _remedy(unknown[0]), source)
     return {
-        name: kind_and_role for name, kind_and_role in classes.items() if kind_and_role is not None
+        name: kind_and_role
+        for name, kind_and_role in classes.items()
+        if kind_and_role is not None
     }
 
 

@@ -1,5 +1,7 @@
-"""Find operations of a trace that hold others, as the timers of Megatron-LM and DeepSpeed do, and
-operations in which ranks wait for one another without a name that says so."""
+"""Find operations of a trace that hold others, as the timers of Megatron-LM and
+DeepSpeed do, and operations in which ranks wait for one another without a name that
+says so.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +15,42 @@ from simshuffle.extensions.doctor.blame.trace import JobTrace
 from simshuffle.spec.arrays import Floats
 
 UNCOVERED = 0.05
-"""Share of an operation outside those that it holds, from which on it is more than their bracket
-(chosen)."""
+"""Share of an operation outside those that it holds, from which on it is more than
+their bracket (chosen).
+"""
 SAME_END = 0.25
-"""Spread of the ends of an operation over ranks, as a share of the spread of its starts, below
-which ranks end it together (chosen)."""
+"""Spread of the ends of an operation over ranks, as a share of the spread of its
+starts, below which ranks end it together (chosen).
+"""
 MIN_PAIRS = 4
-"""Pairs of ranks and steps that must end together, so that it is not by chance (chosen)."""
+"""Pairs of ranks and steps that must end together, so that it is not by chance
+(chosen).
+"""
 RESOLUTION_S = 1e-6
 """Seconds by which a nested operation may lie outside: a tick of the profiler's clock."""
 
 
 def untangle(trace: JobTrace, source: str) -> JobTrace:
-    """Return the trace without operations whose time others hold, and with the role of a collective
-    for those that all ranks end together; its notes name both.
+    """Return the trace without operations whose time others hold, and with the role of
+    a collective for those that all ranks end together; its notes name both.
 
     Raises:
         InputError: an operation holds several others and more beside them.
     """
     inside = _containment(trace)
-    role = np.array([trace.roles[kind] for _, kind, _ in trace.operations], dtype=object)
-    is_local = np.array([operation_role in LOCAL for operation_role in role], dtype=bool)
+    role = np.array(
+        [trace.roles[kind] for _, kind, _ in trace.operations], dtype=object
+    )
+    is_local = np.array(
+        [operation_role in LOCAL for operation_role in role], dtype=bool
+    )
     left_out: dict[str, str] = {}
     for outer in np.flatnonzero(is_local).tolist():
         outer_kind = trace.operations[outer][1]
         inner = np.flatnonzero(inside[outer]).tolist()
-        inner_kinds = sorted({trace.operations[index][1] for index in inner if is_local[index]})
+        inner_kinds = sorted(
+            {trace.operations[index][1] for index in inner if is_local[index]}
+        )
         if not inner_kinds or outer_kind in left_out:
             continue
         uncovered = _uncovered_share(trace, outer, inner)
@@ -50,7 +62,13 @@ def untangle(trace: JobTrace, source: str) -> JobTrace:
         else:
             rule = "an operation that holds others must be no longer than they are"
             value = f"{outer_kind}, of which {uncovered:.0%} is none of {', '.join(inner_kinds)}"
-            refuse("kind", rule, value, f"Leave out {outer_kind}, or what it holds.", source)
+            refuse(
+                "kind",
+                rule,
+                value,
+                f"Leave out {outer_kind}, or what it holds.",
+                source,
+            )
     meeting = _meeting_kinds(trace, left_out)
     for outer, (_, kind, _) in enumerate(trace.operations):
         if kind in meeting:
@@ -61,9 +79,11 @@ def untangle(trace: JobTrace, source: str) -> JobTrace:
 
 
 def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Return whether an operation (row) holds another (column) of its stage on every rank, in
-    every step."""
-    starts, ends = trace.starts, trace.starts + trace.durations
+    """Return whether an operation (row) holds another (column) of its stage on every
+    rank, in every step.
+    """
+    starts = trace.starts
+    ends = trace.starts + trace.durations
     stage = np.array([operation[0] for operation in trace.operations])
     kind = np.array([operation[1] for operation in trace.operations])
     inside = np.zeros((len(stage), len(stage)), dtype=bool)
@@ -78,12 +98,14 @@ def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.boo
 
 
 def _uncovered_share(trace: JobTrace, outer: int, inner: list[int]) -> float:
-    """Return the share of an operation in which none runs of those that it holds, over all ranks
-    and steps; ``inner`` may overlap."""
+    """Return the share of an operation in which none runs of those that it holds, over
+    all ranks and steps; ``inner`` may overlap.
+    """
     starts = trace.starts[inner].reshape(len(inner), -1)
     ends = starts + trace.durations[inner].reshape(len(inner), -1)
     order = np.argsort(starts, axis=0)
-    starts, ends = np.take_along_axis(starts, order, 0), np.take_along_axis(ends, order, 0)
+    starts = np.take_along_axis(starts, order, 0)
+    ends = np.take_along_axis(ends, order, 0)
     reached = np.maximum.accumulate(ends, axis=0)
     covered: Floats = ends[0] - starts[0]
     for index in range(1, len(inner)):
@@ -94,8 +116,9 @@ def _uncovered_share(trace: JobTrace, outer: int, inner: list[int]) -> float:
 
 
 def _meeting_kinds(trace: JobTrace, left_out: dict[str, str]) -> set[str]:
-    """Return the local kinds that all ranks of a stage end together although they begin them one
-    after the other: they wait for one another there."""
+    """Return the local kinds that all ranks of a stage end together although they begin
+    them one after the other: they wait for one another there.
+    """
     meeting = set()
     ends = trace.starts + trace.durations
     kinds = np.array([operation[1] for operation in trace.operations])
@@ -114,12 +137,18 @@ def _meeting_kinds(trace: JobTrace, left_out: dict[str, str]) -> set[str]:
     return meeting
 
 
-def _leave_out(trace: JobTrace, left_out: dict[str, str], meeting: set[str]) -> JobTrace:
-    """Return the trace without some kinds, with others as collectives, and notes on both."""
+def _leave_out(
+    trace: JobTrace, left_out: dict[str, str], meeting: set[str]
+) -> JobTrace:
+    """Return the trace without some kinds, with others as collectives, and notes on
+    both.
+    """
     if not left_out and not meeting:
         return trace
     retained = [
-        index for index, operation in enumerate(trace.operations) if operation[1] not in left_out
+        index
+        for index, operation in enumerate(trace.operations)
+        if operation[1] not in left_out
     ]
     notes = list(trace.notes)
     if left_out:

@@ -1,10 +1,12 @@
-"""Find who makes a training step slow, from a table of the operations that a real job measured.
+"""Find who makes a training step slow, from a table of the operations that a real job
+measured.
 
-The operations are replayed as they were, as if nobody were slow, and with one rank, stage or kind
-of operation at a time as the others are.
+The operations are replayed as they were, as if nobody were slow, and with one rank,
+stage or kind of operation at a time as the others are.
 
-The method, and what waits for what: Lin et al., "Understanding Stragglers in Large Model Training
-Using What-if Analysis", OSDI 2025, section 3, and its artifact ByteDance-Seed/StragglerAnalysis.
+The method, and what waits for what: Lin et al., "Understanding Stragglers in Large
+Model Training Using What-if Analysis", OSDI 2025, section 3, and its artifact
+ByteDance-Seed/StragglerAnalysis.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simshuffle.extensions.doctor.blame.dependencies import OperationGroup, find_dependencies
+from simshuffle.extensions.doctor.blame.dependencies import (
+    OperationGroup,
+    find_dependencies,
+)
 from simshuffle.extensions.doctor.blame.kinds import LOCAL, PASSING
 from simshuffle.extensions.doctor.blame.nesting import untangle
 from simshuffle.extensions.doctor.blame.trace import JobTrace
@@ -29,8 +34,9 @@ if TYPE_CHECKING:
 SLOW = 1.05
 """A slow-down from which on somebody is called slow (chosen)."""
 ROUNDING = 1e-6
-"""Share of a step below which a difference is rounding (times since 1970 in s are known to 2.4e-7
-s as float64)."""
+"""Share of a step below which a difference is rounding (times since 1970 in s are known
+to 2.4e-7 s as float64).
+"""
 MAX_ROWS = 5
 """Rows of ranks, stages and kinds each that a terminal shows at most."""
 
@@ -46,7 +52,9 @@ class SuspectSaving:
 
 @dataclass(frozen=True)
 class Blame:
-    """Duration of a step, and who makes it longer; all times are means over the steps, in s."""
+    """Duration of a step, and who makes it longer; all times are means over the steps,
+    in s.
+    """
 
     source: str  # name of the trace
     steps: int  # number of steps in the trace
@@ -63,29 +71,42 @@ class Blame:
         return [row for row in self.saved if row.by == grouping]
 
     def verdict(self) -> str:
-        """Return the sentence on how slow a step is, and who alone explains half of that."""
+        """Return the sentence on how slow a step is, and who alone explains half of
+        that.
+        """
         lost_s = self.step_s - self.ideal_s
         if self.slow_down < SLOW:
             return (
-                f"Nobody is slow: a step would take {max(lost_s, 0):.3g} s less if all were alike."
+                f"Nobody is slow: a step would take {max(lost_s, 0):.3g} s"
+                " less if all were alike."
             )
-        worst = [rows[0] for grouping in ("rank", "stage", "kind") if (rows := self.rows(grouping))]
+        worst = [
+            rows[0]
+            for grouping in ("rank", "stage", "kind")
+            if (rows := self.rows(grouping))
+        ]
         main_suspects = [row for row in worst if row.saved_s >= lost_s / 2]
         head = f"If nobody were slow, a step would take {lost_s:.3g} s less;"
         if not main_suspects:
             return f"{head} no rank, stage or kind alone is half of that."
         row = main_suspects[0]
-        return f"{head} if {row.by} {row.name} alone were not, {row.saved_s:.3g} s less."
+        return (
+            f"{head} if {row.by} {row.name} alone were not, {row.saved_s:.3g} s less."
+        )
 
     def parts(self) -> list[str | Table]:
-        """Return what a terminal shows: tables of the times and the worst suspects, the verdict."""
+        """Return what a terminal shows: tables of the times and the worst suspects, the
+        verdict.
+        """
         title = f"{self.source}: {self.ranks} ranks, {self.steps} steps"
         times = new_table(title, ["a step"], ["seconds"])
         times.add_row("measured", f"{self.measured_s:.4g}")
         times.add_row("replayed, without unexplained gaps", f"{self.step_s:.4g}")
         times.add_row("if nobody were slow", f"{self.ideal_s:.4g}")
         times.add_row("slow-down (a ratio)", f"{self.slow_down:.3g}")
-        table = new_table("What would go if it alone were not slow", ["by", "which"], ["seconds"])
+        table = new_table(
+            "What would go if it alone were not slow", ["by", "which"], ["seconds"]
+        )
         for grouping in ("rank", "stage", "kind"):
             rows = self.rows(grouping)
             for row in rows[:MAX_ROWS]:
@@ -112,7 +133,9 @@ def _common_start(starts: Sequence[Floats], in_all_pipelines: bool) -> Floats:
     return latest
 
 
-def durations_without_waits(trace: JobTrace, groups: Sequence[OperationGroup]) -> Floats:
+def durations_without_waits(
+    trace: JobTrace, groups: Sequence[OperationGroup]
+) -> Floats:
     """Return what each operation takes itself, (operations, steps, pipelines) s.
 
     An operation of a group takes the time from when the last of the group begins.
@@ -120,7 +143,9 @@ def durations_without_waits(trace: JobTrace, groups: Sequence[OperationGroup]) -
     durations = trace.durations.copy()
     for members, _, in_all_pipelines in groups:
         if len(members) > 1 or in_all_pipelines:
-            start = _common_start([trace.starts[member] for member in members], in_all_pipelines)
+            start = _common_start(
+                [trace.starts[member] for member in members], in_all_pipelines
+            )
             for member in members:
                 end = trace.starts[member] + trace.durations[member]
                 durations[member] = np.maximum(end - start, 0.0)
@@ -130,8 +155,8 @@ def durations_without_waits(trace: JobTrace, groups: Sequence[OperationGroup]) -
 def typical_durations(trace: JobTrace, durations: Floats) -> Floats:
     """Return for each operation what its kind typically takes, (operations,) s.
 
-    Over all stages, steps and ranks, it is the mean of kinds that compute, and the median of kinds
-    that communicate, as in the paper.
+    Over all stages, steps and ranks, it is the mean of kinds that compute, and the
+    median of kinds that communicate, as in the paper.
 
     Args:
         trace: of a job.
@@ -147,7 +172,8 @@ def typical_durations(trace: JobTrace, durations: Floats) -> Floats:
 
 
 def replay_steps(groups: Sequence[OperationGroup], durations: Floats) -> Floats:
-    """Return what each step takes, (steps,) s, if operations begin when what they wait for ended.
+    """Return what each step takes, (steps,) s, if operations begin when what they wait
+    for ended.
 
     Args:
         groups: in an order in which they can be replayed.
@@ -155,7 +181,9 @@ def replay_steps(groups: Sequence[OperationGroup], durations: Floats) -> Floats:
     """
     ends = np.zeros_like(durations)
     for members, dependencies, in_all_pipelines in groups:
-        starts = [ends[list(indices)].max(axis=0, initial=0.0) for indices in dependencies]
+        starts = [
+            ends[list(indices)].max(axis=0, initial=0.0) for indices in dependencies
+        ]
         start = _common_start(starts, in_all_pipelines)
         for member in members:
             ends[member] = start + durations[member]
@@ -204,8 +232,9 @@ def blame(trace: JobTrace, source: str) -> Blame:
 
 
 def _suspects(trace: JobTrace) -> Iterator[tuple[str, str, Any]]:
-    """Yield ranks, stages and kinds: "rank", "stage" or "kind", the name, and the index into arrays
-    of (operations, steps, pipelines). A send and its receive are one kind."""
+    """Yield ranks, stages and kinds: "rank", "stage" or "kind", the name, and the index
+    into arrays of (operations, steps, pipelines). A send and its receive are one kind.
+    """
     stages = np.array([operation[0] for operation in trace.operations])
     for stage, number in enumerate(trace.stages):
         operations = np.flatnonzero(stages == stage)
@@ -214,7 +243,9 @@ def _suspects(trace: JobTrace) -> Iterator[tuple[str, str, Any]]:
         if len(trace.stages) > 1:
             yield "stage", str(number), operations
     names = [
-        kind.rpartition("-")[0] + " send and receive" if trace.roles[kind] in PASSING else kind
+        kind.rpartition("-")[0] + " send and receive"
+        if trace.roles[kind] in PASSING
+        else kind
         for _, kind, _ in trace.operations
     ]
     for name in dict.fromkeys(names):

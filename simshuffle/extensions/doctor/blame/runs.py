@@ -54,14 +54,20 @@ class BlamedEpoch:
     epoch: int  # number of the epoch
     epoch_s: float  # s that the epoch took
     rows: list[WaitedForRow]  # worst first
-    together_s: Mapping[str, float]  # what ranks do together or wait for one another in, mean s
-    ranks_known: bool = True  # whether the timeline has all ranks, so that they can be told apart
+    together_s: Mapping[
+        str, float
+    ]  # what ranks do together or wait for one another in, mean s
+    ranks_known: bool = (
+        True  # whether the timeline has all ranks, so that they can be told apart
+    )
 
     def verdict(self) -> str:
         """Return the sentence on who is to blame most, or that nobody is."""
         if not self.rows or self.rows[0].share < SLOW:
             cost = f"costs {SLOW:.0%} of epoch {self.epoch} ({self.epoch_s:.3g} s)"
-            worst = "".join(f"; the most is {row.what}, {row.share:.1%}" for row in self.rows[:1])
+            worst = "".join(
+                f"; the most is {row.what}, {row.share:.1%}" for row in self.rows[:1]
+            )
             if not self.ranks_known:
                 return (
                     f"No link or server alone {cost}{worst}. Whether a rank or a host does cannot"
@@ -84,7 +90,9 @@ class BlamedRuns:
     unknown: str  # what cannot be said, and why; '' if all can
 
     def parts(self) -> list[str | Table]:
-        """Return what a terminal shows, at most a screen: a sentence for each run, then rows."""
+        """Return what a terminal shows, at most a screen: a sentence for each run, then
+        rows.
+        """
         has_several = len(self.runs) > 1
         displayed = self.runs[:MAX_RUNS]
         parts: list[str | Table] = [
@@ -98,7 +106,11 @@ class BlamedRuns:
         num_rows = MAX_ROWS
         if has_several:
             num_rows = (LINES - 2 * len(displayed)) // (2 * len(displayed))
-        listed = [(epoch.run, row) for epoch in displayed for row in epoch.rows[: max(num_rows, 0)]]
+        listed = [
+            (epoch.run, row)
+            for epoch in displayed
+            for row in epoch.rows[: max(num_rows, 0)]
+        ]
         if listed:
             names = ["run"] * has_several + ["what", "kind", "cause", "why"]
             title = f"{self.source}: waited for, beyond what its peers are waited for"
@@ -119,18 +131,24 @@ class BlamedRuns:
 
 
 def _state_shared_time(epoch: BlamedEpoch) -> str:
-    """Return the sentence on how long an average rank is in each phase that others have a part
-    in."""
+    """Return the sentence on how long an average rank is in each phase that others have
+    a part in.
+    """
     parts = [
         f"{name} {seconds / epoch.epoch_s:.1%}"
         for name, seconds in sorted(epoch.together_s.items(), key=lambda item: -item[1])
         if seconds >= MIN_SHARE * epoch.epoch_s
     ]
-    return f"Of the epoch, with waiting for others there: {', '.join(parts) or 'no part'}."
+    return (
+        f"Of the epoch, with waiting for others there: {', '.join(parts) or 'no part'}."
+    )
 
 
-def blame_runs(result: Result, source: str, run: str = "", epoch: int | None = None) -> BlamedRuns:
-    """Find what the ranks of each run waited for in its last epoch, with the first seed.
+def blame_runs(
+    result: Result, source: str, run: str = "", epoch: int | None = None
+) -> BlamedRuns:
+    """Find what the ranks of each run waited for in its last epoch, with the first
+    seed.
 
     Args:
         result: of ``simshuffle run``.
@@ -145,7 +163,8 @@ def blame_runs(result: Result, source: str, run: str = "", epoch: int | None = N
         InputError: the result is of another verb, or has no such run or epoch.
     """
     if result.study.verb != "run":
-        rule, remedy = "must be a result of simshuffle run, or a trace", "Give one of those."
+        rule = "must be a result of simshuffle run, or a trace"
+        remedy = "Give one of those."
         refuse("RESULT", rule, f"a result of {result.study.verb}", remedy, source)
     epochs = result.tables["epochs"]
     names = list(dict.fromkeys(epochs["run"].astype(str)))
@@ -166,8 +185,8 @@ def _blame_epoch(
 ) -> BlamedEpoch:
     """Find what the ranks of a run waited for in an epoch; None is the last.
 
-    Raises an InputError if the run has no such epoch. ``has_all_ranks`` says whether the timeline
-    has all ranks.
+    Raises an InputError if the run has no such epoch. ``has_all_ranks`` says whether
+    the timeline has all ranks.
     """
     run_epochs = result.tables["epochs"]
     run_epochs = run_epochs[run_epochs["run"].astype(str) == run]
@@ -193,11 +212,15 @@ def _blame_epoch(
     sources = rows_of("sources")
     epoch_s = float(epoch_row["epoch_s"])
     num_ranks = int(epoch_row["world_size"])
-    together, hidden = _shared_seconds(rows_of("iterations"), links, sources, rows_of("breakdown"))
+    together, hidden = _shared_seconds(
+        rows_of("iterations"), links, sources, rows_of("breakdown")
+    )
     facts = result.meta["runs"][run]
     if faults := facts.get("faults"):
         is_until_epoch = run_epochs["epoch"] <= keys["epoch"]
-        end = facts.get("start_s", 0.0) + float(run_epochs.loc[is_until_epoch, "epoch_s"].sum())
+        end = facts.get("start_s", 0.0) + float(
+            run_epochs.loc[is_until_epoch, "epoch_s"].sum()
+        )
         links = apply_faults(links, faults, end - epoch_s, end)
     rows = find_bounds(links, epoch_s, together, hidden)
     if has_all_ranks and num_ranks > 1:
@@ -219,13 +242,16 @@ def _blame_epoch(
 
 
 def _shared_seconds(
-    iterations: pd.DataFrame, links: pd.DataFrame, sources: pd.DataFrame, breakdown: pd.DataFrame
+    iterations: pd.DataFrame,
+    links: pd.DataFrame,
+    sources: pd.DataFrame,
+    breakdown: pd.DataFrame,
 ) -> tuple[dict[str, float], float]:
-    """Return the mean s of a rank in each label that others have a part in, and the mean s of what
-    is in flight beside computing.
+    """Return the mean s of a rank in each label that others have a part in, and the
+    mean s of what is in flight beside computing.
 
-    A label's seconds include waits for others there. They are from the means over all ranks, which
-    every result has.
+    A label's seconds include waits for others there. They are from the means over all
+    ranks, which every result has.
     """
     weight = report.row_weights(Timeline(iterations, links, sources))
     times = 1.0 if weight is None else weight
@@ -233,15 +259,26 @@ def _shared_seconds(
     mean_s = (iterations["mean_s"] * times).groupby(phase_of_row).sum()
     extra_s = iterations["most_s"] - iterations["mean_s"]
     last_rank_extra_s = (extra_s * times).groupby(phase_of_row).sum()
-    waits = breakdown[breakdown["cause"] != ""].groupby("cause", observed=True)["seconds"].sum()
-    label_of_phase = {phase: name for name, phases in LABELS.items() for phase in phases}
+    waits = (
+        breakdown[breakdown["cause"] != ""]
+        .groupby("cause", observed=True)["seconds"]
+        .sum()
+    )
+    label_of_phase = {
+        phase: name for name, phases in LABELS.items() for phase in phases
+    }
     shared_s = dict.fromkeys((name for name in LABELS if name not in OWN_CAUSES), 0.0)
     for phase, seconds in mean_s.items():
-        if not str(phase).startswith("wait_") and label_of_phase.get(str(phase)) in shared_s:
+        if (
+            not str(phase).startswith("wait_")
+            and label_of_phase.get(str(phase)) in shared_s
+        ):
             shared_s[label_of_phase[str(phase)]] += float(seconds)
     for name, seconds in waits.items():
         # of several phases it is the one that the last rank does longest
-        phases = [phase for phase in report.LABELS[str(name)] if not phase.startswith("wait_")]
+        phases = [
+            phase for phase in report.LABELS[str(name)] if not phase.startswith("wait_")
+        ]
         longest = max(phases, key=lambda phase: last_rank_extra_s.get(phase, 0.0))
         if label_of_phase[longest] in shared_s:
             shared_s[label_of_phase[longest]] += float(seconds)

@@ -25,7 +25,9 @@ COLUMNS = {
     "start": ("start", "start_ts"),
     "duration": ("duration",),
 }
-"""Columns of a trace, and the names they go by: whole numbers, a word, and two times in s."""
+"""Columns of a trace, and the names they go by: whole numbers, a word, and two times in
+s.
+"""
 MAX_NUMBER = 1e12
 """Bound of all numbers of a trace; times in ns since 1970 are above it, in s below."""
 MISSING_KINDS = ("", "nan", "none")
@@ -36,7 +38,9 @@ MISSING_KINDS = ("", "nan", "none")
 class JobTrace:
     """Operations of a job; all ranks of a stage do equal ones in every step."""
 
-    operations: list[tuple[int, str, int]]  # stage, kind, and which of its kind in the step
+    operations: list[
+        tuple[int, str, int]
+    ]  # stage, kind, and which of its kind in the step
     starts: Floats  # (operation, step, pipeline) s, from the start of the step
     durations: Floats  # (operation, step, pipeline) s
     ranks: list[list[int]]  # by stage, the rank of each pipeline
@@ -48,23 +52,33 @@ class JobTrace:
 def read_trace(path: Path) -> JobTrace:
     """Read the trace of a CSV or Parquet file. Raises an InputError if it is none."""
     try:
-        table = pq.read_table(path).to_pandas() if path.suffix == ".parquet" else read_csv(path)
+        table = (
+            pq.read_table(path).to_pandas()
+            if path.suffix == ".parquet"
+            else read_csv(path)
+        )
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         remedy = "Name a CSV or Parquet file of operations."
-        refuse("TRACE", f"must be a table: {reason}", repr(str(path)), remedy, str(path))
+        refuse(
+            "TRACE", f"must be a table: {reason}", repr(str(path)), remedy, str(path)
+        )
     names_of_columns = {
         column: next((name for name in names if name in table), None)
         for column, names in COLUMNS.items()
     }
     missing = [
-        " or ".join(COLUMNS[column]) for column, name in names_of_columns.items() if name is None
+        " or ".join(COLUMNS[column])
+        for column, name in names_of_columns.items()
+        if name is None
     ]
     if missing or not len(table):
         rule = f"must have rows and the columns {', '.join(COLUMNS)}"
         value = f"no {', no '.join(missing) or 'rows'}"
         refuse("", rule, value, "Add them; times are in seconds.", str(path))
-    columns = {column: table[name].to_numpy() for column, name in names_of_columns.items()}
+    columns = {
+        column: table[name].to_numpy() for column, name in names_of_columns.items()
+    }
     return trace_of(columns, str(path))
 
 
@@ -84,16 +98,22 @@ def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
         source: name of the trace.
 
     Raises:
-        InputError: a value is no number, an operation ends before it starts, or ranks of a stage
-            differ in their operations.
+        InputError: a value is no number, an operation ends before it starts, or ranks
+            of a stage differ in their operations.
     """
-    numbers = {name: _numbers(columns[name], name, source) for name in COLUMNS if name != "kind"}
+    numbers = {
+        name: _numbers(columns[name], name, source)
+        for name in COLUMNS
+        if name != "kind"
+    }
     kind_names = [str(name).strip() for name in columns["kind"]]
     stages, stage = np.unique(numbers["stage"], return_inverse=True)
     steps, step = np.unique(numbers["step"], return_inverse=True)
     _refuse_nameless(kind_names, source)
     classes = classify_all(sorted(set(kind_names)), source)
-    kinds, kind = np.unique([classes[name][0] for name in kind_names], return_inverse=True)
+    kinds, kind = np.unique(
+        [classes[name][0] for name in kind_names], return_inverse=True
+    )
     ranks, pipeline = _pipelines(numbers["rank"], stage, len(stages), source)
     step_start = np.full(len(steps), np.inf)
     np.minimum.at(step_start, step, numbers["start"])
@@ -121,9 +141,13 @@ def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
             _check_steps(counts, str(kinds[name]), steps, ranks[stage_index], source)
             shape = (len(steps), num_pipelines, int(counts[0]))
             kind_name = str(kinds[name])
-            operations += [(stage_index, kind_name, index) for index in range(counts[0])]
+            operations += [
+                (stage_index, kind_name, index) for index in range(counts[0])
+            ]
             starts.append(np.moveaxis(start[rows].reshape(shape), -1, 0))
-            durations.append(np.moveaxis(numbers["duration"][rows].reshape(shape), -1, 0))
+            durations.append(
+                np.moveaxis(numbers["duration"][rows].reshape(shape), -1, 0)
+            )
     return JobTrace(
         operations,
         np.concatenate(starts),
@@ -152,12 +176,19 @@ def _numbers(values: Any, name: str, source: str) -> Floats:
     """
     is_integer = name not in ("start", "duration")
     # dates are not read as the ns that they are kept in
-    series = pd.Series(values, dtype=object if np.asarray(values).dtype.kind in "mM" else None)
-    numbers = pd.to_numeric(series, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    wrong = ~(np.abs(numbers) < MAX_NUMBER) | (is_integer & (numbers != np.rint(numbers)))
+    series = pd.Series(
+        values, dtype=object if np.asarray(values).dtype.kind in "mM" else None
+    )
+    numbers = pd.to_numeric(series, errors="coerce").to_numpy(
+        np.float64, na_value=np.nan
+    )
+    wrong = ~(np.abs(numbers) < MAX_NUMBER) | (
+        is_integer & (numbers != np.rint(numbers))
+    )
     rule = "must be a whole number" if is_integer else "must be a number of seconds"
     if not wrong.any() and name == "duration":
-        wrong, rule = numbers < 0, "must not be negative: an operation cannot end before it starts"
+        wrong = numbers < 0
+        rule = "must not be negative: an operation cannot end before it starts"
     if wrong.any():
         row = int(wrong.argmax())
         value = str(np.asarray(values)[row])[:60]
@@ -181,14 +212,24 @@ def _pipelines(
     ranks = [np.unique(rank[stage == index]) for index in range(stages)]
     distinct_ranks, counts = np.unique(np.concatenate(ranks), return_counts=True)
     if counts.max() > 1:
-        rule, remedy = "must be of one stage", "Give each rank the stage that it holds."
+        rule = "must be of one stage"
+        remedy = "Give each rank the stage that it holds."
         refuse(
-            "rank", rule, f"rank {distinct_ranks[counts.argmax()]:.0f} of several", remedy, source
+            "rank",
+            rule,
+            f"rank {distinct_ranks[counts.argmax()]:.0f} of several",
+            remedy,
+            source,
         )
     if len({len(stage_ranks) for stage_ranks in ranks}) > 1:
-        rule, remedy = "every stage must have as many ranks", "Record all ranks, or none of a pipe."
+        rule = "every stage must have as many ranks"
+        remedy = "Record all ranks, or none of a pipe."
         refuse(
-            "rank", rule, ", ".join(str(len(stage_ranks)) for stage_ranks in ranks), remedy, source
+            "rank",
+            rule,
+            ", ".join(str(len(stage_ranks)) for stage_ranks in ranks),
+            remedy,
+            source,
         )
     pipeline = np.zeros(len(rank), dtype=np.int64)
     for index, stage_ranks in enumerate(ranks):

@@ -1,5 +1,7 @@
-"""Find what the ranks of a simulated epoch waited for, from its tables alone: a host or a rank that
-comes last, a link that is slower or fuller than its peers, a server that all share."""
+"""Find what the ranks of a simulated epoch waited for, from its tables alone: a host or
+a rank that comes last, a link that is slower or fuller than its peers, a server that
+all share.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ MESSAGES = ("allreduce", "exchange", "decode")
 MOSTLY = 0.75
 """Share of the waits for a host from which on these are one rank's (chosen)."""
 SURE = 4.0
-"""Standard errors by which a host must be later than its peers in the mean, at the least."""
+"""Standard errors by which a host must be later than its peers in the mean, at the
+least.
+"""
 CHANCE = 0.05
 """Probability that any host of a run is called late by chance (chosen)."""
 MIN_STEPS = 3
@@ -66,10 +70,11 @@ class WaitedForRow:
 
 
 def book_waits(waits: Waits, weight: Floats) -> Floats:
-    """Book what an average rank waits to the ranks that it waits for, (ranks, labels) s.
+    """Book what an average rank waits to the ranks that it waits for, (ranks, labels)
+    s.
 
-    What all wait at a step is booked to the rank that waits least there, or in equal parts to those
-    that come last together, by what these did longer than others.
+    What all wait at a step is booked to the rank that waits least there, or in equal
+    parts to those that come last together, by what these did longer than others.
 
     Args:
         waits: of an epoch.
@@ -109,8 +114,8 @@ def find_late_hosts(
     Where one rank of such a host is late, the row names the rank.
 
     Args:
-        phases: of all ranks of an epoch, with a column ``weight`` where iterations stand for
-            others.
+        phases: of all ranks of an epoch, with a column ``weight`` where iterations
+            stand for others.
         epoch_s: s of the epoch.
         hosts: their names, which ranks fill in order.
         ranks_of_host: ranks on each host.
@@ -155,26 +160,36 @@ def find_late_hosts(
 
 
 def _arrivals(
-    phases: pd.DataFrame, epoch_waits: Waits, ignored: Sequence[int], first_ranks: Ints64
+    phases: pd.DataFrame,
+    epoch_waits: Waits,
+    ignored: Sequence[int],
+    first_ranks: Ints64,
 ) -> Floats:
-    """Return when each host comes at each step, compared with the other hosts, (steps, hosts) s.
+    """Return when each host comes at each step, compared with the other hosts, (steps,
+    hosts) s.
 
     Args:
         phases: of all ranks of an epoch.
         epoch_waits: the waits of the phases.
-        ignored: indices of labels whose work does not count; if there are any, the work of the
-            ranks is compared, or else their waits.
+        ignored: indices of labels whose work does not count; if there are any, the work
+            of the ranks is compared, or else their waits.
         first_ranks: (hosts,) first rank of each host.
     """
     if ignored:
-        work = np.maximum.reduceat(_rank_work(phases, epoch_waits, ignored), first_ranks, axis=1)
+        work = np.maximum.reduceat(
+            _rank_work(phases, epoch_waits, ignored), first_ranks, axis=1
+        )
         return np.asarray(work - work.max(axis=1, keepdims=True))
-    rank_waits = (epoch_waits.before_allreduce + epoch_waits.after_allreduce).sum(axis=2)
+    rank_waits = (epoch_waits.before_allreduce + epoch_waits.after_allreduce).sum(
+        axis=2
+    )
     rank_waits = rank_waits[rank_waits.any(axis=1)]
     return np.asarray(-np.minimum.reduceat(rank_waits, first_ranks, axis=1))
 
 
-def _rank_work(phases: pd.DataFrame, epoch_waits: Waits, ignored: Sequence[int]) -> Floats:
+def _rank_work(
+    phases: pd.DataFrame, epoch_waits: Waits, ignored: Sequence[int]
+) -> Floats:
     """Return the s that each rank works before the allreduce of a step, (steps, ranks).
 
     Args:
@@ -192,8 +207,8 @@ def _rank_work(phases: pd.DataFrame, epoch_waits: Waits, ignored: Sequence[int])
 
 
 def _is_late_beyond_chance(arrival_s: Floats, host: int, peers: Ints64) -> bool:
-    """Return whether a host comes later than its peers in more than by chance: in the mean, or as
-    often as it comes last, each step weighed by the wait.
+    """Return whether a host comes later than its peers in more than by chance: in the
+    mean, or as often as it comes last, each step weighed by the wait.
 
     Args:
         arrival_s: (steps, hosts) s when each comes, compared with the others.
@@ -205,7 +220,9 @@ def _is_late_beyond_chance(arrival_s: Floats, host: int, peers: Ints64) -> bool:
     if num_steps < MIN_STEPS:
         return True
     # of few steps the mean is uncertain: Student's t, with the chance shared among the hosts
-    quantile = max(SURE, float(special.stdtrit(num_steps - 1, 1.0 - CHANCE / num_hosts)))
+    quantile = max(
+        SURE, float(special.stdtrit(num_steps - 1, 1.0 - CHANCE / num_hosts))
+    )
     if delay_s.mean() > quantile * float(delay_s.std(ddof=1)) / np.sqrt(num_steps):
         return True
     longest = -arrival_s.min(axis=1)
@@ -230,11 +247,12 @@ def _is_late_beyond_chance(arrival_s: Floats, host: int, peers: Ints64) -> bool:
 def apply_faults(
     links: pd.DataFrame, faults: Sequence[Mapping[str, Any]], begin: float, end: float
 ) -> pd.DataFrame:
-    """Return the links of an epoch with the mean capacity that faults left them, and the share of
-    it that was used.
+    """Return the links of an epoch with the mean capacity that faults left them, and
+    the share of it that was used.
 
     A link at a rate r for the part p of an epoch, in which it carries evenly, is in use
-    (1 - p) + p / r times as long. A link that had failed carried nothing, and stays as it was.
+    (1 - p) + p / r times as long. A link that had failed carried nothing, and stays as
+    it was.
 
     Args:
         links: rows of an epoch.
@@ -253,7 +271,9 @@ def apply_faults(
             continue
         name = str(fault["what"])
         reverse = ">".join(name.partition("#")[0].split(">")[::-1])
-        reverse += name[len(reverse) :]  # the number of parallel ones is that of both directions
+        reverse += name[
+            len(reverse) :
+        ]  # the number of parallel ones is that of both directions
         is_affected = (
             names.isin([name, reverse])
             | cable_names.isin([name, reverse])
@@ -261,20 +281,25 @@ def apply_faults(
             | (cable_ends[1] == name)
         )
         is_affected |= names.str.startswith(f"{name}.")
-        factor = np.maximum(factor, np.where(is_affected, 1.0 - part + part / fault["rate"], 1.0))
+        factor = np.maximum(
+            factor, np.where(is_affected, 1.0 - part + part / fault["rate"], 1.0)
+        )
     used = np.minimum(links["mean_utilisation"] * factor, 1.0)
     return links.assign(capacity=links["capacity"] / factor, mean_utilisation=used)
 
 
 def find_bounds(
-    links: pd.DataFrame, epoch_s: float, together: Mapping[str, float], hidden: float = 0.0
+    links: pd.DataFrame,
+    epoch_s: float,
+    together: Mapping[str, float],
+    hidden: float = 0.0,
 ) -> list[WaitedForRow]:
     """Find the links and the server that bound an epoch, worst first.
 
-    They are links that are full at times and have less rate than their peers, or more to carry than
-    any other link; and of the servers that all share the one that is in use longest. Ranks wait for
-    a link at most as long as it is in use beyond ``hidden``, and as it is beyond the rate of its
-    peers.
+    They are links that are full at times and have less rate than their peers, or more
+    to carry than any other link; and of the servers that all share the one that is in
+    use longest. Ranks wait for a link at most as long as it is in use beyond
+    ``hidden``, and as it is beyond the rate of its peers.
 
     Args:
         links: rows of an epoch.
@@ -300,11 +325,15 @@ def find_bounds(
         seconds = min(float(used_s[index]), sum(served.values()))
         why = f"in use {used_s[index] / epoch_s:.0%} of the epoch"
         cause = max(served, key=served.__getitem__)
-        rows.append(WaitedForRow(names[index], "server", cause, why, seconds, seconds / epoch_s))
+        rows.append(
+            WaitedForRow(names[index], "server", cause, why, seconds, seconds / epoch_s)
+        )
     if bound:
         cause = max(bound, key=bound.__getitem__)
         max_seconds = sum(bound.values())
-        peer_capacity = pd.Series(capacity).groupby(tiers).transform("median").to_numpy()
+        peer_capacity = (
+            pd.Series(capacity).groupby(tiers).transform("median").to_numpy()
+        )
         is_slow = capacity < peer_capacity * (1 - ALIKE)
         for index in np.flatnonzero(is_full & ~is_server).tolist():
             if is_slow[index]:
@@ -318,19 +347,27 @@ def find_bounds(
             seconds = min(float(seconds), float(used_s[index]) - hidden, max_seconds)
             if seconds > 0:
                 share = seconds / epoch_s
-                rows.append(WaitedForRow(names[index], "link", cause, why, seconds, share))
+                rows.append(
+                    WaitedForRow(names[index], "link", cause, why, seconds, share)
+                )
     return sorted(rows, key=lambda row: -row.seconds)
 
 
 def rank_rows(
-    late_rows: Sequence[WaitedForRow], bounds: Sequence[WaitedForRow], idle_s: float = np.inf
+    late_rows: Sequence[WaitedForRow],
+    bounds: Sequence[WaitedForRow],
+    idle_s: float = np.inf,
 ) -> list[WaitedForRow]:
-    """Return all rows, worst first, without hosts that are late by what one of the links explains.
+    """Return all rows, worst first, without hosts that are late by what one of the
+    links explains.
 
-    No epoch becomes shorter than a shared server is in use: any other repair saves at most
-    the ``idle_s`` seconds in which the server is idle."""
+    No epoch becomes shorter than a shared server is in use: any other repair saves at
+    most the ``idle_s`` seconds in which the server is idle.
+    """
     link = max((row.seconds for row in bounds if row.kind == "link"), default=0.0)
-    unexplained = [row for row in late_rows if row.cause in OWN_CAUSES or 2 * link < row.seconds]
+    unexplained = [
+        row for row in late_rows if row.cause in OWN_CAUSES or 2 * link < row.seconds
+    ]
     bounded = [
         replace(row, seconds=idle_s, share=row.share * idle_s / row.seconds)
         if row.seconds > idle_s
@@ -349,12 +386,16 @@ def find_own_lateness(
     *,
     decodes_late: bool = False,
 ) -> list[WaitedForRow]:
-    """Return the rows of `find_late_hosts` without what a shared server in ``bounds`` explains.
+    """Return the rows of `find_late_hosts` without what a shared server in ``bounds``
+    explains.
 
-    With ``decodes_late`` the server explains waits for decoding, too (see `served_seconds`).
+    With ``decodes_late`` the server explains waits for decoding, too (see
+    `served_seconds`).
 
-    A host that comes last in reading, where all wait longer for the server that they share, is the
-    one that the server happened to serve last; its lateness in other phases is its own."""
+    A host that comes last in reading, where all wait longer for the server that they
+    share, is the one that the server happened to serve last; its lateness in other
+    phases is its own.
+    """
     rows = find_late_hosts(phases, epoch_s, hosts, ranks_of_host)
     server = max((row.seconds for row in bounds if row.kind == "server"), default=0.0)
     served = [name for name in LABELS if name not in (*OWN_CAUSES, *MESSAGES)]
@@ -371,12 +412,17 @@ def find_own_lateness(
 
 
 def served_seconds(together: Mapping[str, float], idle_s: float) -> dict[str, float]:
-    """Return the s of labels in ``together`` that a server idle for ``idle_s`` s explains.
+    """Return the s of labels in ``together`` that a server idle for ``idle_s`` s
+    explains.
 
-    A batch that is read late is decoded late: with free decoding the epoch would still last as long
-    as the server is in use, so no more than ``idle_s`` of the waits for decoding are its own."""
+    A batch that is read late is decoded late: with free decoding the epoch would still
+    last as long as the server is in use, so no more than ``idle_s`` of the waits for
+    decoding are its own.
+    """
     served = {
-        name: s for name, s in together.items() if name not in (*OWN_CAUSES, *MESSAGES) and s > 0
+        name: s
+        for name, s in together.items()
+        if name not in (*OWN_CAUSES, *MESSAGES) and s > 0
     }
     if (read_late := together.get("decode", 0.0) - idle_s) > 0:
         served["io"] = served.get("io", 0.0) + read_late
@@ -384,8 +430,9 @@ def served_seconds(together: Mapping[str, float], idle_s: float) -> dict[str, fl
 
 
 def idle_seconds(links: pd.DataFrame, epoch_s: float) -> float:
-    """Return how long the shared server that is in use longest is idle in an epoch, in s; inf
-    where no server is ever full."""
+    """Return how long the shared server that is in use longest is idle in an epoch, in
+    s; inf where no server is ever full.
+    """
     is_server = (links["link"].astype(str) == links["tier"].astype(str)).to_numpy()
     is_full = links["peak_utilisation"].to_numpy(float) >= MIN_FULL_SHARE
     used = links["mean_utilisation"].to_numpy(float)[is_server & is_full]

@@ -1,7 +1,7 @@
 """Watch a training from inside the interpreter that runs it.
 
-The recorder uses the standard library alone, so that it also works where simshuffle is not
-installed.
+The recorder uses the standard library alone, so that it also works where simshuffle is
+not installed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from collections.abc import Mapping
 from typing import Any
 
 SITE = f"{__path__[0]}/site"
-"""Folder to put on PYTHONPATH: its sitecustomize begins to watch if the variable `FOLDER` is
-set."""
+"""Folder to put on PYTHONPATH: its sitecustomize begins to watch if the variable
+`FOLDER` is set.
+"""
 FOLDER = "SIMSHUFFLE_RECORD"
-"""Variable of the environment that names the folder of the rows; without it, nothing is watched."""
+"""Variable of the environment that names the folder of the rows; without it, nothing is
+watched.
+"""
 CHANGES = "SIMSHUFFLE_RECORD_CHANGES"
 """Variable with changes to make, as JSON: see
 `simshuffle.extensions.doctor.recorder.changes.watch_changes`."""
 SECONDS = "SIMSHUFFLE_RECORD_SECONDS"
-"""Variable with seconds from the first batch on, after which the training is ended in order, with
-exit status 0."""
+"""Variable with seconds from the first batch on, after which the training is ended in
+order, with exit status 0.
+"""
 
 
 def variables(
@@ -34,7 +38,10 @@ def variables(
         seconds: of steps, after which the training is ended; None for never.
     """
     path = os.environ.get("PYTHONPATH")
-    environment = {FOLDER: folder, "PYTHONPATH": f"{SITE}{os.pathsep}{path}" if path else SITE}
+    environment = {
+        FOLDER: folder,
+        "PYTHONPATH": f"{SITE}{os.pathsep}{path}" if path else SITE,
+    }
     if seconds is not None:
         environment[SECONDS] = str(seconds)
     if changes:
@@ -45,7 +52,9 @@ def variables(
 
 
 watched: Any = None
-"""The `simshuffle.extensions.doctor.recorder.process.Process`, once this process is watched."""
+"""The `simshuffle.extensions.doctor.recorder.process.Process`, once this process is
+watched.
+"""
 
 
 def begin() -> None:
@@ -69,7 +78,8 @@ def watch(folder: str, changes: dict[str, Any], seconds: float | None) -> Any:
         seconds: after which the training is ended; None for never.
 
     Returns:
-        The `simshuffle.extensions.doctor.recorder.process.Process`, whose `end` ends watching.
+        The `simshuffle.extensions.doctor.recorder.process.Process`, whose `end` ends
+        watching.
     """
     from .calls import watch_calls  # noqa: PLC0415 - not where nothing is watched
     from .changes import watch_changes  # noqa: PLC0415

@@ -8,12 +8,16 @@ import sys
 
 _LIBRARY = ctypes.CDLL(None)
 _CACHESTAT = 451
-"""Number of the call cachestat(2), on all machines that Linux 6.5 and newer runs on but Alpha."""
+"""Number of the call cachestat(2), on all machines that Linux 6.5 and newer runs on but
+Alpha.
+"""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class _FileRange(ctypes.Structure):
-    """Structure cachestat_range of the kernel: from which byte on, and how many; 0 for all."""
+    """Structure cachestat_range of the kernel: from which byte on, and how many; 0 for
+    all.
+    """
 
     _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
 
@@ -22,15 +26,17 @@ class _CacheCounts(ctypes.Structure):
     """Structure cachestat of the kernel: numbers of pages."""
 
     _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("cached", "dirty", "written", "evicted", "recently")
+        (name, ctypes.c_uint64)
+        for name in ("cached", "dirty", "written", "evicted", "recently")
     )
 
 
 def uncached_nbytes(descriptor: int, nbytes: int) -> int:
-    """Return the bytes of a file that the page cache does not hold; 0 if the kernel cannot say.
+    """Return the bytes of a file that the page cache does not hold; 0 if the kernel
+    cannot say.
 
-    File systems over a network and in user space do not count their reads as reads from a device:
-    this function tells what these had to read.
+    File systems over a network and in user space do not count their reads as reads from
+    a device: this function tells what these had to read.
 
     Args:
         descriptor: of the open file.

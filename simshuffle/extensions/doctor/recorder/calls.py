@@ -49,9 +49,10 @@ CALLS = {
     "zlib": {"decompress": DECODE},
     "zstandard": {"decompress": DECODE},
 }
-"""By module: names of functions, or of methods with their class, and the operation of each. Reads
-of a file that Python opened are timed without these; reads in C count as the operation here. Names
-that a version does not have are left out."""
+"""By module: names of functions, or of methods with their class, and the operation of
+each. Reads of a file that Python opened are timed without these; reads in C count as
+the operation here. Names that a version does not have are left out.
+"""
 _READERS = ("_compression", "compression._common._streams")
 """Modules of the common reader of gzip, bz2 and lzma, by version of Python."""
 
@@ -63,7 +64,9 @@ def watch_calls(patches: Patches) -> None:
     for module in _READERS:
         read = {"DecompressReader.read": DECODE}
         patches.patch_on_import(module, functools.partial(_patch, patches, read))
-    patches.patch_on_import("multiprocessing.synchronize", functools.partial(_patch_locks, patches))
+    patches.patch_on_import(
+        "multiprocessing.synchronize", functools.partial(_patch_locks, patches)
+    )
 
 
 def _patch(patches: Patches, names: dict[str, int], module: Any) -> None:
@@ -77,7 +80,9 @@ def _patch(patches: Patches, names: dict[str, int], module: Any) -> None:
 
 
 def _patch_locks(patches: Patches, module: Any) -> None:
-    """Time the locks of multiprocessing, each of which has `acquire` as its own attribute."""
+    """Time the locks of multiprocessing, each of which has `acquire` as its own
+    attribute.
+    """
     make = module.SemLock._make_methods
 
     @functools.wraps(make)

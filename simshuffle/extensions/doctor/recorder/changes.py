@@ -8,7 +8,12 @@ from typing import Any
 
 from .process import Process
 
-_ONLY_WITH_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
+_ONLY_WITH_WORKERS = (
+    "prefetch_factor",
+    "persistent_workers",
+    "multiprocessing_context",
+    "timeout",
+)
 
 
 def watch_changes(process: Process) -> None:
@@ -23,9 +28,17 @@ def watch_changes(process: Process) -> None:
     - `sequential`: samples come in the order of their index;
     - `paths`: files below one folder are opened below another.
 
-    The facts `changed` and `unchanged` get a sentence on each change that was made, or was not.
+    The facts `changed` and `unchanged` get a sentence on each change that was made, or
+    was not.
     """
-    loader_changes = {"loader", "torch_threads", "worker_threads", "cache", "replay", "sequential"}
+    loader_changes = {
+        "loader",
+        "torch_threads",
+        "worker_threads",
+        "cache",
+        "replay",
+        "sequential",
+    }
     if loader_changes & process.changes.keys():
         process.patches.patch_on_import(
             "torch.utils.data.dataloader", functools.partial(_patch, process)
@@ -55,7 +68,8 @@ def _patch(process: Process, module: Any) -> None:
 def _change_arguments(
     process: Process, module: Any, arguments: dict[str, Any], signature: Any
 ) -> None:
-    """Change the arguments of a DataLoader in place, and what else is to change with it.
+    """Change the arguments of a DataLoader in place, and what else is to change with
+    it.
 
     Args:
         process: with the changes.
@@ -65,7 +79,9 @@ def _change_arguments(
     """
     changes = process.changes
     is_iterable = isinstance(arguments["dataset"], module.IterableDataset)
-    defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
+    defaults = {
+        name: parameter.default for name, parameter in signature.parameters.items()
+    }
     for name, value in changes.get("loader", {}).items():
         previous = arguments.get(name, defaults.get(name))
         if name not in defaults:
@@ -77,16 +93,24 @@ def _change_arguments(
             process.say("changed", f"{name}: {previous} to {value}")
     workers = arguments.get("num_workers", 0)
     for name in _ONLY_WITH_WORKERS:
-        if not workers and arguments.pop(name, None) and name in changes.get("loader", {}):
+        if (
+            not workers
+            and arguments.pop(name, None)
+            and name in changes.get("loader", {})
+        ):
             process.say("unchanged", f"{name}: there are no workers")
             _retract_change(process, name)
     if changes.get("sequential"):
         _order_by_index(process, arguments, is_iterable)
     if changes.get("cache"):
         if is_iterable:
-            process.say("unchanged", "cache: an IterableDataset has no samples to ask for again")
+            process.say(
+                "unchanged", "cache: an IterableDataset has no samples to ask for again"
+            )
         else:
-            process.say("changed", "cache: samples stay in memory until their process ends")
+            process.say(
+                "changed", "cache: samples stay in memory until their process ends"
+            )
     if (threads := changes.get("torch_threads")) is not None:
         torch = sys.modules["torch"]
         process.say("changed", f"torch_threads: {torch.get_num_threads()} to {threads}")
@@ -106,23 +130,37 @@ def _has_accelerator(torch: Any) -> bool:
 def _retract_change(process: Process, name: str) -> None:
     """Remove the sentences that an argument was changed."""
     sentences = process.journal.facts["changed"]
-    sentences[:] = [sentence for sentence in sentences if not sentence.startswith(f"{name}: ")]
+    sentences[:] = [
+        sentence for sentence in sentences if not sentence.startswith(f"{name}: ")
+    ]
 
 
-def _order_by_index(process: Process, arguments: dict[str, Any], is_iterable: bool) -> None:
-    """Change the arguments of a DataLoader so that samples come in the order of their index."""
+def _order_by_index(
+    process: Process, arguments: dict[str, Any], is_iterable: bool
+) -> None:
+    """Change the arguments of a DataLoader so that samples come in the order of their
+    index.
+    """
     sampler = arguments.get("sampler")
     if is_iterable or arguments.get("batch_sampler") is not None:
         orderer = "an IterableDataset" if is_iterable else "a batch_sampler"
         process.say("unchanged", f"sequential: {orderer} has an order of its own")
     elif sampler is None:
-        process.say("changed", f"sequential: shuffle {bool(arguments.get('shuffle'))} to False")
+        process.say(
+            "changed", f"sequential: shuffle {bool(arguments.get('shuffle'))} to False"
+        )
         arguments["shuffle"] = False
     elif hasattr(sampler, "shuffle"):
-        process.say("changed", f"sequential: shuffle of {type(sampler).__name__} to False")
+        process.say(
+            "changed", f"sequential: shuffle of {type(sampler).__name__} to False"
+        )
         sampler.shuffle = False
     elif type(sampler).__name__ in {"RandomSampler", "SequentialSampler"}:
-        process.say("changed", f"sequential: {type(sampler).__name__} to SequentialSampler")
+        process.say(
+            "changed", f"sequential: {type(sampler).__name__} to SequentialSampler"
+        )
         del arguments["sampler"]
     else:
-        process.say("unchanged", f"sequential: {type(sampler).__name__} has an order of its own")
+        process.say(
+            "unchanged", f"sequential: {type(sampler).__name__} has an order of its own"
+        )

@@ -8,11 +8,13 @@ import time
 from .meter import clock
 
 _FIELDS = (1, 2, 3, 6, 7, 8)
-"""Columns of a core's line in /proc/stat: user, nice, system, irq, softirq, and what others of a
-virtual machine's host had (proc(5))."""
+"""Columns of a core's line in /proc/stat: user, nice, system, irq, softirq, and what
+others of a virtual machine's host had (proc(5)).
+"""
 Use = tuple[int, int, int]
-"""The clock; how long the cores that this process may use were busy, -1 if not known; and how long
-this process has computed; ns each."""
+"""The clock; how long the cores that this process may use were busy, -1 if not known;
+and how long this process has computed; ns each.
+"""
 
 
 def read_use() -> Use:
@@ -21,7 +23,9 @@ def read_use() -> Use:
 
 
 def _busy_ns() -> int:
-    """Return how long the cores that this process may use were busy, ns; -1 if not known."""
+    """Return how long the cores that this process may use were busy, ns; -1 if not
+    known.
+    """
     try:
         allowed = {b"cpu%d" % core for core in os.sched_getaffinity(0)}
         descriptor = os.open("/proc/stat", os.O_RDONLY)
@@ -30,9 +34,13 @@ def _busy_ns() -> int:
         finally:
             os.close(descriptor)
         columns_of_cores = [
-            columns for line in lines if (columns := line.split())[:1] and columns[0] in allowed
+            columns
+            for line in lines
+            if (columns := line.split())[:1] and columns[0] in allowed
         ]
-        ticks = sum(int(columns[field]) for columns in columns_of_cores for field in _FIELDS)
+        ticks = sum(
+            int(columns[field]) for columns in columns_of_cores for field in _FIELDS
+        )
         return ticks * 10**9 // os.sysconf("SC_CLK_TCK") if columns_of_cores else -1
     except (AttributeError, OSError, IndexError, ValueError):
         return -1

@@ -1,4 +1,6 @@
-"""Record the fetches of batches, in workers or in the process of the rank, and their handover."""
+"""Record the fetches of batches, in workers or in the process of the rank, and their
+handover.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,16 @@ from .process import Process
 from .rows import CODES
 
 SAMPLE_ROWS = 20_000
-"""Rows of samples that a process writes; after these, only the slowest of each batch has one."""
+"""Rows of samples that a process writes; after these, only the slowest of each batch
+has one.
+"""
 _PARTS_OF_SOME = (
-    "Where timing the parts of a fetch costs more than 1 %, only some batches have them."
+    "Where timing the parts of a fetch costs more than 1 %, only"
+    " some batches have them."
 )
-_COLLATE, _SEND, _PIN = CODES["collate"], CODES["send"], CODES["pin"]
+_COLLATE = CODES["collate"]
+_SEND = CODES["send"]
+_PIN = CODES["pin"]
 
 
 class _TimedDataset:
@@ -70,7 +77,9 @@ class _TimedDataset:
             return getattr(self._dataset, name)
         # a Subset hands each index on, so that its samples are timed one by one
         inner = self._dataset
-        while type(inner).__name__ == "Subset" and type(inner).__module__.startswith("torch."):
+        while type(inner).__name__ == "Subset" and type(inner).__module__.startswith(
+            "torch."
+        ):
             inner = inner.dataset
         if callable(getattr(inner, "__getitems__", None)):
             return self._get_samples
@@ -94,7 +103,9 @@ class _TimedCollate:
 
 
 class _TaskQueue:
-    """Stand-in for the queue of a worker's tasks, which notes the one that the worker has."""
+    """Stand-in for the queue of a worker's tasks, which notes the one that the worker
+    has.
+    """
 
     def __init__(self, queue: Any, process: Process, worker: int) -> None:
         self._queue = queue
@@ -138,7 +149,9 @@ class _ResultQueue:
             if task is not None:
                 process = self._process
                 duration = clock() - start
-                row = process.pack_row(task, _SEND, start, duration, -1, -1, 1, size, -1, -1)
+                row = process.pack_row(
+                    task, _SEND, start, duration, -1, -1, 1, size, -1, -1
+                )
                 process.journal.write([row])
 
     def __getattr__(self, name: str) -> Any:
@@ -149,9 +162,15 @@ def watch_fetching(process: Process) -> None:
     """Record every fetch from now on."""
     data = "torch.utils.data._utils"
     patches = process.patches
-    patches.patch_on_import(f"{data}.fetch", functools.partial(_patch_fetchers, process))
-    patches.patch_on_import(f"{data}.worker", functools.partial(_patch_workers, process))
-    patches.patch_on_import(f"{data}.pin_memory", functools.partial(_patch_pinning, process))
+    patches.patch_on_import(
+        f"{data}.fetch", functools.partial(_patch_fetchers, process)
+    )
+    patches.patch_on_import(
+        f"{data}.worker", functools.partial(_patch_workers, process)
+    )
+    patches.patch_on_import(
+        f"{data}.pin_memory", functools.partial(_patch_pinning, process)
+    )
 
 
 def _patch_fetchers(process: Process, module: Any) -> None:
@@ -164,12 +183,16 @@ def _patch_fetchers(process: Process, module: Any) -> None:
             fetcher.dataset_iter = _TimedDataset(fetcher.dataset_iter, None)
         else:
             caches = process.caches
-            cache = None if caches is None else caches.setdefault(id(fetcher.dataset), {})
+            cache = (
+                None if caches is None else caches.setdefault(id(fetcher.dataset), {})
+            )
             fetcher.dataset = _TimedDataset(fetcher.dataset, cache)
 
     def time_fetch(fetch: Any) -> Any:
         @functools.wraps(fetch)
-        def fetch_batch(self: Any, index: Any) -> Any:  # `places.FETCH_FUNCTION` has its name
+        def fetch_batch(
+            self: Any, index: Any
+        ) -> Any:  # `places.FETCH_FUNCTION` has its name
             task = process.task
             if task is None or OWN.fetch is not None or not process.active:
                 return fetch(self, index)
@@ -197,7 +220,9 @@ def _patch_fetchers(process: Process, module: Any) -> None:
         process.patches.replace(kind, "fetch", time_fetch(kind.fetch))
 
 
-def _write_fetch(process: Process, task: Task, meter: Meter, batch: Any, times_parts: bool) -> None:
+def _write_fetch(
+    process: Process, task: Task, meter: Meter, batch: Any, times_parts: bool
+) -> None:
     """Write the rows of a fetch.
 
     Args:
@@ -254,14 +279,18 @@ def _patch_workers(process: Process, module: Any) -> None:
 
 
 def _init_worker(init: Any, threads: int, worker: int) -> None:
-    """Run the script's function for a new worker, if it has one, and set the threads of torch."""
+    """Run the script's function for a new worker, if it has one, and set the threads of
+    torch.
+    """
     if init is not None:
         init(worker)
     sys.modules["torch"].set_num_threads(threads)
 
 
 class _BatchQueue:
-    """Stand-in for the queue of batches to pin, which notes the one that the thread has."""
+    """Stand-in for the queue of batches to pin, which notes the one that the thread
+    has.
+    """
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue

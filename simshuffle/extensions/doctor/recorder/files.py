@@ -19,16 +19,20 @@ _MODES = {"r": False, "rt": False, "tr": False, "rb": True, "br": True}
 """Modes that only read, and whether reads give bytes."""
 _READINTO = io.FileIO.readinto
 _MAX_FILES = 1024
-"""Different files that are kept by name: with more, their number is known to 3 % (1/sqrt(1024))."""
+"""Different files that are kept by name: with more, their number is known to 3 %
+(1/sqrt(1024)).
+"""
 
 
 class Files:
     """The files that were opened.
 
     Attributes:
-        sizes: bytes of the files whose key is below ``bound``, by the key, a checksum of the path.
+        sizes: bytes of the files whose key is below ``bound``, by the key, a checksum
+            of the path.
         bound: at first above all keys; halved as often as there are too many files.
-        moved_folders: for a folder in which files are requested, the one where they are opened.
+        moved_folders: for a folder in which files are requested, the one where they are
+            opened.
         moved: number of files that were opened there.
         missing: number of files that were not there.
     """
@@ -56,13 +60,19 @@ class Files:
         if meter and os.major(status.st_dev) == 0:  # its reads count for no device
             meter.opened_nbytes += status.st_size
             meter.uncached_nbytes += uncached_nbytes(file.fileno(), status.st_size)
-        name = path.encode(errors="surrogateescape") if isinstance(path, str) else os.fsencode(path)
+        name = (
+            path.encode(errors="surrogateescape")
+            if isinstance(path, str)
+            else os.fsencode(path)
+        )
         key = binascii.crc32(name)
         if key < self.bound and key not in self.sizes:
             self.sizes[key] = status.st_size
             while len(self.sizes) > _MAX_FILES:
                 self.bound //= 2
-                self.sizes = {key: size for key, size in self.sizes.items() if key < self.bound}
+                self.sizes = {
+                    key: size for key, size in self.sizes.items() if key < self.bound
+                }
 
     def move(self, path: Any) -> Any:
         """Return the path at which a file is opened that was requested at ``path``."""
@@ -77,8 +87,9 @@ class Files:
         return path
 
     def facts(self) -> dict[str, Any]:
-        """Return the fact that `simshuffle.extensions.doctor.records.collected` adds up over
-        processes."""
+        """Return the fact that `simshuffle.extensions.doctor.records.collected` adds up
+        over processes.
+        """
         return {"bound": self.bound, "sizes": self.sizes}
 
 
@@ -135,7 +146,9 @@ class _TimedOpen(TimedCallable):
         closefd: Any = True,
         opener: Any = None,
     ) -> Any:
-        """Open a file, with timed reads if it is only read. Takes the arguments of `open`."""
+        """Open a file, with timed reads if it is only read. Takes the arguments of
+        `open`.
+        """
         text_options = (encoding, errors, newline)
         is_binary = _MODES.get(mode) if isinstance(mode, str) else None
         path = os.fspath(file) if hasattr(file, "__fspath__") else file

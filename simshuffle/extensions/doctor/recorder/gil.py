@@ -1,5 +1,6 @@
-"""Run a thread that asks for the interpreter now and then, measures how long it waits for that, and
-looks where other threads are then."""
+"""Run a thread that asks for the interpreter now and then, measures how long it waits
+for that, and looks where other threads are then.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ Look = Callable[[], bool]
 
 
 class _InterpreterProbe:
-    """The thread. The threading module does not know it, so that no script finds it among its
-    own."""
+    """The thread. The threading module does not know it, so that no script finds it
+    among its own.
+    """
 
     def __init__(self, look: Look) -> None:
         self.write: Optional[Write] = None  # noqa: UP045 - Python 3.9
@@ -34,7 +36,9 @@ class _InterpreterProbe:
         _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
-        """Ask for the interpreter, and look, until no batch is taken or fetched any more."""
+        """Ask for the interpreter, and look, until no batch is taken or fetched any
+        more.
+        """
         try:
             is_fetching = False
             while self.batch_taken or is_fetching:
@@ -50,7 +54,9 @@ class _InterpreterProbe:
                     is_fetching = self.look()
                 queued_ns = max(core_wait_ns() - queued_before, 0)
                 if self.write is not None:
-                    self.write(begin, max(late - queued_ns, 0), queued_ns, _REQUESTS_A_ROW)
+                    self.write(
+                        begin, max(late - queued_ns, 0), queued_ns, _REQUESTS_A_ROW
+                    )
         finally:
             self.ended.release()
 
@@ -59,8 +65,8 @@ _probe: _InterpreterProbe | None = None
 
 
 def watch(look: Look, write: Optional[Write] = None) -> None:  # noqa: UP045
-    """Have a thread ask for the interpreter, and look, 20 times a second while batches are taken or
-    fetched; called for each batch.
+    """Have a thread ask for the interpreter, and look, 20 times a second while batches
+    are taken or fetched; called for each batch.
 
     Args:
         look: notes where other threads are.

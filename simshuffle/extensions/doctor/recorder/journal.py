@@ -14,13 +14,13 @@ from .rows import SUFFIX
 class Journal:
     """The two files of a process in a folder: its rows, and its ``facts`` as JSON.
 
-    Rows are appended by one write for each call, so that a process that is killed loses none. The
-    file of facts is replaced at once.
+    Rows are appended by one write for each call, so that a process that is killed loses
+    none. The file of facts is replaced at once.
 
     Attributes:
         facts: pid and parent; of a rank also what
-            `simshuffle.extensions.doctor.records.record.Record.about` holds, `rank`, and
-            `workers`: by the pid of each, its loader and first epoch.
+            `simshuffle.extensions.doctor.records.record.Record.about` holds, `rank`,
+            and `workers`: by the pid of each, its loader and first epoch.
     """
 
     def __init__(self, folder: str) -> None:
@@ -39,7 +39,9 @@ class Journal:
         for suffix in range(1000):
             self.name = f"{self.folder}/{pid}" + f"-{suffix}" * (suffix > 0)
             try:
-                descriptor = os.open(f"{self.name}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+                descriptor = os.open(
+                    f"{self.name}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                )
             except FileExistsError:  # of an older process, or one in another container
                 continue
             except OSError:  # the folder is gone: there is nothing to record any more
@@ -52,8 +54,8 @@ class Journal:
     def write(self, rows: Iterable[bytes]) -> None:
         """Append rows, packed as `ROW` says.
 
-        Without a row there is no file: the time of a training begins with its first row, of a batch
-        for which workers may have loaded torch.
+        Without a row there is no file: the time of a training begins with its first
+        row, of a batch for which workers may have loaded torch.
         """
         packed = b"".join(rows)
         if not packed:

@@ -13,9 +13,16 @@ from .meter import Marks, Task, clock, marks, measure_since
 from .process import Process
 from .rows import CODES
 
-_WAIT, _STEP = CODES["wait"], CODES["step"]
+_WAIT = CODES["wait"]
+_STEP = CODES["step"]
 _FACTS = (
-    *("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
+    *(
+        "batch_size",
+        "num_workers",
+        "prefetch_factor",
+        "pin_memory",
+        "persistent_workers",
+    ),
     *("in_order", "drop_last"),
 )
 
@@ -31,7 +38,9 @@ class LoopStep:
         self.task = task
         self.start = start
         self.thread = threading.get_ident()
-        self.phases: dict[int, list[int]] = {}  # start, duration, count, bytes of each operation
+        self.phases: dict[
+            int, list[int]
+        ] = {}  # start, duration, count, bytes of each operation
 
     def add(self, operation: int, start: int, duration: int, nbytes: int) -> None:
         """Add one run of an operation: its start and duration (ns), and its bytes."""
@@ -48,7 +57,8 @@ class LoaderLoop:
         loader_index: of the loader in the process.
         epoch: how many passes through the loader there were before.
         count: batches that were taken.
-        iter_times: start, duration, computing and queued time of iter(), until its first batch.
+        iter_times: start, duration, computing and queued time of iter(), until its
+            first batch.
         step: of the last batch; None if it is finished.
         outer_step: the step of a loop around this one.
         cached_batches: batches that are played again; None if none are.
@@ -68,13 +78,18 @@ class LoaderLoop:
         self.num_cached = process.changes.get("replay", 0)
         self.length = _length(loader) or 0
         if self.num_cached and self.length:
-            self.cached_batches = process.cached_batches.setdefault(self.loader_index, [])
-            process.say("changed", f"replay: {self.num_cached} batches are played again")
+            self.cached_batches = process.cached_batches.setdefault(
+                self.loader_index, []
+            )
+            process.say(
+                "changed", f"replay: {self.num_cached} batches are played again"
+            )
         elif self.num_cached:
             process.say("unchanged", "replay: the loader has no length")
 
     def take(self, get: Callable[[], Any], iterator: Any) -> Any:
-        """Take the next batch, and write rows of the wait for it and of the step before it.
+        """Take the next batch, and write rows of the wait for it and of the step before
+        it.
 
         Args:
             get: gets the batch from torch.
@@ -113,7 +128,9 @@ class LoaderLoop:
         return batch
 
     def _get_batch(self, get: Callable[[], Any]) -> Any:
-        """Return the next batch; one of the first ones again if these are to be played again."""
+        """Return the next batch; one of the first ones again if these are to be played
+        again.
+        """
         if self.cached_batches is None:
             return get()
         if len(self.cached_batches) < self.num_cached:
@@ -130,7 +147,9 @@ class LoaderLoop:
         pack_row = functools.partial(self.process.pack_row, self.step.task)
         rows = [pack_row(_STEP, *measure_since(self.step.start, end), 0, 0, -1, -1)]
         for operation, (start, duration, count, nbytes) in self.step.phases.items():
-            rows.append(pack_row(operation, start, duration, -1, -1, count, nbytes, -1, -1))
+            rows.append(
+                pack_row(operation, start, duration, -1, -1, count, nbytes, -1, -1)
+            )
         self.step = None
         return rows
 
@@ -155,16 +174,17 @@ class LoaderLoop:
         return self.process.pack_row(task, _WAIT, start, *durations, 0, 0, -1, -1)
 
     def _requested_batches(self, iterator: Any) -> Any:
-        """Return the batches that are requested of workers that hand them out in any order; None
-        for workers that do in order."""
+        """Return the batches that are requested of workers that hand them out in any
+        order; None for workers that do in order.
+        """
         in_order = getattr(iterator, "_in_order", True)
         return None if in_order else set(iterator._task_info)
 
     def _batch_number(self, iterator: Any, requested_before: Any) -> int:
         """Return the number of the batch that came.
 
-        Numbers for which a worker found no samples are skipped, so the number is not always the
-        count; it is where batches are played again.
+        Numbers for which a worker found no samples are skipped, so the number is not
+        always the count; it is where batches are played again.
 
         Args:
             iterator: of torch.
@@ -220,9 +240,14 @@ def _patch(process: Process, module: Any) -> None:
             return iterate(self)
         begin = marks()
         if self._iterator is not None and hasattr(self._iterator, "_recorded"):
-            self._iterator._recorded.step = None  # left before its end, nobody knows when
+            self._iterator._recorded.step = (
+                None  # left before its end, nobody knows when
+            )
         loop = LoaderLoop(process, self)
-        if loop.cached_batches is not None and len(loop.cached_batches) >= loop.num_cached:
+        if (
+            loop.cached_batches is not None
+            and len(loop.cached_batches) >= loop.num_cached
+        ):
             return _CachedIterator(loop)
         process.current_step = None
         process.starting_loop = loop
@@ -264,12 +289,15 @@ def _length(sized: Any) -> int | None:
 
 
 def _count_pass(process: Process, loader: Any) -> tuple[int, int]:
-    """Count a pass through a loader, and return the index of the loader and its earlier passes.
+    """Count a pass through a loader, and return the index of the loader and its earlier
+    passes.
 
     A loader that is made anew over the same data set with equal settings is the same.
     """
     facts = {name: getattr(loader, name, None) for name in _FACTS}
-    facts["batch_size"] = facts["batch_size"] or getattr(loader.batch_sampler, "batch_size", None)
+    facts["batch_size"] = facts["batch_size"] or getattr(
+        loader.batch_sampler, "batch_size", None
+    )
     facts["dataset"] = type(loader.dataset).__name__
     facts["sampler"] = type(loader.sampler).__name__
     facts["samples"] = _length(loader.dataset)

@@ -11,14 +11,16 @@ from typing import Any
 from .rows import CODES
 
 OPEN, READ, DECODE, LOCK = (CODES[name] for name in ("open", "read", "decode", "lock"))
-TRANSFORM, COLLATE = CODES["transform"], CODES["collate"]
+TRANSFORM = CODES["transform"]
+COLLATE = CODES["collate"]
 _FIRST, _LAST = min(OPEN, COLLATE), max(OPEN, COLLATE)  # codes of the parts of a fetch
 RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", None)
 
 clock = time.perf_counter_ns
 Marks = tuple[int, int, int]
-"""Clock, computing time and queued time of a thread at one moment, ns; the last is -1 if not
-known."""
+"""Clock, computing time and queued time of a thread at one moment, ns; the last is -1
+if not known.
+"""
 Task = tuple[int, ...]
 """Loader, epoch, batch and worker of a batch; empty for none."""
 
@@ -40,10 +42,14 @@ OWN = _ThreadState()
 
 
 def core_wait_ns() -> int:
-    """Return how long this thread has waited for a core since it began, ns; -1 if not known."""
+    """Return how long this thread has waited for a core since it began, ns; -1 if not
+    known.
+    """
     if OWN.schedstat is None:
         try:
-            OWN.schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            OWN.schedstat = os.open(
+                "/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC
+            )
         except OSError:
             OWN.schedstat = -1
     if OWN.schedstat < 0:
@@ -59,7 +65,9 @@ _pread = os.pread  # the original, whoever replaces it
 
 
 def forget_thread() -> None:
-    """Forget, in a process that was forked, what belonged to the thread of the other process."""
+    """Forget, in a process that was forked, what belonged to the thread of the other
+    process.
+    """
     if OWN.schedstat is not None and OWN.schedstat >= 0:
         os.close(OWN.schedstat)
     OWN.schedstat = OWN.meter = OWN.fetch = OWN.pinning = None
@@ -75,8 +83,8 @@ def measure_since(begin: Marks, end: Marks | None = None) -> tuple[int, int, int
 
     Args:
         begin: marks at the start of the operation.
-        end: marks at its end; None for now. Then the clock is read last, so that an operation is
-            not queued for longer than it takes.
+        end: marks at its end; None for now. Then the clock is read last, so that an
+            operation is not queued for longer than it takes.
     """
     if end is None:
         queued_ns = core_wait_ns()
@@ -88,7 +96,8 @@ def measure_since(begin: Marks, end: Marks | None = None) -> tuple[int, int, int
 
 
 def device_nbytes() -> int:
-    """Return the bytes that were read from devices for this thread since it began; -1 if not known.
+    """Return the bytes that were read from devices for this thread since it began; -1
+    if not known.
 
     The kernel counts blocks of 512 bytes (getrusage(2)).
     """
@@ -100,8 +109,9 @@ def device_nbytes() -> int:
 class Meter:
     """The time of one batch's fetch, by operation.
 
-    Time outside of the operations that are entered counts as transform. Time of an operation inside
-    another counts for the inner one, so that all of them add up to the fetch.
+    Time outside of the operations that are entered counts as transform. Time of an
+    operation inside another counts for the inner one, so that all of them add up to the
+    fetch.
 
     Attributes:
         start_device_nbytes: `device_nbytes` at the start; -1 if not known.
@@ -115,7 +125,8 @@ class Meter:
         earlier_nbytes: bytes of these that were read for earlier samples.
         opened_nbytes: bytes of files opened on file systems without a device.
         uncached_nbytes: bytes of these that the page cache did not hold.
-        samples: index, start, duration, count and nbytes of each, without gaps between them.
+        samples: index, start, duration, count and nbytes of each, without gaps between
+            them.
     """
 
     def __init__(self) -> None:
@@ -149,7 +160,8 @@ class Meter:
     def time_call(self, operation: int, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a function, timed as an operation, and return its result.
 
-        The bytes that a read returns are counted, unless those of a read inside it were.
+        The bytes that a read returns are counted, unless those of a read inside it
+        were.
         """
         nbytes_before = self.nbytes
         previous = self.enter(operation)
@@ -162,7 +174,8 @@ class Meter:
         return result
 
     def end_samples(self, index: Any, count: int) -> None:
-        """Note that one or several samples are there: they took the time since the previous one.
+        """Note that one or several samples are there: they took the time since the
+        previous one.
 
         Args:
             index: of a single sample; None for several.
@@ -176,13 +189,16 @@ class Meter:
         self.sample_start = now
 
     def begin_collate(self) -> None:
-        """Note that all samples are there: the time since the last sample counts as collating."""
+        """Note that all samples are there: the time since the last sample counts as
+        collating.
+        """
         self.duration_ns[self.current_operation] += self.sample_start - self.entered_at
         self.entered_at = self.sample_start
         self.current_operation = COLLATE
 
     def rows(self, *, samples: bool, parts: bool = True) -> list[tuple[int, ...]]:
-        """Return the rows of the batch, each as the operation and the fields from start on.
+        """Return the rows of the batch, each as the operation and the fields from start
+        on.
 
         Args:
             samples: whether each sample gets a row, or only the slowest.
@@ -204,7 +220,19 @@ class Meter:
             part_ns = self.duration_ns[operation]
             part_count = self.counts[operation]
             if operation == READ and (part_count or disk > 0):
-                rows.append((operation, start, part_ns, -1, -1, part_count, self.nbytes, disk, -1))
+                rows.append(
+                    (
+                        operation,
+                        start,
+                        part_ns,
+                        -1,
+                        -1,
+                        part_count,
+                        self.nbytes,
+                        disk,
+                        -1,
+                    )
+                )
             elif operation != READ and part_count:
                 rows.append((operation, start, part_ns, -1, -1, part_count, 0, -1, -1))
         written = self.samples
@@ -213,7 +241,17 @@ class Meter:
         for index, begin, sample_ns, size, sample_nbytes in written:
             number = _to_index(index)
             rows.append(
-                (CODES["sample"], begin, sample_ns, -1, -1, size, sample_nbytes, -1, number)
+                (
+                    CODES["sample"],
+                    begin,
+                    sample_ns,
+                    -1,
+                    -1,
+                    size,
+                    sample_nbytes,
+                    -1,
+                    number,
+                )
             )
         return rows
 
@@ -241,8 +279,10 @@ class Budget:
     FIRST_BATCHES = 20
     """Batches that are always timed, without which there is nothing to say."""
     COST_OF_CALL = 7
-    """Cost of timing one call, over that of a pair of `enter` and `leave`: of the opening and
-    decoding of small images, 1.7 us to 0.24 us, measured by benchmarks/record_overhead.py."""
+    """Cost of timing one call, over that of a pair of `enter` and `leave`: of the
+    opening and decoding of small images, 1.7 us to 0.24 us, measured by
+    benchmarks/record_overhead.py.
+    """
 
     def __init__(self) -> None:
         self.batches = 0  # for which `allows` was asked

@@ -1,4 +1,6 @@
-"""Replace functions of other packages in their modules, at once or when these are imported."""
+"""Replace functions of other packages in their modules, at once or when these are
+imported.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ Patch = Callable[[Any], None]
 class Patches:
     """Replaced attributes, so that they can be put back.
 
-    It is also a finder of `sys.meta_path`, which finds nothing itself: it patches modules after
-    they were imported.
+    It is also a finder of `sys.meta_path`, which finds nothing itself: it patches
+    modules after they were imported.
     """
 
     def __init__(self) -> None:
-        self.undo: list[Callable[[], object]] = []  # put attributes back, the first one last
-        self.patches_of_module: dict[str, list[Patch]] = {}  # of modules not yet imported
+        self.undo: list[
+            Callable[[], object]
+        ] = []  # put attributes back, the first one last
+        self.patches_of_module: dict[
+            str, list[Patch]
+        ] = {}  # of modules not yet imported
         self.failures: list[str] = []  # sentences on patches that failed
         sys.meta_path.insert(0, self)
 
@@ -54,7 +60,9 @@ class Patches:
             self.failures.append(f"{module.__name__} is not watched: {error!r}")
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec that the other finders find, whose loader applies the patches."""
+        """Return the spec that the other finders find, whose loader applies the
+        patches.
+        """
         if name not in self.patches_of_module:
             return None
         for finder in sys.meta_path:

@@ -1,4 +1,6 @@
-"""Find where in the code the time of fetches and steps goes, from stacks seen now and then."""
+"""Find where in the code the time of fetches and steps goes, from stacks seen now and
+then.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__))  # noqa: PTH100, PTH12
 _INSTALLED = ("site-packages", "dist-packages")
 _LOADING = f"torch{os.sep}utils{os.sep}data{os.sep}"
 _TRANSFORMS = tuple(
-    f"{os.sep}{name}{os.sep}" for name in ("transforms", "albumentations", "kornia", "imgaug")
+    f"{os.sep}{name}{os.sep}"
+    for name in ("transforms", "albumentations", "kornia", "imgaug")
 )
 MAX_PLACES = 1000
 """Places of a process that are told apart at most."""
@@ -21,17 +24,19 @@ WRITTEN = 40
 FETCH_FUNCTION = "fetch_batch"
 """Name of the function of `fetching` that stands in place of torch's fetch."""
 Key = tuple[str, str, str, int, str, bool]
-"""Operation, file, function, line, the function of a library that is called there ('' for none),
-and whether a transform is at work."""
+"""Operation, file, function, line, the function of a library that is called there (''
+for none), and whether a transform is at work.
+"""
 
 
 def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP045 - Python 3.9
-    """Return where a thread is: the innermost function that is neither of the standard library nor
-    installed, and what it calls of these; within the fetch of a batch, if it is in one.
+    """Return where a thread is: the innermost function that is neither of the standard
+    library nor installed, and what it calls of these; within the fetch of a batch, if
+    it is in one.
 
     Returns:
-        file, function, line, the function of a library that is called there, and whether a
-        transform is at work; None if there is no such frame.
+        file, function, line, the function of a library that is called there, and
+        whether a transform is at work; None if there is no such frame.
     """
     library_call = ""
     has_transform = False
@@ -67,7 +72,9 @@ def is_library(path: str) -> bool:
 def _is_transform(function: str, path: str) -> bool:
     """Return whether a function is a transform, by its name or the folders of its file."""
     name = function.lower()
-    is_named_so = ("transform" in name and "transformer" not in name) or "augment" in name
+    is_named_so = (
+        "transform" in name and "transformer" not in name
+    ) or "augment" in name
     return is_named_so or any(part in path for part in _TRANSFORMS)
 
 
@@ -87,7 +94,9 @@ class PlaceCounts:
             self.counts[key] = self.counts.get(key, 0) + 1
 
     def most_frequent(self) -> list[list[Any]]:
-        """Return the most frequent places, each with its count, as lists of plain values."""
+        """Return the most frequent places, each with its count, as lists of plain
+        values.
+        """
         # the thread that looks may add a place meanwhile
         ordered = sorted(list(self.counts.items()), key=lambda item: -item[1])  # noqa: C414
         return [[*key, count] for key, count in ordered[:WRITTEN]]

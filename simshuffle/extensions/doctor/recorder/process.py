@@ -21,8 +21,9 @@ from .rows import CODES, OPERATIONS, ROW
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _BATCHES_TO_STOP = 3
-"""Batches from when one rank's time is over to when all stop: more than ranks that wait for one
-another can be apart."""
+"""Batches from when one rank's time is over to when all stop: more than ranks that wait
+for one another can be apart.
+"""
 _GIL = CODES["gil"]
 _NAMES = list(OPERATIONS)
 # a row is packed in two parts: rank, loader, epoch, batch and worker; and the remaining fields
@@ -39,18 +40,22 @@ class Process:
         rank: of this process in the training; -1 if that is not known yet.
         loaders: facts of each loader that a loop went through, as in `Record.about`.
         epochs: how often a loop went through each loader.
-        task: loader, epoch, batch and worker of the fetch; None where nothing is fetched.
-        fetching: the thread that fetches, and the meter of its parts if they are timed; None where
-            nothing is fetched.
+        task: loader, epoch, batch and worker of the fetch; None where nothing is
+            fetched.
+        fetching: the thread that fetches, and the meter of its parts if they are timed;
+            None where nothing is fetched.
         places: where fetches and steps were seen.
-        current_step: the step of the batch that the loop has (`loops.LoopStep`); None while there
-            is none, or a part of it is timed already.
+        current_step: the step of the batch that the loop has (`loops.LoopStep`); None
+            while there is none, or a part of it is timed already.
         starting_loop: the loop whose iterator is made or begun anew.
         cached_batches: by loader, the batches that are played again.
-        known_loaders: data set and facts of each loader, which tell whether two are the same.
+        known_loaders: data set and facts of each loader, which tell whether two are the
+            same.
     """
 
-    def __init__(self, folder: str, changes: dict[str, Any], seconds: float | None) -> None:
+    def __init__(
+        self, folder: str, changes: dict[str, Any], seconds: float | None
+    ) -> None:
         self.journal = Journal(folder)
         self.patches = Patches()
         self.changes = changes
@@ -74,15 +79,23 @@ class Process:
         self.current_step: Any = None
         self.starting_loop: Any = None
         self.first_batch_ns = 0  # clock when the first batch was there
-        self.first_use: Use = (0, -1, 0)  # of cores until then; (0, -1, 0) without batches
+        self.first_use: Use = (
+            0,
+            -1,
+            0,
+        )  # of cores until then; (0, -1, 0) without batches
         self.batches = 0  # that the loops took
-        self.last_batch = sys.maxsize  # number of the batch after which the training is ended
+        self.last_batch = (
+            sys.maxsize
+        )  # number of the batch after which the training is ended
         self.samples = 0  # rows of samples that were written
         self.budget = Budget()
         self.saved_at = clock()
         self.save_interval = 10**9  # ns
         self.known_loaders: list[tuple[int, dict[str, Any]]] = []
-        self.caches: dict[int, dict[Any, Any]] | None = {} if self.changes.get("cache") else None
+        self.caches: dict[int, dict[Any, Any]] | None = (
+            {} if self.changes.get("cache") else None
+        )
 
     def _begin_fork(self) -> None:
         """Begin anew in a process that was forked."""
@@ -100,11 +113,15 @@ class Process:
         gil.pause()
 
     def pack_row(self, task: Task, *values: int) -> bytes:
-        """Return a row of a task; ``values`` are its fields from the operation on, see `FIELDS`."""
+        """Return a row of a task; ``values`` are its fields from the operation on, see
+        `FIELDS`.
+        """
         return _TASK.pack(self.rank, *task) + _VALUES.pack(*values)
 
     def pack_rows(self, task: Task, rows: list[tuple[int, ...]]) -> list[bytes]:
-        """Return several rows of a task; each of ``rows`` has the values as of `pack_row`."""
+        """Return several rows of a task; each of ``rows`` has the values as of
+        `pack_row`.
+        """
         head = _TASK.pack(self.rank, *task)
         return [head + _VALUES.pack(*values) for values in rows]
 
@@ -157,8 +174,11 @@ class Process:
         if self.rank >= 0:
             facts["rank"] = self.rank
 
-    def write_interpreter_wait(self, start: int, waited: int, queued: int, count: int) -> None:
-        """Write a row on the waits of the thread that asks for the interpreter, see `gil`.
+    def write_interpreter_wait(
+        self, start: int, waited: int, queued: int, count: int
+    ) -> None:
+        """Write a row on the waits of the thread that asks for the interpreter, see
+        `gil`.
 
         Args:
             start: ns of the clock.
@@ -172,7 +192,9 @@ class Process:
             self.journal.write([row])
 
     def look(self) -> bool:
-        """Note where the thread is that fetches or steps, and return whether one fetches."""
+        """Note where the thread is that fetches or steps, and return whether one
+        fetches.
+        """
         # other threads change both meanwhile
         fetching = self.fetching
         step = self.current_step
@@ -185,7 +207,8 @@ class Process:
         return fetching is not None
 
     def stop_if_over(self) -> None:
-        """End the training in order when its time is over, as the script itself would end.
+        """End the training in order when its time is over, as the script itself would
+        end.
 
         Ranks agree by a file beside the rows on the last batch of all.
 
@@ -233,7 +256,9 @@ def _read_number(path: str) -> int:
 
 
 def _read_variable(names: tuple[str, ...]) -> int:
-    """Return the first of some variables of the environment that is a number; -1 if none is."""
+    """Return the first of some variables of the environment that is a number; -1 if
+    none is.
+    """
     for name in names:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -241,9 +266,12 @@ def _read_variable(names: tuple[str, ...]) -> int:
 
 
 def _host() -> dict[str, Any]:
-    """Return the name, cores and memory of the host that this process may use, within the limits of
-    its control group (cgroups(7))."""
-    cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    """Return the name, cores and memory of the host that this process may use, within
+    the limits of its control group (cgroups(7)).
+    """
+    cores: float = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    )
     all_cores = os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     quota, period = [*_read_words("/sys/fs/cgroup/cpu.max"), "max", "max"][:2]
@@ -252,7 +280,12 @@ def _host() -> dict[str, Any]:
     for word in _read_words("/sys/fs/cgroup/memory.max"):
         memory = min(memory, int(word)) if word.isdigit() else memory
     name = os.uname().nodename
-    return {"name": name, "cores": cores, "all_cores": all_cores, "memory_nbytes": memory}
+    return {
+        "name": name,
+        "cores": cores,
+        "all_cores": all_cores,
+        "memory_nbytes": memory,
+    }
 
 
 def _read_words(path: str) -> list[str]:

@@ -26,9 +26,10 @@ OPERATIONS = {
     "collate": "samples to a batch",
     "send": "a batch to the process of the rank",
 }
-"""What a row may be of, and what it then says. `open`, `read`, `decode`, `transform` and `lock` are
-the sums over the samples of a batch; they add up to the time of its samples, and with `collate` to
-`fetch`."""
+"""What a row may be of, and what it then says. `open`, `read`, `decode`, `transform`
+and `lock` are the sums over the samples of a batch; they add up to the time of its
+samples, and with `collate` to `fetch`.
+"""
 CODES = {name: code for code, name in enumerate(OPERATIONS)}
 """By the name of an operation, the number that stands for it in a row."""
 
@@ -52,5 +53,7 @@ FIELDS = (
 ROW = struct.Struct("<ihiihhqqqqqqqq")
 """How it is packed."""
 SUFFIX = ".rows"
-"""What the names of files of rows end with. One for each process: `PID.rows`, rows one after
-another; a last one that is cut is left out. Beside it `PID.json`: what is known of the process."""
+"""What the names of files of rows end with. One for each process: `PID.rows`, rows one
+after another; a last one that is cut is left out. Beside it `PID.json`: what is known
+of the process.
+"""

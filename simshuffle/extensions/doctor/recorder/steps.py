@@ -1,8 +1,8 @@
-"""Time the operations of a step in the process of a rank: copy, forward, backward, optimizer,
-allreduce.
+"""Time the operations of a step in the process of a rank: copy, forward, backward,
+optimizer, allreduce.
 
-Of nested operations only the outermost is timed, on the thread that took the batch. On an
-accelerator that is the time of that thread, which mostly only starts the work.
+Of nested operations only the outermost is timed, on the thread that took the batch. On
+an accelerator that is the time of that thread, which mostly only starts the work.
 """
 
 from __future__ import annotations
@@ -20,12 +20,27 @@ from .meter import Task, clock, nbytes
 from .process import Process
 from .rows import CODES
 
-_COPY, _FORWARD, _BACKWARD = CODES["copy"], CODES["forward"], CODES["backward"]
-_OPTIMIZER, _ALLREDUCE = CODES["optimizer"], CODES["allreduce"]
+_COPY = CODES["copy"]
+_FORWARD = CODES["forward"]
+_BACKWARD = CODES["backward"]
+_OPTIMIZER = CODES["optimizer"]
+_ALLREDUCE = CODES["allreduce"]
 _COLLECTIVES = (
-    *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "reduce"),
+    *(
+        "all_reduce",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "reduce",
+    ),
     *("reduce_scatter", "reduce_scatter_tensor", "broadcast", "barrier", "all_to_all"),
-    *("all_to_all_single", "broadcast_object_list", "gather", "scatter", "monitored_barrier"),
+    *(
+        "all_to_all_single",
+        "broadcast_object_list",
+        "gather",
+        "scatter",
+        "monitored_barrier",
+    ),
 )
 
 
@@ -35,8 +50,9 @@ _INSIDE_BACKWARD = (
     "in the first batches and every tenth."
 )
 _FIRST_PASSES = 12
-"""Passes in which torch is always asked what the allreduce took; then torch measures, and is asked,
-at every tenth. A request takes 50 us."""
+"""Passes in which torch is always asked what the allreduce took; then torch measures,
+and is asked, at every tenth. A request takes 50 us.
+"""
 
 
 class StepTimer:
@@ -49,18 +65,24 @@ class StepTimer:
         self.models: dict[int, int] = {}  # number of parameters of each module, by id
         self.ddp: weakref.ref[Any] | None = None  # the last DistributedDataParallel
         self.ddp_passes = 0  # forward passes of that
-        self.last_backward_ns = 0  # clock of the wall when the last known backward pass began
+        self.last_backward_ns = (
+            0  # clock of the wall when the last known backward pass began
+        )
         self.backward_task: Task | None = None  # task of the last backward pass
 
     def begin(self) -> tuple[LoopStep, int] | None:
-        """Begin an operation, and return its step and start (ns); None if it is not timed."""
+        """Begin an operation, and return its step and start (ns); None if it is not
+        timed.
+        """
         step: LoopStep | None = self.process.current_step
         if step is None or step.thread != threading.get_ident():
             return None
         self.process.current_step = None
         return step, clock()
 
-    def end(self, step_and_start: tuple[LoopStep, int], operation: int, size: int) -> None:
+    def end(
+        self, step_and_start: tuple[LoopStep, int], operation: int, size: int
+    ) -> None:
         """End an operation.
 
         Args:
@@ -85,7 +107,9 @@ class StepTimer:
         try:
             callback(step, argument)
         except Exception as error:  # noqa: BLE001
-            self.process.say("notes", f"What is done with batches is not all known: {error!r}")
+            self.process.say(
+                "notes", f"What is done with batches is not all known: {error!r}"
+            )
 
     def replace(
         self,
@@ -118,7 +142,9 @@ class StepTimer:
             finally:
                 self.end(step_and_start, operation, size(*args, **kwargs))
                 if callback is not None:
-                    self.call_after(callback, step_and_start[0], args[0] if args else None)
+                    self.call_after(
+                        callback, step_and_start[0], args[0] if args else None
+                    )
 
         self.process.patches.replace(owner, name, wrapper)
 
@@ -166,7 +192,9 @@ def _patch_modules(timer: StepTimer, module: Any) -> None:
 
 
 def _note_model(timer: StepTimer, model: Any) -> None:
-    """Note the facts of a module if it is the largest called so far, which is the model."""
+    """Note the facts of a module if it is the largest called so far, which is the
+    model.
+    """
     parameters = list(model.parameters())
     count = sum(parameter.numel() for parameter in parameters)
     if count > max(timer.models.values(), default=0):
@@ -198,7 +226,9 @@ def _patch_tensors(timer: StepTimer, module: Any) -> None:
             finally:
                 timer.process.current_step = step
             # another type alone is no copy of the batch
-            if result is not self and (result.device != self.device or result.dtype == self.dtype):
+            if result is not self and (
+                result.device != self.device or result.dtype == self.dtype
+            ):
                 step.add(_COPY, start, clock() - start, nbytes(self))
             return result
 
@@ -257,15 +287,18 @@ def _patch_data_parallel(timer: StepTimer, module: Any) -> None:
 
 
 def _read_ddp_times(timer: StepTimer, model: Any) -> None:
-    """Write what torch measured of the last backward pass: the part of the allreduce that computing
-    did not hide; and note the buckets once."""
+    """Write what torch measured of the last backward pass: the part of the allreduce
+    that computing did not hide; and note the buckets once.
+    """
     timer.ddp_passes += 1
     is_measured = timer.ddp_passes <= _FIRST_PASSES or timer.ddp_passes % 10 <= 1
     if timer.backward_task is None or not is_measured:
         return
     measurements = model._get_ddp_logging_data()
     facts = timer.process.journal.facts
-    if measurements.get("has_rebuilt_buckets") and "buckets" not in facts.get("model", ()):
+    if measurements.get("has_rebuilt_buckets") and "buckets" not in facts.get(
+        "model", ()
+    ):
         sizes = measurements["rebuilt_bucket_sizes"].split(", ")
         facts.setdefault("model", {})["buckets"] = [int(size) for size in sizes]
         timer.process.say("notes", _INSIDE_BACKWARD)

@@ -1,1 +1,3 @@
-"""Read records of real trainings: from our own recorder, or from the traces of other programs."""
+"""Read records of real trainings: from our own recorder, or from the traces of other
+programs.
+"""

@@ -1,8 +1,8 @@
 """Read execution traces of Chakra (MLCommons), from any program, as a record.
 
-A loop waits for a batch while the batch's node of the kind BATCH runs and no node of computing or
-of a collective does. Nodes of computing are told apart by their names: forward, backward, optimizer
-or update.
+A loop waits for a batch while the batch's node of the kind BATCH runs and no node of
+computing or of a collective does. Nodes of computing are told apart by their names:
+forward, backward, optimizer or update.
 """
 
 from __future__ import annotations
@@ -36,8 +36,12 @@ from simshuffle.extensions.doctor.records.spans import coverage_of
 
 
 def list_chakra_traces(folder: Path) -> list[Path]:
-    """Return the traces of a folder, in the order of the ranks that their names end with."""
-    files = sorted(folder.glob("*.et"), key=lambda path: (_rank_of_name(path), path.name))
+    """Return the traces of a folder, in the order of the ranks that their names end
+    with.
+    """
+    files = sorted(
+        folder.glob("*.et"), key=lambda path: (_rank_of_name(path), path.name)
+    )
     return [path for path in files if is_chakra(read_unpacked(path, 64)[0])]
 
 
@@ -50,8 +54,8 @@ def _rank_of_name(path: Path) -> int:
 def read_chakra(path: Path) -> Record:
     """Read the record of a trace, or of a folder with one for each rank.
 
-    Raises an InputError if one is not complete, of another schema, or holds nothing that takes
-    time.
+    Raises an InputError if one is not complete, of another schema, or holds nothing
+    that takes time.
     """
     files = list_chakra_traces(path) if path.is_dir() else [path]
     parts = list[pd.DataFrame]()
@@ -62,7 +66,9 @@ def read_chakra(path: Path) -> Record:
         nodes, version_note = read_nodes(file)
         if version_note:
             versions.append(version_note)
-        parts.append(pd.DataFrame(_rows_of_nodes(nodes)).assign(rank=_rank_of_name(file)))
+        parts.append(
+            pd.DataFrame(_rows_of_nodes(nodes)).assign(rank=_rank_of_name(file))
+        )
         for node in nodes:
             if node.kind == CHECKPOINT:
                 checkpoint_s = max(checkpoint_s, node.seconds)
@@ -71,35 +77,65 @@ def read_chakra(path: Path) -> Record:
     rows: pd.DataFrame = pd.concat(parts, ignore_index=True)
     if rows.empty or not (rows["seconds"] > 0).any():
         rule = "must have nodes that take time"
-        refuse("RECORD", rule, f"{len(rows)} nodes", "Give traces with durations.", str(path))
+        refuse(
+            "RECORD",
+            rule,
+            f"{len(rows)} nodes",
+            "Give traces with durations.",
+            str(path),
+        )
 
     notes = [
-        f"{count} nodes are no part of a record: {kind}." for kind, count in num_ignored.items()
+        f"{count} nodes are no part of a record: {kind}."
+        for kind, count in num_ignored.items()
     ]
     notes += dict.fromkeys(versions)
-    notes += ["Times are those of a plan, in whole microseconds: what waits for what decides them."]
+    notes += [
+        "Times are those of a plan, in whole microseconds: what waits for what decides them."
+    ]
     if checkpoint_s:
         notes.append(f"The longest checkpoint took {checkpoint_s:.3g} s.")
     if not (rows["operation"] == "wait").any():
         notes.append("The trace has no batches: waits for them are not in it.")
-    about = {"made_by": "chakra", "ranks": len(files), **_model_of(rows), "notes": notes}
+    about = {
+        "made_by": "chakra",
+        "ranks": len(files),
+        **_model_of(rows),
+        "notes": notes,
+    }
     return Record(join_rows(parts), about, str(path))
 
 
 def _model_of(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return the fact on the model, from the collectives of the first rank's last batch."""
+    """Return the fact on the model, from the collectives of the first rank's last
+    batch.
+    """
     is_first_rank = rows["rank"] == rows["rank"].min()
     collectives = rows[(rows["operation"] == "allreduce") & is_first_rank]
-    last_nbytes = collectives["nbytes"][collectives["batch"] == collectives["batch"].max()]
-    buckets = [int(nbytes) for nbytes in last_nbytes if nbytes > 1]  # one byte: a barrier
-    return {"model": {"gradient_nbytes": sum(buckets), "buckets": buckets}} if buckets else {}
+    last_nbytes = collectives["nbytes"][
+        collectives["batch"] == collectives["batch"].max()
+    ]
+    buckets = [
+        int(nbytes) for nbytes in last_nbytes if nbytes > 1
+    ]  # one byte: a barrier
+    return (
+        {"model": {"gradient_nbytes": sum(buckets), "buckets": buckets}}
+        if buckets
+        else {}
+    )
 
 
-_IGNORED_KINDS = {SEND: "messages", RECV: "messages", STORAGE: "other operations of storage"}
+_IGNORED_KINDS = {
+    SEND: "messages",
+    RECV: "messages",
+    STORAGE: "other operations of storage",
+}
 
 
 def _operation_of(node: ChakraNode) -> str | None:
-    """Return the operation of a record that a node is; None if it is no part of a record."""
+    """Return the operation of a record that a node is; None if it is no part of a
+    record.
+    """
     if node.kind == COLL:
         return "allreduce"
     if node.kind == STORAGE and node.storage:
@@ -125,29 +161,40 @@ _OPERATION_OF_WORD = {
 def _rows_of_nodes(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]]:
     """Return the rows of a rank's nodes.
 
-    The loop waits for a batch as long as nothing is computed or summed while the batch is fetched.
-    A trace without nodes of batches is one step.
+    The loop waits for a batch as long as nothing is computed or summed while the batch
+    is fetched. A trace without nodes of batches is one step.
     """
     times = _times_of_nodes(nodes)
     trace_start = min((start for start, _ in times.values()), default=0.0)
     trace_end = max((end for _, end in times.values()), default=0.0)
     fetches = sorted(times[node.id] for node in nodes if node.kind == BATCH)
     busy = [times[node.id] for node in nodes if node.kind in {COMP, COLL}]
-    busy_ns_between = coverage_of([(round(start * 1e9), round(end * 1e9)) for start, end in busy])
+    busy_ns_between = coverage_of(
+        [(round(start * 1e9), round(end * 1e9)) for start, end in busy]
+    )
     waits_s = [
-        max(end - start - busy_ns_between(round(start * 1e9), round(end * 1e9)) / 1e9, 0.0)
+        max(
+            end - start - busy_ns_between(round(start * 1e9), round(end * 1e9)) / 1e9,
+            0.0,
+        )
         for start, end in fetches
     ]
     # a step lasts from the end of its fetch until the loop waits for the next batch
     step_starts = [end for _, end in fetches] or [trace_start]
-    wait_starts = [end - wait_s for (_, end), wait_s in zip(fetches, waits_s, strict=True)]
+    wait_starts = [
+        end - wait_s for (_, end), wait_s in zip(fetches, waits_s, strict=True)
+    ]
     step_ends = [*wait_starts[1:], trace_end]
     rows = list[dict[str, float | int | str]]()
     for batch, ((start, _), seconds) in enumerate(zip(fetches, waits_s, strict=True)):
-        rows.append({"operation": "wait", "batch": batch, "start_s": start, "seconds": seconds})
+        rows.append(
+            {"operation": "wait", "batch": batch, "start_s": start, "seconds": seconds}
+        )
     for batch, (start, end) in enumerate(zip(step_starts, step_ends, strict=True)):
         seconds = max(end - start, 0.0)
-        rows.append({"operation": "step", "batch": batch, "start_s": start, "seconds": seconds})
+        rows.append(
+            {"operation": "step", "batch": batch, "start_s": start, "seconds": seconds}
+        )
     for node in nodes:
         if (operation := _operation_of(node)) is not None:
             start, end = times[node.id]
@@ -168,12 +215,17 @@ def _rows_of_nodes(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]
 def _times_of_nodes(nodes: list[ChakraNode]) -> dict[int, tuple[float, float]]:
     """Return the start and end of each node, s, by its id.
 
-    They are the recorded ones; if there are none, a node starts when all before it have ended.
+    They are the recorded ones; if there are none, a node starts when all before it have
+    ended.
     """
     has_starts = any(node.start_s for node in nodes)
     times = dict[int, tuple[float, float]]()
     for node in nodes:
-        ends = (times[dependency][1] for dependency in node.dependencies if dependency in times)
+        ends = (
+            times[dependency][1]
+            for dependency in node.dependencies
+            if dependency in times
+        )
         start = node.start_s if has_starts else max(ends, default=0.0)
         times[node.id] = (start, start + node.seconds)
     return times

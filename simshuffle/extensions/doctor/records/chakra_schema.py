@@ -1,11 +1,13 @@
 """Decode Chakra's execution traces (MLCommons): their schema, and the nodes of a file.
 
-Messages and field numbers are those of schema/protobuf/et_def.proto of github.com/mlcommons/chakra,
-commit 6dc63e1, which has nodes of storage, batches and checkpoints (its pull request 216); without
-these it is the same in f5124d7 and in github.com/astra-sim/chakra. A file is a GlobalMetadata and
-then Nodes, each with its length before it, as src/third_party/utils/protolib.py writes them. Of the
-protocol buffers' wire format (protobuf.dev/programming-guides/encoding) that takes few kinds of
-fields: a library would need the same table of numbers, and be one more thing to install.
+Messages and field numbers are those of schema/protobuf/et_def.proto of
+github.com/mlcommons/chakra, commit 6dc63e1, which has nodes of storage, batches and
+checkpoints (its pull request 216); without these it is the same in f5124d7 and in
+github.com/astra-sim/chakra. A file is a GlobalMetadata and then Nodes, each with its
+length before it, as src/third_party/utils/protolib.py writes them. Of the protocol
+buffers' wire format (protobuf.dev/programming-guides/encoding) that takes few kinds of
+fields: a library would need the same table of numbers, and be one more thing to
+install.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.records.files import LARGEST, read_unpacked
 
 VERSION = "0.0.4"
-"""Version of the schema that Chakra's own generator writes. Traces of its converters may name none,
-and say as attribute `schema` which version of PyTorch's execution traces they were made from
-(tests/data/feeder_tests_trace.tar.gz of mlcommons/chakra: 1.0.1); their nodes are the same."""
+"""Version of the schema that Chakra's own generator writes. Traces of its converters
+may name none, and say as attribute `schema` which version of PyTorch's execution traces
+they were made from (tests/data/feeder_tests_trace.tar.gz of mlcommons/chakra: 1.0.1);
+their nodes are the same.
+"""
 
 COMP, SEND, RECV, COLL, STORAGE, BATCH, CHECKPOINT = 4, 5, 6, 7, 8, 9, 10
 """Values of NodeType."""
-READS, OPENS, WRITES = (3, 5), (1,), (4, 6)
+READS = (3, 5)
+OPENS = (1,)
+WRITES = (4, 6)
 """Values of FsOp.Op, the plain call first in each."""
 FILE_SYSTEM = 1
 """A value of StorageLevel."""
@@ -35,7 +41,17 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 META_VERSION, META_ATTR = 1, 2
 """Fields of GlobalMetadata."""
-ID, NAME, TYPE, CTRL_DEPS, DATA_DEPS, START, DURATION, ATTR, INFO = 1, 2, 3, 4, 5, 6, 7, 10, 11
+ID, NAME, TYPE, CTRL_DEPS, DATA_DEPS, START, DURATION, ATTR, INFO = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    10,
+    11,
+)
 """Fields of Node; INFO is a StorageInfo."""
 KEY, INT32, INT64, BOOL, STRING = 1, 7, 9, 27, 29
 """Fields of AttributeProto."""
@@ -53,7 +69,13 @@ _HEAD = re.compile(
     re.DOTALL,
 )
 _KINDS = range(CHECKPOINT + 1)
-_NUMBER_FIELDS = (INT32, INT64, 11, 13, BOOL)  # of AttributeProto, that hold a plain number
+_NUMBER_FIELDS = (
+    INT32,
+    INT64,
+    11,
+    13,
+    BOOL,
+)  # of AttributeProto, that hold a plain number
 
 
 class StorageOperation(NamedTuple):
@@ -72,7 +94,9 @@ class ChakraNode:
     kind: int  # a value of NodeType
     dependencies: tuple[int, ...]  # ids of the nodes that must end before
     seconds: float  # its duration; 0 if a network decides that
-    attributes: dict[str, int] = field(default_factory=dict)  # plain numbers: bytes, ranks, ...
+    attributes: dict[str, int] = field(
+        default_factory=dict
+    )  # plain numbers: bytes, ranks, ...
     storage: StorageOperation | None = None  # of a node of storage
     start_s: float = 0.0  # 0 if it is not known
 
@@ -83,7 +107,8 @@ def is_chakra(head: bytes) -> bool:
 
 
 def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
-    """Return the nodes of a trace, in its order, and a sentence on its version where it names none.
+    """Return the nodes of a trace, in its order, and a sentence on its version where it
+    names none.
 
     Raises:
         InputError: the trace is not whole, or of another version of the schema.
@@ -98,7 +123,9 @@ def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
         is_cut = is_cut or isinstance(error, IndexError)
         reason = "it ends too early" if is_cut else str(error)
         rule = f"must be a whole trace of Chakra: {reason}"
-        refuse("RECORD", rule, f"{len(content)} bytes", "Write or copy it again.", source)
+        refuse(
+            "RECORD", rule, f"{len(content)} bytes", "Write or copy it again.", source
+        )
     version = dict(metadata).get(META_VERSION) or None
     if version not in (None, VERSION.encode()):
         remedy = "Convert it with Chakra's converter for that schema."
@@ -109,7 +136,10 @@ def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
         rule = f"must name the version of its schema, as its nodes are not those of {VERSION}"
         remedy = f"Convert it with Chakra's converter, which writes {VERSION}."
         refuse("version", rule, f"a node of type {alien[0].kind}", remedy, source)
-    return nodes, f"It names no version of Chakra's schema{_schema(metadata)}: read as {VERSION}."
+    return (
+        nodes,
+        f"It names no version of Chakra's schema{_schema(metadata)}: read as {VERSION}.",
+    )
 
 
 def _schema(metadata: list[tuple[int, int | bytes]]) -> str:
@@ -119,7 +149,9 @@ def _schema(metadata: list[tuple[int, int | bytes]]) -> str:
         values = dict(fields(attribute)) if isinstance(attribute, bytes) else {}
         schema = values.get(STRING)
         if values.get(KEY) == b"schema" and isinstance(schema, bytes):
-            return f", but schema {schema.decode('utf-8', 'replace')[:20]} as an attribute"
+            return (
+                f", but schema {schema.decode('utf-8', 'replace')[:20]} as an attribute"
+            )
     return ""
 
 
@@ -161,8 +193,9 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _decode_varint(content: bytes, offset: int) -> tuple[int, int]:
-    """Return the number at an offset, seven bits a byte, the lowest first; and the offset behind
-    it."""
+    """Return the number at an offset, seven bits a byte, the lowest first; and the
+    offset behind it.
+    """
     value = shift = 0
     while True:
         byte = content[offset]
@@ -176,7 +209,9 @@ def _decode_varint(content: bytes, offset: int) -> tuple[int, int]:
 
 
 def _check_number(value: int | bytes) -> int:
-    """Return the value of a field that holds a number. Raises a ValueError if it is none."""
+    """Return the value of a field that holds a number. Raises a ValueError if it is
+    none.
+    """
     if isinstance(value, bytes) or value >= LARGEST:
         raise ValueError("a number that is too large, or none")
     return value
@@ -193,7 +228,9 @@ def _decode_node(message: bytes) -> ChakraNode:
         if number in {ID, TYPE, START, DURATION}:
             numbers[number] = _check_number(value)
         elif number in {CTRL_DEPS, DATA_DEPS}:
-            dependencies += [value] if isinstance(value, int) else _decode_varints(value)
+            dependencies += (
+                [value] if isinstance(value, int) else _decode_varints(value)
+            )
         elif isinstance(value, bytes):
             if number == NAME:
                 name = value.decode("utf-8", "replace")
@@ -224,12 +261,16 @@ def _decode_varints(content: bytes) -> list[int]:
 
 
 def _decode_attribute(message: bytes) -> dict[str, int]:
-    """Return the name and value of an attribute that is a plain number; {} if it is not."""
+    """Return the name and value of an attribute that is a plain number; {} if it is
+    not.
+    """
     field_values = dict(fields(message))
     name = field_values.get(KEY)
     if not isinstance(name, bytes):
         return {}
-    values = [field_values[number] for number in _NUMBER_FIELDS if number in field_values]
+    values = [
+        field_values[number] for number in _NUMBER_FIELDS if number in field_values
+    ]
     numbers = [value for value in values if isinstance(value, int) and value <= LARGEST]
     return {name.decode("utf-8", "replace"): value for value in numbers}
 
@@ -240,4 +281,6 @@ def _decode_storage(message: bytes) -> StorageOperation | None:
     if not isinstance(operation, bytes):
         return None
     values = dict(fields(operation))
-    return StorageOperation(_check_number(values.get(OP, 0)), _check_number(values.get(SIZE, 0)))
+    return StorageOperation(
+        _check_number(values.get(OP, 0)), _check_number(values.get(SIZE, 0))
+    )

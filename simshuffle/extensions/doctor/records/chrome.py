@@ -1,9 +1,10 @@
-"""Read the events of a trace of PyTorch's profiler (Kineto), which is in the JSON of Chrome.
+"""Read the events of a trace of PyTorch's profiler (Kineto), which is in the JSON of
+Chrome.
 
-The keys are those that Kineto's libkineto/src/output_json.cpp writes (torch 2.13): `schemaVersion`,
-`distributedInfo`, `deviceProperties`, `host_name`, `baseTimeNanoseconds` (of which `ts` is so many
-microseconds after) and `traceEvents`. Older ones (torch 1.8) lack the base and begin the names of
-categories with a capital.
+The keys are those that Kineto's libkineto/src/output_json.cpp writes (torch 2.13):
+`schemaVersion`, `distributedInfo`, `deviceProperties`, `host_name`,
+`baseTimeNanoseconds` (of which `ts` is so many microseconds after) and `traceEvents`.
+Older ones (torch 1.8) lack the base and begin the names of categories with a capital.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ class ChromeTrace(NamedTuple):
     """The events of a trace.
 
     Attributes:
-        events: in the order of ``start``, with kind (a value of `KINDS`), name, start and end (ns,
-            int), process (a text) and args (a mapping).
+        events: in the order of ``start``, with kind (a value of `KINDS`), name, start
+            and end (ns, int), process (a text) and args (a mapping).
         about: keys of the file beside the events.
-        horizon: ns until which all events are in the trace; the last end if the trace is complete.
+        horizon: ns until which all events are in the trace; the last end if the trace
+            is complete.
         notes: sentences on what could not be read.
     """
 
@@ -58,14 +60,20 @@ class ChromeTrace(NamedTuple):
 
 def is_chrome(head: bytes) -> bool:
     """Return whether a file that begins with ``head`` is a trace of Kineto."""
-    keys = (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"', b'"deviceProperties"')
+    keys = (
+        b'"traceEvents"',
+        b'"schemaVersion"',
+        b'"distributedInfo"',
+        b'"deviceProperties"',
+    )
     if head.lstrip().startswith(b"["):
         return b'"ph"' in head
     return head.lstrip().startswith(b"{") and any(key in head for key in keys)
 
 
 def read_chrome(path: Path) -> ChromeTrace:
-    """Read the trace of a file, plain or packed; of one that is cut, its complete events.
+    """Read the trace of a file, plain or packed; of one that is cut, its complete
+    events.
 
     Raises an InputError if there are no events, or they are not of one clock.
     """
@@ -79,8 +87,11 @@ def read_chrome(path: Path) -> ChromeTrace:
         is_cut = True
     about = {"traceEvents": about} if isinstance(about, list) else to_mapping(about)
     if about.get("schemaVersion", SCHEMA) != SCHEMA:
-        rule, value = f"must be {SCHEMA}", repr(about["schemaVersion"])[:40]
-        refuse("schemaVersion", rule, value, "Record it with a released PyTorch.", source)
+        rule = f"must be {SCHEMA}"
+        value = repr(about["schemaVersion"])[:40]
+        refuse(
+            "schemaVersion", rule, value, "Record it with a released PyTorch.", source
+        )
     objects = about.pop("traceEvents", None)
     objects = objects if isinstance(objects, list) else []
     base = to_number(about.get("baseTimeNanoseconds", 0))
@@ -88,21 +99,28 @@ def read_chrome(path: Path) -> ChromeTrace:
     columns = ("kind", "name", "start", "end", "process", "args")
     events = pd.DataFrame(list(_rows_of_events(objects, base_ns)), columns=columns)
     if events.empty:
-        rule, value = "must have events of a training", f"{len(objects)} events of other kinds"
-        remedy = "Write it with torch.profiler's export_chrome_trace, with the activity CPU."
+        rule = "must have events of a training"
+        value = f"{len(objects)} events of other kinds"
+        remedy = (
+            "Write it with torch.profiler's export_chrome_trace, with the activity CPU."
+        )
         refuse("traceEvents", rule, value, remedy, source)
     horizon = int(events["start"].iloc[-1]) if is_cut else int(events["end"].max())
     events = events.sort_values("start", kind="stable", ignore_index=True)
     if (gap := int(events["start"].diff().max() if len(events) > 1 else 0)) > _DAY_NS:
         value = f"{gap / _DAY_NS:.0f} days between two events"
-        remedy = "Give the trace of one process, in microseconds, as the profiler wrote it."
+        remedy = (
+            "Give the trace of one process, in microseconds, as the profiler wrote it."
+        )
         refuse("traceEvents", "must be of one clock", value, remedy, source)
     notes = ["The trace is cut: only what is whole of it was read."] if is_cut else []
     return ChromeTrace(events, about, horizon, notes)
 
 
 def _parse_cut_trace(text: str) -> dict[str, Any]:
-    """Return the keys before the events, and the complete events, of a text that is cut."""
+    """Return the keys before the events, and the complete events, of a text that is
+    cut.
+    """
     if not (opening := _ARRAY.search(text)):
         return {}
     try:

@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from simshuffle.errors import refuse
-from simshuffle.extensions.doctor.recorder.rows import CODES, FIELDS, OPERATIONS, ROW, SUFFIX
+from simshuffle.extensions.doctor.recorder.rows import (
+    CODES,
+    FIELDS,
+    OPERATIONS,
+    ROW,
+    SUFFIX,
+)
 from simshuffle.extensions.doctor.records.record import Record, make_rows
 
 _LAYOUT = np.dtype(
@@ -52,12 +58,14 @@ def collect_record(folder: Path, about: Mapping[str, Any]) -> Record:
     """Collect the record from a folder of rows and facts of processes, as
     `simshuffle.extensions.doctor.recorder` writes them.
 
-    Rows of workers get the rank, loader and epoch of the process that started them. Ranks that the
-    training does not name are numbered in the order in which they took their first batch.
+    Rows of workers get the rank, loader and epoch of the process that started them.
+    Ranks that the training does not name are numbered in the order in which they took
+    their first batch.
 
     Args:
         folder: with `PID.rows` and `PID.json`.
-        about: further facts, as in `Record.about`; `command` is named if nothing was recorded.
+        about: further facts, as in `Record.about`; `command` is named if nothing was
+            recorded.
 
     Raises:
         InputError: no process wrote a row.
@@ -76,7 +84,9 @@ def collect_record(folder: Path, about: Mapping[str, Any]) -> Record:
     columns["seconds"] = rows["duration"] / 1e9
     columns["cpu_s"] = np.where(rows["cpu"] < 0, np.nan, rows["cpu"] / 1e9)
     columns["queued_s"] = np.where(rows["queued"] < 0, np.nan, rows["queued"] / 1e9)
-    columns["disk_nbytes"] = np.where(rows["disk"] < 0, np.nan, rows["disk"].astype(float))
+    columns["disk_nbytes"] = np.where(
+        rows["disk"] < 0, np.nan, rows["disk"].astype(float)
+    )
     ranks = sorted(rank_of_process, key=lambda process: rank_of_process[process])
     facts = {"made_by": "simshuffle", **_merge_facts(processes, ranks), **about}
     facts.setdefault("ranks", max(rank_of_process.values(), default=0) + 1)
@@ -84,7 +94,9 @@ def collect_record(folder: Path, about: Mapping[str, Any]) -> Record:
 
 
 def _read_process(path: Path) -> _RecordedProcess:
-    """Read the facts of a process from a JSON file, and its rows from the file beside it."""
+    """Read the facts of a process from a JSON file, and its rows from the file beside
+    it.
+    """
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # killed while it began
@@ -131,9 +143,13 @@ def _align_clocks(processes: Sequence[_RecordedProcess]) -> None:
 def _number_ranks(processes: Sequence[_RecordedProcess]) -> dict[_RecordedProcess, int]:
     """Return the processes of ranks, which take batches, with their ranks."""
     wait = CODES["wait"]
-    takers = [process for process in processes if (process.rows["operation"] == wait).any()]
+    takers = [
+        process for process in processes if (process.rows["operation"] == wait).any()
+    ]
     takers.sort(key=lambda process: process.rows["start"].min())
-    ranks = {process: process.facts["rank"] for process in takers if "rank" in process.facts}
+    ranks = {
+        process: process.facts["rank"] for process in takers if "rank" in process.facts
+    }
     free_ranks = iter(set(range(len(takers) + len(ranks))) - set(ranks.values()))
     for process in takers:
         if process not in ranks:
@@ -144,18 +160,25 @@ def _number_ranks(processes: Sequence[_RecordedProcess]) -> dict[_RecordedProces
 def _fill_in_rank(
     process: _RecordedProcess, rank_of_process: Mapping[_RecordedProcess, int]
 ) -> None:
-    """Fill in the rank of a process's rows, and the loader and epoch of a worker's; in place."""
+    """Fill in the rank of a process's rows, and the loader and epoch of a worker's; in
+    place.
+    """
     pid = process.facts.get("pid")
     parent_pid = process.facts.get("parent")
     for rank_process, rank in rank_of_process.items():
         if rank_process is process:
             process.rows["rank"] = rank
-        elif process.host in {None, rank_process.host} and process not in rank_of_process:
+        elif (
+            process.host in {None, rank_process.host} and process not in rank_of_process
+        ):
             loader_and_epoch = rank_process.facts.get("workers", {}).get(str(pid))
             if loader_and_epoch is not None:
                 process.rows["loader"] = loader_and_epoch[0]
                 process.rows["epoch"] += loader_and_epoch[1]
-            if loader_and_epoch is not None or rank_process.facts.get("pid") == parent_pid:
+            if (
+                loader_and_epoch is not None
+                or rank_process.facts.get("pid") == parent_pid
+            ):
                 process.rows["rank"] = rank
     process.rows["rank"] = np.maximum(process.rows["rank"], 0)
 
@@ -163,7 +186,8 @@ def _fill_in_rank(
 def _merge_facts(
     processes: Sequence[_RecordedProcess], ranks: Sequence[_RecordedProcess]
 ) -> dict[str, Any]:
-    """Return the facts of the training: of the first rank that has them, or summed over all.
+    """Return the facts of the training: of the first rank that has them, or summed over
+    all.
 
     Args:
         processes: all that wrote something.
@@ -175,7 +199,11 @@ def _merge_facts(
             if name in process.facts:
                 facts.setdefault(name, process.facts[name])
     for name in ("changed", "unchanged", "notes"):
-        sentences = [sentence for process in processes for sentence in process.facts.get(name, [])]
+        sentences = [
+            sentence
+            for process in processes
+            for sentence in process.facts.get(name, [])
+        ]
         if sentences:
             facts[name] = list(dict.fromkeys(sentences))
     if ranks and all("ranks" in process.facts for process in ranks):
@@ -209,8 +237,9 @@ def _merge_places(processes: Sequence[_RecordedProcess]) -> list[dict[str, Any]]
 def _cores_of_others(
     processes: Sequence[_RecordedProcess], ranks: Sequence[_RecordedProcess]
 ) -> float | None:
-    """Return the mean number of the first rank's cores that other programs had, from its first
-    batch on; None if that is not known."""
+    """Return the mean number of the first rank's cores that other programs had, from
+    its first batch on; None if that is not known.
+    """
     # at the first batch and at the end: moment, time of all programs on the cores, own time (ns)
     use = ranks[0].facts.get("use") if ranks else None
     if use is None or min(use[0][1], use[1][1]) < 0 or use[1][0] <= use[0][0]:
@@ -219,7 +248,8 @@ def _cores_of_others(
     own_ns = sum(
         process_use[1][2] - process_use[0][2]
         for process in processes
-        if process.host in {None, ranks[0].host} and (process_use := process.facts.get("use"))
+        if process.host in {None, ranks[0].host}
+        and (process_use := process.facts.get("use"))
     )
     return float(max(end[1] - begin[1] - own_ns, 0) / (end[0] - begin[0]))
 
@@ -227,10 +257,13 @@ def _cores_of_others(
 def _count_files(processes: Sequence[_RecordedProcess]) -> dict[str, int]:
     """Return the number of different files that were opened, and their bytes.
 
-    A process keeps the files whose path hashes to a number below its bound, which it halves
-    whenever there are too many. Below the smallest bound, all processes have kept the same files.
+    A process keeps the files whose path hashes to a number below its bound, which it
+    halves whenever there are too many. Below the smallest bound, all processes have
+    kept the same files.
     """
-    samples = [process.facts["files"] for process in processes if "files" in process.facts]
+    samples = [
+        process.facts["files"] for process in processes if "files" in process.facts
+    ]
     if not samples:
         return {}
     bound = min(sample["bound"] for sample in samples)

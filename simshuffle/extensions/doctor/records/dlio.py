@@ -1,10 +1,12 @@
-"""Read the output folder of the DLIO benchmark (dlio-benchmark 2.0.0, which MLPerf Storage runs).
+"""Read the output folder of the DLIO benchmark (dlio-benchmark 2.0.0, which MLPerf
+Storage runs).
 
-Keys are those of its dlio_benchmark/utils/statscounter.py. `N_output.json` holds for rank N and
-each epoch, by blocks between checkpoints, lists of seconds: `load`, from when a batch is asked for
-until it is there, and `proc`, from when it is asked for until it is computed on (main.py starts
-both at the same moment), so that a step is their difference. Beside it lie `summary.json`,
-`per_epoch_stats.json` (when each epoch began) and `.hydra/config.yaml`.
+Keys are those of its dlio_benchmark/utils/statscounter.py. `N_output.json` holds for
+rank N and each epoch, by blocks between checkpoints, lists of seconds: `load`, from
+when a batch is asked for until it is there, and `proc`, from when it is asked for until
+it is computed on (main.py starts both at the same moment), so that a step is their
+difference. Beside it lie `summary.json`, `per_epoch_stats.json` (when each epoch began)
+and `.hydra/config.yaml`.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def read_dlio(folder: Path) -> Record:
     reader = to_mapping(config.get("reader"))
     dataset = to_mapping(config.get("dataset"))
     batch_size = to_count(reader.get("batch_size"))
-    notes = ["Times of batches are told, and not when: waits of ranks for each other are not."]
+    notes = [
+        "Times of batches are told, and not when: waits of ranks for each other are not."
+    ]
     epoch_starts = _read_epoch_starts(folder)
     parts = list[pd.DataFrame]()
     for rank, path in sorted(files.items()):
@@ -59,9 +63,13 @@ def read_dlio(folder: Path) -> Record:
         rule = "must have batches of training"
         remedy = "Give a run with workflow.train=True."
         refuse("RECORD", rule, f"{len(files)} outputs without", remedy, str(folder))
-    utilisation = to_number(to_mapping(summary.get("metric")).get("train_au_mean_percentage"))
+    utilisation = to_number(
+        to_mapping(summary.get("metric")).get("train_au_mean_percentage")
+    )
     if not np.isnan(utilisation):
-        notes.append(f"By DLIO, accelerators compute {utilisation:.1f} % of the time (AU).")
+        notes.append(
+            f"By DLIO, accelerators compute {utilisation:.1f} % of the time (AU)."
+        )
     num_files = to_count(summary.get("num_files_train"))
     num_samples = num_files * to_count(summary.get("num_samples_per_file"))
     loader = {
@@ -94,7 +102,9 @@ def _rows_of_rank(
         count: samples of a batch; 0 if not known.
     """
     epochs = {
-        name: lists for name, lists in to_mapping(read_json(path)).items() if name.isdecimal()
+        name: lists
+        for name, lists in to_mapping(read_json(path)).items()
+        if name.isdecimal()
     }
     previous_end = 0.0
     parts = []
@@ -109,7 +119,9 @@ def _rows_of_rank(
 
 
 def _times_of_epoch(epoch: dict[str, Any]) -> dict[str, Floats]:
-    """Return the waits and steps of an epoch, (B,) s each, over its blocks, without evaluations."""
+    """Return the waits and steps of an epoch, (B,) s each, over its blocks, without
+    evaluations.
+    """
     loads_of_blocks = to_mapping(epoch.get("load"))
     totals_of_blocks = to_mapping(epoch.get("proc"))
     waits = list[float]()
@@ -141,7 +153,9 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_epoch_starts(folder: Path) -> dict[str, float]:
-    """Return the s at which each epoch began, from the first one on; {} if that is not known."""
+    """Return the s at which each epoch began, from the first one on; {} if that is not
+    known.
+    """
     files = sorted(folder.glob("*per_epoch_stats.json"))
     starts = dict[str, datetime]()
     for name, statistics in (_read_optional(files[0]) if files else {}).items():
@@ -155,7 +169,9 @@ def _read_epoch_starts(folder: Path) -> dict[str, float]:
 
 
 def _read_host(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the name, cores and memory of the first host, as far as the summary has them."""
+    """Return the name, cores and memory of the first host, as far as the summary has
+    them.
+    """
     host: dict[str, Any] = {}
     if isinstance(name := summary.get("hostname"), str):
         host["name"] = printable(name)

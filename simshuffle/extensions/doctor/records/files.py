@@ -36,21 +36,27 @@ def read_unpacked(path: Path, limit: int | None = None) -> tuple[bytes, bool]:
             content = file.read() if limit is None else file.read(limit)
     except OSError as error:
         rule = f"must be readable: {error.strerror}"
-        refuse("RECORD", rule, repr(path.name), "Name a file that can be read.", str(path))
+        refuse(
+            "RECORD", rule, repr(path.name), "Name a file that can be read.", str(path)
+        )
     if not content.startswith(b"\x1f\x8b"):
         return content, False
     decompressor = zlib.decompressobj(wbits=31)
     chunks = list[bytes]()
     try:
         for begin in range(0, len(content), CHUNK):
-            chunks.append(decompressor.decompress(content[begin : begin + CHUNK], limit or 0))
+            chunks.append(
+                decompressor.decompress(content[begin : begin + CHUNK], limit or 0)
+            )
     except zlib.error:
         return b"".join(chunks), True
     return b"".join(chunks), not decompressor.eof
 
 
 def read_json(path: Path) -> Any:
-    """Read the JSON of a file, plain or packed. Raises an InputError if it is not complete."""
+    """Read the JSON of a file, plain or packed. Raises an InputError if it is not
+    complete.
+    """
     content, is_cut = read_unpacked(path)
     try:
         if is_cut:

@@ -1,4 +1,6 @@
-"""Make the rows of batches whose times are known and whose moments are not: one after the other."""
+"""Make the rows of batches whose times are known and whose moments are not: one after
+the other.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ def rows_in_turn(
     Args:
         rank: of all rows.
         epoch: of all rows.
-        times: (B,) s of each operation; those that are no wait or step are parts of the step, one
-            after the other.
+        times: (B,) s of each operation; those that are no wait or step are parts of the
+            step, one after the other.
         columns: further columns of all rows.
     """
     batch_s = times["wait"] + times["step"]
@@ -50,7 +52,8 @@ def rows_in_turn(
 def rows_of_means(
     rank: int, means: Mapping[str, float], num_batches: int, **columns: int
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return equal rows for batches of which only the means are known, and notes on them.
+    """Return equal rows for batches of which only the means are known, and notes on
+    them.
 
     Args:
         rank: of all rows.
@@ -59,8 +62,12 @@ def rows_of_means(
         columns: further columns of all rows.
     """
     num_rows = min(num_batches, MAX_BATCHES)
-    times = {operation: np.full(num_rows, seconds) for operation, seconds in means.items()}
-    notes = ["Only the mean of the batches of a rank is told: how they differ is not known."]
+    times = {
+        operation: np.full(num_rows, seconds) for operation, seconds in means.items()
+    }
+    notes = [
+        "Only the mean of the batches of a rank is told: how they differ is not known."
+    ]
     if num_rows < num_batches:
         notes.append(f"The first {MAX_BATCHES} of {num_batches} batches stand for all.")
     return rows_in_turn(rank, 0, times, **columns), notes

@@ -1,7 +1,9 @@
-"""Read traces of PyTorch's profiler (Kineto): a file of a rank, or a folder with one for each.
+"""Read traces of PyTorch's profiler (Kineto): a file of a rank, or a folder with one
+for each.
 
-A batch lies between two calls of a DataLoader, within the steps of the profiler if there are any;
-where no DataLoader was called, a step of the profiler is a batch. These events show its operations:
+A batch lies between two calls of a DataLoader, within the steps of the profiler if
+there are any; where no DataLoader was called, a step of the profiler is a batch. These
+events show its operations:
 
 - `enumerate(DataLoader)#...__next__`: the wait;
 - operations of autograd (`autograd::engine::evaluate_function: ...`) on whichever thread, or the
@@ -30,7 +32,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.extensions.doctor.records.chrome import ChromeTrace, is_chrome, read_chrome
+from simshuffle.extensions.doctor.records.chrome import (
+    ChromeTrace,
+    is_chrome,
+    read_chrome,
+)
 from simshuffle.extensions.doctor.records.files import (
     LARGEST,
     printable,
@@ -38,7 +44,10 @@ from simshuffle.extensions.doctor.records.files import (
     to_count,
     to_mapping,
 )
-from simshuffle.extensions.doctor.records.kineto_batches import ProfiledBatch, find_batches
+from simshuffle.extensions.doctor.records.kineto_batches import (
+    ProfiledBatch,
+    find_batches,
+)
 from simshuffle.extensions.doctor.records.record import Record, join_rows
 from simshuffle.extensions.doctor.records.spans import Span, coverage_of
 
@@ -49,7 +58,15 @@ _KERNEL = r"(?i)(?:nccl|rccl)"  # of a collective
 _ALLREDUCE = r"(?i)all_?reduce"
 _COLLECTIVE_CALL = r"c10d::|record_param_comms"  # operations that start a collective
 _SIZES = {
-    **{"double": 8, "long": 8, "long int": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2},
+    **{
+        "double": 8,
+        "long": 8,
+        "long int": 8,
+        "float": 4,
+        "int": 4,
+        "half": 2,
+        "bfloat16": 2,
+    },
     **{"byte": 1, "char": 1, "signed char": 1, "unsigned char": 1, "bool": 1},
 }
 """Bytes of a number, by the names that Kineto gives to types."""
@@ -64,30 +81,39 @@ def list_kineto_traces(folder: Path) -> list[Path]:
 
 
 def read_kineto(path: Path) -> Record:
-    """Read the record of a trace, or of a folder of traces, one or several for each rank.
+    """Read the record of a trace, or of a folder of traces, one or several for each
+    rank.
 
-    Raises an InputError if a file is no trace, has no steps, or is of several processes.
+    Raises an InputError if a file is no trace, has no steps, or is of several
+    processes.
     """
     files = list_kineto_traces(path) if path.is_dir() else [path]
     traces = sorted(((read_chrome(file), file) for file in files), key=_trace_start)
     parts = list[pd.DataFrame]()
     buckets_of_traces = list[list[int]]()
     notes = list[str]()
-    last_batches: dict[int, tuple[int, int]] = {}  # epoch of each rank, and its batches so far
+    last_batches: dict[
+        int, tuple[int, int]
+    ] = {}  # epoch of each rank, and its batches so far
     for trace, file in traces:
         rank = _rank_of_trace(trace, file)
         rows, buckets = _rows_of_trace(trace, find_batches(trace, str(file)))
         epoch, num_batches = last_batches.get(rank, (0, 0))
         rows.loc[rows["epoch"] == 0, "batch"] += num_batches
         rows["epoch"] += epoch
-        last_batches[rank] = (int(rows["epoch"].iloc[-1]), int(rows["batch"].iloc[-1]) + 1)
+        last_batches[rank] = (
+            int(rows["epoch"].iloc[-1]),
+            int(rows["batch"].iloc[-1]) + 1,
+        )
         parts.append(rows.assign(rank=rank))
         buckets_of_traces.append(buckets)
         notes += [f"{file.name}: {note}" for note in trace.notes]
     rows = pd.concat(parts, ignore_index=True)
     rows["start_s"] = (rows["start"] - rows["start"].min()) / 1e9
 
-    hosts = {printable(trace.about["host_name"]) for trace, _ in traces if _names_host(trace)}
+    hosts = {
+        printable(trace.about["host_name"]) for trace, _ in traces if _names_host(trace)
+    }
     if len(hosts) > 1:
         notes.append(f"Clocks of {len(hosts)} hosts were not compared.")
     notes.append(
@@ -96,9 +122,13 @@ def read_kineto(path: Path) -> Record:
     )
     first_trace = traces[0][0]
     first_about = first_trace.about
-    world_size = to_count(to_mapping(first_about.get("distributedInfo")).get("world_size"))
+    world_size = to_count(
+        to_mapping(first_about.get("distributedInfo")).get("world_size")
+    )
     host = (
-        {"host": {"name": printable(first_about["host_name"])}} if _names_host(first_trace) else {}
+        {"host": {"name": printable(first_about["host_name"])}}
+        if _names_host(first_trace)
+        else {}
     )
     about = {
         "made_by": "kineto",
@@ -131,7 +161,9 @@ def _device_of(about: Any) -> dict[str, str]:
 
 
 def _model_of(buckets: Sequence[int]) -> dict[str, Any]:
-    """Return the record's fact on the model, from the bytes of an iteration's allreduces."""
+    """Return the record's fact on the model, from the bytes of an iteration's
+    allreduces.
+    """
     if not buckets or not all(buckets):
         return {}
     return {"model": {"gradient_nbytes": sum(buckets), "buckets": list(buckets)}}
@@ -160,8 +192,9 @@ class _Row:
 def _rows_of_trace(
     trace: ChromeTrace, batches: list[ProfiledBatch]
 ) -> tuple[pd.DataFrame, list[int]]:
-    """Return the rows of all batches, with start in ns, and the bytes of the last batch's
-    allreduces in their order, 0 where these are not known."""
+    """Return the rows of all batches, with start in ns, and the bytes of the last
+    batch's allreduces in their order, 0 where these are not known.
+    """
     groups = _events_of_batches(trace.events, batches)
     passes = [_find_passes(group) for group in groups]
     rows, buckets = _rows_of_collectives(groups, passes, batches)
@@ -171,12 +204,16 @@ def _rows_of_trace(
             rows.append(_Row(index, "wait", batch.requested, wait_s))
         rows.append(_Row(index, "step", batch.start, (batch.end - batch.start) / 1e9))
         rows += _rows_of_passes(index, group, passes[index])
-        copies = group[(group["kind"] == "gpu_memcpy") & group["name"].str.contains("HtoD")]
+        copies = group[
+            (group["kind"] == "gpu_memcpy") & group["name"].str.contains("HtoD")
+        ]
         if len(copies):
             nbytes = sum(max(to_count(args.get("bytes")), 0) for args in copies["args"])
             seconds = float((copies["end"] - copies["start"]).sum()) / 1e9
             start = int(copies["start"].min())
-            rows.append(_Row(index, "copy", start, seconds, len(copies), min(nbytes, LARGEST)))
+            rows.append(
+                _Row(index, "copy", start, seconds, len(copies), min(nbytes, LARGEST))
+            )
     table = pd.DataFrame(rows)
     epochs = np.array([batch.epoch for batch in batches])
     table["epoch"] = epochs[table["batch_index"]]
@@ -185,10 +222,14 @@ def _rows_of_trace(
     return table.drop(columns="batch_index"), buckets
 
 
-def _events_of_batches(events: pd.DataFrame, batches: list[ProfiledBatch]) -> list[pd.DataFrame]:
-    """Return the events of each batch: its own, and the ones of a device that it launched.
+def _events_of_batches(
+    events: pd.DataFrame, batches: list[ProfiledBatch]
+) -> list[pd.DataFrame]:
+    """Return the events of each batch: its own, and the ones of a device that it
+    launched.
 
-    A column ``launched`` has the ns at which the processor began or launched each."""
+    A column ``launched`` has the ns at which the processor began or launched each.
+    """
     launches = events[events["kind"] == "launch"]
     ids = launches["args"].map(lambda args: to_count(args.get("correlation")))
     launch_times = dict(zip(ids, launches["start"], strict=True))
@@ -207,14 +248,19 @@ def _events_of_batches(events: pd.DataFrame, batches: list[ProfiledBatch]) -> li
 
 
 def _find_passes(group: pd.DataFrame) -> dict[str, list[Span]]:
-    """Return the spans in which the processor was in each pass of a batch, and in autograd.
+    """Return the spans in which the processor was in each pass of a batch, and in
+    autograd.
 
     Autograd is the backward pass without the waits that follow it.
     """
     names = group["name"]
 
     def span_of(events: pd.DataFrame) -> list[Span]:
-        return [(int(events["start"].min()), int(events["end"].max()))] if len(events) else []
+        return (
+            [(int(events["start"].min()), int(events["end"].max()))]
+            if len(events)
+            else []
+        )
 
     autograd = span_of(group[names.str.startswith(_AUTOGRAD)])
     backward = span_of(group[names == "## backward ##"]) or autograd
@@ -232,13 +278,19 @@ def _find_passes(group: pd.DataFrame) -> dict[str, list[Span]]:
     forward = forward or span_of(group[names == "DistributedDataParallel.forward"])
     steps = group[names.str.startswith("Optimizer.step")]
     optimizer = list(zip(steps["start"], steps["end"], strict=True))
-    return {"forward": forward, "backward": backward, "optimizer": optimizer, "autograd": autograd}
+    return {
+        "forward": forward,
+        "backward": backward,
+        "optimizer": optimizer,
+        "autograd": autograd,
+    }
 
 
 def _rows_of_passes(
     batch_index: int, group: pd.DataFrame, passes: dict[str, list[Span]]
 ) -> Iterator[_Row]:
-    """Yield the rows of a batch's passes: by the processor's time, or the kernels' if it has any.
+    """Yield the rows of a batch's passes: by the processor's time, or the kernels' if
+    it has any.
 
     Args:
         batch_index: of the rows.
@@ -251,11 +303,15 @@ def _rows_of_passes(
             if not len(kernels):
                 yield _Row(batch_index, name, start, (end - start) / 1e9)
                 continue
-            launched = kernels[(kernels["launched"] >= start) & (kernels["launched"] < end)]
+            launched = kernels[
+                (kernels["launched"] >= start) & (kernels["launched"] < end)
+            ]
             if len(launched):
                 first_start = int(launched["start"].min())
                 last_end = int(launched["end"].max())
-                yield _Row(batch_index, name, first_start, (last_end - first_start) / 1e9)
+                yield _Row(
+                    batch_index, name, first_start, (last_end - first_start) / 1e9
+                )
 
 
 def _spans_of(events: pd.DataFrame) -> list[Span]:
@@ -270,8 +326,8 @@ def _rows_of_collectives(
 ) -> tuple[list[_Row], list[int]]:
     """Return the rows of the collectives, and the bytes of the last batch's allreduces.
 
-    The seconds of a row are the part of the collective that neither computation nor earlier
-    collectives hide.
+    The seconds of a row are the part of the collective that neither computation nor
+    earlier collectives hide.
 
     Args:
         groups: events of each batch.
@@ -304,7 +360,8 @@ def _rows_of_collectives(
     covered_until = 0
     collectives = events[is_collective].sort_values("start", kind="stable")
     columns = [
-        collectives[name].tolist() for name in ("batch_index", "name", "start", "end", "args")
+        collectives[name].tolist()
+        for name in ("batch_index", "name", "start", "end", "args")
     ]
     for batch_index, name, begin, event_end, args in zip(*columns, strict=True):
         # the event of a collective that is not finished ends with the trace
@@ -312,7 +369,11 @@ def _rows_of_collectives(
         end = min(event_end, batches[batch_index].end) if is_unfinished else event_end
         start = max(begin, covered_until)
         covered_until = max(covered_until, end)
-        hidden = busy_ns_between(start, end) - call_ns_between(start, end) if start < end else 0.0
+        hidden = (
+            busy_ns_between(start, end) - call_ns_between(start, end)
+            if start < end
+            else 0.0
+        )
         seconds = max(end - start - hidden, 0.0) / 1e9
         nbytes = _nbytes_of_collective(args)
         rows.append(_Row(batch_index, "allreduce", begin, seconds, 1, nbytes))
@@ -330,7 +391,9 @@ def _nbytes_of_collective(args: Mapping[str, Any]) -> int:
     if count < 0:
         dtypes = args.get("Input type")
         shapes = args.get("Input Dims")
-        if not (isinstance(dtypes, list) and isinstance(shapes, list) and dtypes and shapes):
+        if not (
+            isinstance(dtypes, list) and isinstance(shapes, list) and dtypes and shapes
+        ):
             return 0
         shape = shapes[0] if isinstance(shapes[0], list) else []
         sizes = [to_count(size) for size in shape]

@@ -1,4 +1,6 @@
-"""Find the batches in a trace of PyTorch's profiler, between calls of a DataLoader or steps."""
+"""Find the batches in a trace of PyTorch's profiler, between calls of a DataLoader or
+steps.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from simshuffle.extensions.doctor.records.chrome import ChromeTrace
 _WAIT = r"enumerate\(DataLoader\)#.*__next__$"
 _STEP = r"ProfilerStep#?\d+$"
 _DRAWING = (
-    r"aten::(?:empty|random_|item|_local_scalar_dense|randperm|scalar_tensor|resize_|resolve_\w+)$"
+    r"aten::(?:empty|random_|item|_local_scalar_dense|randperm|scalar_tensor|resize_"
+    r"|resolve_\w+)$"
 )
-"""Operations that draw the order and the seed of an epoch: all that follows a call of a DataLoader
-that had no batch left."""
+"""Operations that draw the order and the seed of an epoch: all that follows a call of a
+DataLoader that had no batch left.
+"""
 
 
 class ProfiledBatch(NamedTuple):
@@ -42,15 +46,21 @@ def find_batches(trace: ChromeTrace, source: str) -> list[ProfiledBatch]:
     if processes.size > 1:
         rule = "must be of one process"
         value = f"steps of processes {', '.join(processes[:4])}"
-        refuse("traceEvents", rule, value, "Give the trace of each rank as a file.", source)
+        refuse(
+            "traceEvents", rule, value, "Give the trace of each rank as a file.", source
+        )
     step_starts = steps["start"].tolist()
     step_ends = steps["end"].tolist()
     if any(
         next_start < (start + end) // 2
-        for next_start, start, end in zip(step_starts[1:], step_starts, step_ends, strict=False)
+        for next_start, start, end in zip(
+            step_starts[1:], step_starts, step_ends, strict=False
+        )
     ):
         rule = "must have steps one after another"
-        remedy = "Give the trace of one process, in microseconds, as the profiler wrote it."
+        remedy = (
+            "Give the trace of one process, in microseconds, as the profiler wrote it."
+        )
         refuse("traceEvents", rule, "steps that overlap", remedy, source)
     if len(waits):
         batches = list(_batches_of_loader(trace, step_starts, step_ends, waits))
@@ -79,7 +89,8 @@ def _batches_of_profiler(
     is_step = trace.events["name"].str.match(_STEP)
     event_starts = trace.events.loc[~is_step, "start"].to_numpy()
     has_events = [
-        ((event_starts >= batch.start) & (event_starts < batch.end)).any() for batch in batches
+        ((event_starts >= batch.start) & (event_starts < batch.end)).any()
+        for batch in batches
     ]
     if any(has_events) and not has_events[-1]:
         batches.pop()
@@ -87,10 +98,13 @@ def _batches_of_profiler(
 
 
 def _batches_of_loader(
-    trace: ChromeTrace, step_starts: list[int], step_ends: list[int], waits: pd.DataFrame
+    trace: ChromeTrace,
+    step_starts: list[int],
+    step_ends: list[int],
+    waits: pd.DataFrame,
 ) -> Iterator[ProfiledBatch]:
-    """Yield the batches that calls of a loader divide, within steps of the profiler if there are
-    any.
+    """Yield the batches that calls of a loader divide, within steps of the profiler if
+    there are any.
 
     Args:
         trace: of the loop.
@@ -101,7 +115,9 @@ def _batches_of_loader(
     operation_starts = operations["start"].to_numpy()
     draws_order = operations["name"].str.match(_DRAWING).to_numpy()
     calls = list(zip(waits["start"].tolist(), waits["end"].tolist(), strict=True))
-    next_calls = [requested for requested, _ in calls[1:]] + [int(trace.events["end"].max())]
+    next_calls = [requested for requested, _ in calls[1:]] + [
+        int(trace.events["end"].max())
+    ]
     epoch = 0
     has_begun = False
     epoch_is_over = False

@@ -1,11 +1,12 @@
-"""Read the statistics of Ray Data on a loop over its batches: the text of `stats()` of a dataset or
-iterator (ray 2.60), or its numbers as JSON.
+"""Read the statistics of Ray Data on a loop over its batches: the text of `stats()` of
+a dataset or iterator (ray 2.60), or its numbers as JSON.
 
 The text is that of ray/data/_internal/stats.py, `IterStatsSummary.to_string` and
-`OperatorStatsSummary`; numbers are rounded to two places of s, ms or us. As JSON it is an object,
-or a list of one for each worker of Ray Train, with the names of its metrics: `iter_total_blocked_s`
-and so on, or as its dashboard has them, `data_iter_total_blocked_seconds`. The time that Ray's
-"user thread is blocked" is a wait here, its "execution time for user thread" the steps.
+`OperatorStatsSummary`; numbers are rounded to two places of s, ms or us. As JSON it is
+an object, or a list of one for each worker of Ray Train, with the names of its metrics:
+`iter_total_blocked_s` and so on, or as its dashboard has them,
+`data_iter_total_blocked_seconds`. The time that Ray's "user thread is blocked" is a
+wait here, its "execution time for user thread" the steps.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ _TEXT = {
 _OPERATOR = re.compile(
     r"^\s*(?:Suboperator|Operator) \d+ (.+?): (\d+) tasks executed", re.MULTILINE
 )
-_MARKS = (b"Dataset iterator time breakdown", b"tasks executed, ", b"iter_total_blocked_s")
+_MARKS = (
+    b"Dataset iterator time breakdown",
+    b"tasks executed, ",
+    b"iter_total_blocked_s",
+)
 
 
 def is_ray(head: bytes) -> bool:
@@ -52,7 +57,8 @@ def is_ray(head: bytes) -> bool:
 def read_ray(path: Path) -> Record:
     """Read the record of a loop.
 
-    Raises an InputError if the statistics do not have the waits, steps and number of batches.
+    Raises an InputError if the statistics do not have the waits, steps and number of
+    batches.
     """
     source = str(path)
     text = read_unpacked(path)[0].decode("utf-8", "replace")
@@ -68,7 +74,9 @@ def read_ray(path: Path) -> Record:
     for rank, statistics in enumerate(statistics_of_ranks):
         rows, notes = _rows_of_rank(rank, statistics, source)
         parts += rows
-    notes.append("Rows of workers are sums over all tasks of Ray, which run beside the loop.")
+    notes.append(
+        "Rows of workers are sums over all tasks of Ray, which run beside the loop."
+    )
     totals_s = [statistics["iter_total_s"] for statistics in statistics_of_ranks]
     total_s = max((seconds for seconds in totals_s if seconds >= 0), default=math.nan)
     about: dict[str, Any] = {
@@ -119,21 +127,31 @@ def _rows_of_rank(
 
 
 def _read_metrics(values: dict[str, Any]) -> dict[str, float]:
-    """Return the times (s) and counts of an object of JSON, by `iter_...`; nan or -1 if missing."""
+    """Return the times (s) and counts of an object of JSON, by `iter_...`; nan or -1 if
+    missing.
+    """
 
     def metric(name: str) -> Any:
         dashboard_name = f"data_{re.sub('_s$', '_seconds', name)}"
         value = values.get(dashboard_name, values.get(f"ray_{dashboard_name}"))
         return values.get(name, value)
 
-    counts = {name: to_count(metric(name)) for name in ("iter_batches_total", "iter_rows_total")}
+    counts = {
+        name: to_count(metric(name))
+        for name in ("iter_batches_total", "iter_rows_total")
+    }
     return {**{name: to_number(metric(name)) for name in _TEXT}, **counts}
 
 
 def _read_text(text: str) -> dict[str, float]:
     """Return the times (s) and counts of a text, by `iter_...`; nan or -1 if missing."""
-    statistics = {name: _seconds_of(re.search(pattern, text)) for name, pattern in _TEXT.items()}
-    for name, label in (("batches", "Total batches consumed"), ("rows", "Total rows consumed")):
+    statistics = {
+        name: _seconds_of(re.search(pattern, text)) for name, pattern in _TEXT.items()
+    }
+    for name, label in (
+        ("batches", "Total batches consumed"),
+        ("rows", "Total rows consumed"),
+    ):
         match = re.search(rf"{label}: (\d{{1,18}})\b", text)
         statistics[f"iter_{name}_total"] = int(match[1]) if match else -1
     if statistics["iter_batches_total"] < 0:
@@ -147,27 +165,41 @@ def _read_text(text: str) -> dict[str, float]:
 
 
 def _seconds_of(match: re.Match[str] | None, group: int = 1) -> float:
-    """Return the s of a time of a match, whose number is in a group; nan if there is none."""
+    """Return the s of a time of a match, whose number is in a group; nan if there is
+    none.
+    """
     try:
-        return to_number(float(match[group]) * _UNITS[match[group + 1]]) if match else math.nan
+        return (
+            to_number(float(match[group]) * _UNITS[match[group + 1]])
+            if match
+            else math.nan
+        )
     except ValueError:  # 1.2.3
         return math.nan
 
 
 def _rows_of_operators(text: str) -> list[pd.DataFrame]:
-    """Return a row for each operator, with the sums over its tasks: reading, or transforming."""
+    """Return a row for each operator, with the sums over its tasks: reading, or
+    transforming.
+    """
     parts = []
     heads = list(_OPERATOR.finditer(text))
     section_ends = [*(head.start() for head in heads[1:]), len(text)]
     for head, section_end in zip(heads, section_ends, strict=False):
         section = text[head.end() : section_end]
-        seconds = _seconds_of(re.search(rf"Remote wall time: .*?{_TIME} total", section))
+        seconds = _seconds_of(
+            re.search(rf"Remote wall time: .*?{_TIME} total", section)
+        )
         nbytes = re.search(r"Output size bytes per block: .*?(\d{1,18}) total", section)
         if not math.isnan(seconds):
             row = {
-                "operation": "read" if head[1].startswith(("Read", "ListFiles")) else "transform",
+                "operation": "read"
+                if head[1].startswith(("Read", "ListFiles"))
+                else "transform",
                 "seconds": seconds,
-                "cpu_s": _seconds_of(re.search(rf"Remote cpu time: .*?{_TIME} total", section)),
+                "cpu_s": _seconds_of(
+                    re.search(rf"Remote cpu time: .*?{_TIME} total", section)
+                ),
                 "count": to_count(int(head[2][:18])),
                 "nbytes": int(nbytes[1]) if nbytes else 0,
                 "start_s": 0.0,

@@ -1,4 +1,6 @@
-"""Read the record of a training in any of the known formats, which is found by the content."""
+"""Read the record of a training in any of the known formats, which is found by the
+content.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from simshuffle.extensions.doctor.records.files import read_unpacked
 from simshuffle.extensions.doctor.records.kineto import list_kineto_traces, read_kineto
 from simshuffle.extensions.doctor.records.ray import is_ray, read_ray
 from simshuffle.extensions.doctor.records.record import Record, read_parquet
-from simshuffle.extensions.doctor.records.traceml import SUMMARY, is_traceml, read_traceml
+from simshuffle.extensions.doctor.records.traceml import (
+    SUMMARY,
+    is_traceml,
+    read_traceml,
+)
 
 RECORD = "record.parquet"
 """Name of the record in the folder that `simshuffle doctor` writes."""
@@ -30,8 +36,8 @@ class RecordFormat(NamedTuple):
 
     Attributes:
         title: names the format to a user.
-        matches: tells whether a path is of the format, from the path and the first bytes of the
-            file, unpacked (b'' for a folder).
+        matches: tells whether a path is of the format, from the path and the first
+            bytes of the file, unpacked (b'' for a folder).
         read: reads the path, or raises an InputError.
     """
 
@@ -51,10 +57,14 @@ FORMATS = (
         lambda path, _: any(path.glob(f"*{SUFFIX}")),
         lambda path: collect_record(path, {}),
     ),
-    RecordFormat("a record (Parquet)", lambda _, head: head.startswith(b"PAR1"), read_parquet),
+    RecordFormat(
+        "a record (Parquet)", lambda _, head: head.startswith(b"PAR1"), read_parquet
+    ),
     RecordFormat(
         "a trace of PyTorch's profiler (JSON, plain or .gz), or a folder with one for each rank",
-        lambda path, head: bool(list_kineto_traces(path)) if path.is_dir() else is_chrome(head),
+        lambda path, head: (
+            bool(list_kineto_traces(path)) if path.is_dir() else is_chrome(head)
+        ),
         read_kineto,
     ),
     RecordFormat(
@@ -74,7 +84,9 @@ FORMATS = (
     ),
     RecordFormat(
         "a trace of Chakra, or a folder with one for each rank (NAME.RANK.et)",
-        lambda path, head: bool(list_chakra_traces(path)) if path.is_dir() else is_chakra(head),
+        lambda path, head: (
+            bool(list_chakra_traces(path)) if path.is_dir() else is_chakra(head)
+        ),
         read_chakra,
     ),
 )
@@ -94,7 +106,9 @@ def read(path: Path) -> Record:
     for record_format in FORMATS:
         if record_format.matches(path, head):
             return record_format.read(path)
-    value = "a folder without one" if path.is_dir() else f"a file that begins {head[:20]!r}"
+    value = (
+        "a folder without one" if path.is_dir() else f"a file that begins {head[:20]!r}"
+    )
     *titles, last_title = [record_format.title for record_format in FORMATS]
     rule = f"must be {', '.join(titles)} or {last_title}"
     refuse("RECORD", rule, value, "Name one of these.", str(path))

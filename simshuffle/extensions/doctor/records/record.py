@@ -1,4 +1,6 @@
-"""Hold the record of a training: a table of its operations, and facts on its host and loaders."""
+"""Hold the record of a training: a table of its operations, and facts on its host and
+loaders.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,15 @@ COLUMNS: Mapping[str, str] = {
 }
 """Columns of the table, and their types. `make_rows` fills missing ones."""
 _EMPTY: Mapping[str, Any] = {
-    **{"rank": 0, "loader": 0, "epoch": 0, "batch": -1, "worker": -1, "count": 0, "nbytes": 0},
+    **{
+        "rank": 0,
+        "loader": 0,
+        "epoch": 0,
+        "batch": -1,
+        "worker": -1,
+        "count": 0,
+        "nbytes": 0,
+    },
     **{"cpu_s": np.nan, "queued_s": np.nan, "disk_nbytes": np.nan, "sample": -1},
 }
 
@@ -86,10 +96,12 @@ class Record:
 def make_rows(columns: Mapping[str, Any]) -> pd.DataFrame:
     """Return the table of a record from some of its columns, ordered by start_s.
 
-    Missing columns are filled with the values that stand for "not known". The first row begins at
-    0 s.
+    Missing columns are filled with the values that stand for "not known". The first row
+    begins at 0 s.
     """
-    table = pd.DataFrame({name: columns.get(name, _EMPTY.get(name)) for name in COLUMNS})
+    table = pd.DataFrame(
+        {name: columns.get(name, _EMPTY.get(name)) for name in COLUMNS}
+    )
     operations = pd.CategoricalDtype(list(OPERATIONS))
     table = table.astype({**COLUMNS, "operation": operations})
     table = table.sort_values("start_s", kind="stable", ignore_index=True)
@@ -101,13 +113,17 @@ def make_rows(columns: Mapping[str, Any]) -> pd.DataFrame:
 def join_rows(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join parts of a record, each with some of its columns, to its table."""
     rows = pd.concat(parts, ignore_index=True)
-    empty_counts = {name: value for name, value in _EMPTY.items() if isinstance(value, int)}
+    empty_counts = {
+        name: value for name, value in _EMPTY.items() if isinstance(value, int)
+    }
     rows = rows.fillna(empty_counts)
     return make_rows({str(name): rows[name] for name in rows})
 
 
 def read_parquet(path: Path) -> Record:
-    """Read a record from a file that `Record.write` wrote. Raises an InputError if it is none."""
+    """Read a record from a file that `Record.write` wrote. Raises an InputError if it
+    is none.
+    """
     source = str(path)
     try:
         table = pq.read_table(path)
@@ -115,15 +131,24 @@ def read_parquet(path: Path) -> Record:
         rows = table.to_pandas(ignore_metadata=True)
     except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        refuse("RECORD", f"must be a record: {reason}", repr(source), "Record it again.", source)
+        refuse(
+            "RECORD",
+            f"must be a record: {reason}",
+            repr(source),
+            "Record it again.",
+            source,
+        )
     version = about.pop("format", None) if isinstance(about, dict) else None
     if version != FORMAT:
         value = "none" if version is None else f"format {version}"
-        rule, remedy = f"must be a record of format {FORMAT}", "Record it with this version."
+        rule = f"must be a record of format {FORMAT}"
+        remedy = "Record it with this version."
         refuse("RECORD", rule, value, remedy, source)
     if missing := [name for name in COLUMNS if name not in rows]:
         rule = f"must have the columns {', '.join(COLUMNS)}"
-        refuse("RECORD", rule, f"no {', no '.join(missing)}", "Record it again.", source)
+        refuse(
+            "RECORD", rule, f"no {', no '.join(missing)}", "Record it again.", source
+        )
     try:
         checked_rows = make_rows({name: rows[name].to_numpy() for name in COLUMNS})
     except (ValueError, TypeError) as error:

@@ -11,7 +11,8 @@ Span = tuple[int, int]
 
 
 def coverage_of(spans: Sequence[Span]) -> Callable[[int, int], float]:
-    """Return a function that gives how much of the time from start to end some spans cover, ns.
+    """Return a function that gives how much of the time from start to end some spans
+    cover, ns.
 
     Args:
         spans: in any order; they may overlap.
@@ -28,7 +29,9 @@ def coverage_of(spans: Sequence[Span]) -> Callable[[int, int], float]:
     # moments are counted from the first: as floats they would not be whole
     origin = merged[0][0]
     # (spans, 2): start and end of each, and the covered ns before each of the two
-    moments = np.array([(start - origin, end - origin) for start, end in merged], np.float64)
+    moments = np.array(
+        [(start - origin, end - origin) for start, end in merged], np.float64
+    )
     lengths = np.diff(moments, axis=1)[:, 0]
     covered_to_end = np.cumsum(lengths)
     covered_until = np.stack([covered_to_end - lengths, covered_to_end], axis=1)

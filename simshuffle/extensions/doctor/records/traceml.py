@@ -2,9 +2,10 @@
 
 Its name is `final_summary.json`.
 
-Keys are those of its traceml_ai/reporting/SCHEMA.md, schema 1.7 to 1.9: for each rank the means of
-a window of steps, in ms, null for what was not measured. A step of TraceML is the wait for its
-batch (`input_wait_ms`) and what is traced after it (`traced_step_time_ms`), which is a step here.
+Keys are those of its traceml_ai/reporting/SCHEMA.md, schema 1.7 to 1.9: for each rank
+the means of a window of steps, in ms, null for what was not measured. A step of TraceML
+is the wait for its batch (`input_wait_ms`) and what is traced after it
+(`traced_step_time_ms`), which is a step here.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def is_traceml(head: bytes) -> bool:
         head.lstrip().startswith(b"{")
         and b'"schema_version"' in head
         and any(
-            key in head for key in (b'"primary_diagnosis"', b'"step_time"', b'"analysis_window"')
+            key in head
+            for key in (b'"primary_diagnosis"', b'"step_time"', b'"analysis_window"')
         )
     )
 
@@ -54,7 +56,8 @@ def is_traceml(head: bytes) -> bool:
 def read_traceml(path: Path) -> Record:
     """Read the record of a summary.
 
-    Raises an InputError if the summary is not complete, of another schema, or has no steps.
+    Raises an InputError if the summary is not complete, of another schema, or has no
+    steps.
     """
     source = str(path)
     summary = to_mapping(read_json(path))
@@ -83,14 +86,18 @@ def read_traceml(path: Path) -> Record:
         remedy = "Run the training with trace_step, not with `traceml watch`."
         refuse("step_time", rule, f"{max(steps, 0)} steps", remedy, source)
     if missing:
-        notes.append(f"Not measured by TraceML for all ranks: {', '.join(sorted(missing))}.")
+        notes.append(
+            f"Not measured by TraceML for all ranks: {', '.join(sorted(missing))}."
+        )
     clock = window.get("diagnosis_clock")
     if isinstance(clock, str):
         notes.append(f"TraceML chose times of this clock: {printable(clock[:20])}.")
     duration_s = to_number(summary.get("duration_s"))
     about: dict[str, Any] = {
         "made_by": "traceml",
-        "ranks": max(to_count(to_mapping(summary.get("meta")).get("world_size")), len(parts)),
+        "ranks": max(
+            to_count(to_mapping(summary.get("meta")).get("world_size")), len(parts)
+        ),
         **({} if np.isnan(duration_s) else {"seconds": duration_s}),
         "notes": notes,
     }
@@ -100,6 +107,11 @@ def read_traceml(path: Path) -> Record:
 def _means(metrics: dict[str, Any]) -> dict[str, float]:
     """Return the mean s of each operation that was measured."""
     means = {
-        operation: to_number(metrics.get(metric)) / 1e3 for operation, metric in METRICS.items()
+        operation: to_number(metrics.get(metric)) / 1e3
+        for operation, metric in METRICS.items()
     }
-    return {operation: seconds for operation, seconds in means.items() if not np.isnan(seconds)}
+    return {
+        operation: seconds
+        for operation, seconds in means.items()
+        if not np.isnan(seconds)
+    }

@@ -1,10 +1,12 @@
-"""Write execution traces of Chakra (MLCommons), which ASTRA-sim reads: a file for each rank.
+"""Write execution traces of Chakra (MLCommons), which ASTRA-sim reads: a file for each
+rank.
 
 The schema is in `simshuffle.extensions.doctor.records.chakra_schema`.
 
-Types of attributes are those that the older feeder of Chakra needs (src/feeder/et_feeder_node.cpp,
-commit 02da5d0), and the newer one converts. What ASTRA-sim makes of a node is in its
-astra-sim/workload/Workload.cc, commit 0383c20. For it
+Types of attributes are those that the older feeder of Chakra needs
+(src/feeder/et_feeder_node.cpp, commit 02da5d0), and the newer one converts. What
+ASTRA-sim makes of a node is in its astra-sim/workload/Workload.cc, commit 0383c20. For
+it
 
 - a barrier is an allreduce of one byte: it refuses the schema's BARRIER;
 - the host's reading, working and storing are compute nodes of the CPU with a duration: a node of
@@ -45,8 +47,11 @@ _TYPES = {
 }
 
 
-def write(program: Program, path: Path, tell: Tell, *, storage: bool = False) -> list[str]:
-    """Write the traces of an iteration to a new folder ``path``, and return lines about them.
+def write(
+    program: Program, path: Path, tell: Tell, *, storage: bool = False
+) -> list[str]:
+    """Write the traces of an iteration to a new folder ``path``, and return lines about
+    them.
 
     Args:
         program: the exchange of the iteration.
@@ -94,13 +99,25 @@ class _NodeBuilder:
         """Add a node of a kind of the schema."""
         number = len(self.nodes) + 1
         self.nodes.append(
-            ChakraNode(number, name, kind, tuple(dependencies), float(seconds), attributes, storage)
+            ChakraNode(
+                number,
+                name,
+                kind,
+                tuple(dependencies),
+                float(seconds),
+                attributes,
+                storage,
+            )
         )
         return number
 
-    def compute(self, name: str, seconds: float, *dependencies: int, on_cpu: bool = False) -> int:
+    def compute(
+        self, name: str, seconds: float, *dependencies: int, on_cpu: bool = False
+    ) -> int:
         """Add computing that takes so many s, on the GPU or the CPU."""
-        return self._add(name, COMP, dependencies, {"is_cpu_op": int(on_cpu)}, seconds=seconds)
+        return self._add(
+            name, COMP, dependencies, {"is_cpu_op": int(on_cpu)}, seconds=seconds
+        )
 
     def move_files(
         self, name: str, operation: StorageOperation, seconds: float, dependency: int
@@ -118,14 +135,20 @@ class _NodeBuilder:
 
     def send(self, step_index: int, dependency: int) -> int:
         """Add the message that the rank sends in a step."""
-        return self._message(f"send {step_index}", SEND, step_index, self._rank, dependency)
+        return self._message(
+            f"send {step_index}", SEND, step_index, self._rank, dependency
+        )
 
     def receive(self, step_index: int, dependency: int) -> int:
         """Add the message that the rank receives in a step."""
         source = int(self._program.steps[step_index].source[self._rank])
-        return self._message(f"receive {step_index}", RECV, step_index, source, dependency)
+        return self._message(
+            f"receive {step_index}", RECV, step_index, source, dependency
+        )
 
-    def _message(self, name: str, kind: int, step_index: int, source: int, dependency: int) -> int:
+    def _message(
+        self, name: str, kind: int, step_index: int, source: int, dependency: int
+    ) -> int:
         """Add one end of the message that the rank ``source`` sends in a step."""
         step = self._program.steps[step_index]
         attributes = {
@@ -138,11 +161,13 @@ class _NodeBuilder:
         return self._add(name, kind, [dependency], attributes)
 
 
-def nodes_of_rank(program: Program, rank: int, *, storage: bool = False) -> list[ChakraNode]:
+def nodes_of_rank(
+    program: Program, rank: int, *, storage: bool = False
+) -> list[ChakraNode]:
     """Return the nodes of a rank in an iteration, in the order of the schedule.
 
-    Where messages are waited for after the next backward pass, that pass is here too, and takes
-    the time of this iteration's.
+    Where messages are waited for after the next backward pass, that pass is here too,
+    and takes the time of this iteration's.
     """
     builder = _NodeBuilder(program, rank)
     gradients = program.gradients
@@ -164,20 +189,32 @@ def nodes_of_rank(program: Program, rank: int, *, storage: bool = False) -> list
             last_node = builder.move_files(
                 f"read {step_index}", operation, step.read_s[rank], last_node
             )
-        last_node = builder.compute(f"work {step_index}", work_s, last_node, on_cpu=True)
+        last_node = builder.compute(
+            f"work {step_index}", work_s, last_node, on_cpu=True
+        )
         if step.target[rank] != rank:
             message_nodes.append(builder.send(step_index, last_node))
             message_nodes.append(builder.receive(step_index, barrier_node))
 
     if program.overlap:
-        last_node = builder.compute("next forward", gradients.forward_s[rank], last_node)
-        last_node = builder.compute("next backward", gradients.backward_s[rank], last_node)
+        last_node = builder.compute(
+            "next forward", gradients.forward_s[rank], last_node
+        )
+        last_node = builder.compute(
+            "next backward", gradients.backward_s[rank], last_node
+        )
     writes_files = storage and bool(program.write_nbytes[rank])
     store_s = program.unpack_s[rank] if writes_files else program.store_s[rank]
-    last_node = builder.compute("store", store_s, last_node, *message_nodes, on_cpu=True)
+    last_node = builder.compute(
+        "store", store_s, last_node, *message_nodes, on_cpu=True
+    )
     if writes_files:
-        operation = StorageOperation(schema.WRITES[0], round(program.write_nbytes[rank]))
-        last_node = builder.move_files("write", operation, program.write_s[rank], last_node)
+        operation = StorageOperation(
+            schema.WRITES[0], round(program.write_nbytes[rank])
+        )
+        last_node = builder.move_files(
+            "write", operation, program.write_s[rank], last_node
+        )
     if program.barrier_after:
         builder.allreduce("barrier", 1, last_node)
     return builder.nodes
@@ -205,7 +242,9 @@ def _encode_node(node: ChakraNode) -> bytes:
     ]
     if node.dependencies:
         fields.append(
-            _encode_bytes_field(schema.DATA_DEPS, b"".join(map(_encode_varint, node.dependencies)))
+            _encode_bytes_field(
+                schema.DATA_DEPS, b"".join(map(_encode_varint, node.dependencies))
+            )
         )
     if duration_us:
         fields.append(_encode_number_field(schema.DURATION, duration_us))
@@ -239,4 +278,8 @@ def _encode_number_field(field_number: int, value: int) -> bytes:
 
 def _encode_bytes_field(field_number: int, content: bytes) -> bytes:
     """Return a field that holds text, packed numbers or a message."""
-    return _encode_varint(field_number << 3 | schema.BYTES) + _encode_varint(len(content)) + content
+    return (
+        _encode_varint(field_number << 3 | schema.BYTES)
+        + _encode_varint(len(content))
+        + content
+    )

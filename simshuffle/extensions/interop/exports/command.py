@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, Set, say, share_progress, tune_garbage_collector
+from simshuffle.cli.common import (
+    OUT_FILE,
+    Set,
+    say,
+    share_progress,
+    tune_garbage_collector,
+)
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.job.scenario.options import scenario_names
@@ -69,7 +75,8 @@ def export(
         Path | None, Option(OUT_FILE, "What to write. Default: RUN-FORMAT, here.")
     ] = None,
     run: Annotated[
-        str | None, Option("NAME", "Of several runs. Default: the first that has what is written.")
+        str | None,
+        Option("NAME", "Of several runs. Default: the first that has what is written."),
     ] = None,
     epoch: Annotated[
         str | None, Option("N", "From 1; perfetto takes 2-4 too.", "--epoch --epochs")
@@ -83,33 +90,59 @@ def export(
     force: Annotated[bool, Option("", "Replace what is there.")] = False,
 ) -> None:
     """Write a run of SOURCE for another tool."""
-    from simshuffle.extensions.interop.exports.export import check_out, default_out, format_of
+    from simshuffle.extensions.interop.exports.export import (
+        check_out,
+        default_out,
+        format_of,
+    )
     from simshuffle.extensions.interop.exports.export import export as write
     from simshuffle.extensions.interop.exports.source import read_source
 
     export_format = format_of(to)
     chosen_options = {
         "epoch": epoch,
-        "epochs": epoch if epoch is not None and not epoch.strip().isdecimal() else None,
+        "epochs": epoch
+        if epoch is not None and not epoch.strip().isdecimal()
+        else None,
         "iteration": iteration,
         "ranks": ranks,
         "messages": messages,
     }
     for name, value in chosen_options.items():
         if value is not None and name not in export_format.options:
-            rule = "must be one epoch" if name == "epochs" else "is no option of this format"
-            refuse(f"--{name}", f"{rule} (--to {to})", str(value), "Leave it out.", COMMAND_LINE)
-    folder = out if export_format.suffix and out is not None and is_folder(out) else None
+            rule = (
+                "must be one epoch"
+                if name == "epochs"
+                else "is no option of this format"
+            )
+            refuse(
+                f"--{name}",
+                f"{rule} (--to {to})",
+                str(value),
+                "Leave it out.",
+                COMMAND_LINE,
+            )
+    folder = (
+        out if export_format.suffix and out is not None and is_folder(out) else None
+    )
     if out is not None and folder is None:  # before anything is read
         check_out(out, folder=not export_format.suffix, replace=force)
     sends = "iteration" in export_format.options
-    exported = read_source(source, set_ or {}, run, epoch, iteration, must_exchange=sends)
+    exported = read_source(
+        source, set_ or {}, run, epoch, iteration, must_exchange=sends
+    )
     if run is None and len(exported.runs) > 1:
-        say(f"Of {len(exported.runs)} runs this is '{exported.run}'; --run NAME names another.")
-    path = (folder or Path()) / default_out(exported, to) if folder or out is None else out
+        say(
+            f"Of {len(exported.runs)} runs this is '{exported.run}'; --run NAME names another."
+        )
+    path = (
+        (folder or Path()) / default_out(exported, to) if folder or out is None else out
+    )
     tune_garbage_collector()
     with share_progress("export") as tell:
-        lines = write(exported, to, path, tell, ranks=ranks, messages=messages, replace=force)
+        lines = write(
+            exported, to, path, tell, ranks=ranks, messages=messages, replace=force
+        )
     for line in lines:
         say(line)
     typer.echo(f"Written: {path}")

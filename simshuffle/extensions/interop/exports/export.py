@@ -1,4 +1,6 @@
-"""Write a run as a file or folder for another tool, completely or not at all; the formats."""
+"""Write a run as a file or folder for another tool, completely or not at all; the
+formats.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from simshuffle.extensions.interop.exports.program import Program, Tell, make_pr
 from simshuffle.extensions.interop.exports.source import ExportedRun
 from simshuffle.extensions.interop.fabrics import ibsim, infragraph
 from simshuffle.extensions.interop.fabrics.imported import ImportedFabric
-from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network, format_graphml
+from simshuffle.extensions.interop.fabrics.network_fabric import (
+    fabric_of_network,
+    format_graphml,
+)
 from simshuffle.report.folders import room_for, take_place
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.version import __version__
@@ -35,7 +40,9 @@ class ExportFormat:
 _ITERATION = frozenset({"epoch", "iteration"})
 FORMATS = {
     # a timeline of ranks, messages and links, for ui.perfetto.dev or chrome://tracing
-    "perfetto": ExportFormat(".json.gz", frozenset({"epoch", "epochs", "ranks", "messages"})),
+    "perfetto": ExportFormat(
+        ".json.gz", frozenset({"epoch", "epochs", "ranks", "messages"})
+    ),
     # execution traces of an iteration, a file for each rank, for ASTRA-sim
     "chakra": ExportFormat("", _ITERATION),
     # the same with nodes of storage, which ASTRA-sim refuses
@@ -88,7 +95,9 @@ MARK = "simshuffle-export.json"
 
 
 def default_out(source: ExportedRun, format_name: str) -> Path:
-    """Return the default path of an export: in the working directory, named after the run."""
+    """Return the default path of an export: in the working directory, named after the
+    run.
+    """
     suffix = format_of(format_name).suffix
     name = source.run if suffix == f".{format_name}" else f"{source.run}-{format_name}"
     return Path(re.sub(r"[^A-Za-z0-9._@=-]+", "-", name).strip("-.")[:100] + suffix)
@@ -104,7 +113,8 @@ def export(
     messages: str | None = None,
     replace: bool = False,
 ) -> list[str]:
-    """Write a run in a format to a file, or to a folder where the format has several files.
+    """Write a run in a format to a file, or to a folder where the format has several
+    files.
 
     Args:
         source: the run.
@@ -133,14 +143,20 @@ def export(
 
             lines = perfetto.write(source, draft, ranks, messages, tell)
         elif format_name in NETWORKS:
-            fabric = fabric_of_network(source.scenario.cluster.sketch(), source.reference)
+            fabric = fabric_of_network(
+                source.scenario.cluster.sketch(), source.reference
+            )
             draft.write_text(NETWORKS[format_name](fabric), encoding="utf-8")
             lines = [f"{name}: {count}" for name, count in fabric.counts().items()]
         else:
             exchange = make_program(source.scenario, source.epoch, source.iteration)
             lines = PROGRAMS[format_name](exchange, draft, tell)
         if is_folder:
-            facts = {"format": format_name, "source": source.reference, "run": source.run}
+            facts = {
+                "format": format_name,
+                "source": source.reference,
+                "run": source.run,
+            }
             mark = json.dumps({**facts, "simshuffle": __version__}, indent=1)
             (draft / MARK).write_text(f"{mark}\n", encoding="utf-8")
         take_place(draft, out)
@@ -160,16 +176,22 @@ def check_out(out: Path, *, folder: bool, replace: bool) -> None:
     """
     try:
         rule, remedy = _find_obstacle(out, folder, replace)
-    except (OSError, ValueError) as error:  # a name that is too long, or has a zero byte
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # a name that is too long, or has a zero byte
         reason = getattr(error, "strerror", None) or str(error)
-        rule, remedy = f"cannot be written: {reason}", "Choose another name."
+        rule = f"cannot be written: {reason}"
+        remedy = "Choose another name."
     if rule:
         displayed_path = str(out) if len(str(out)) <= 100 else f"{str(out)[:97]}..."
         refuse("--out", rule, repr(displayed_path), remedy, "command line")
 
 
 def _find_obstacle(out: Path, is_folder: bool, replace: bool) -> tuple[str, str]:
-    """Return rule and remedy of what prevents writing to ``out``; '' and '' if nothing does."""
+    """Return rule and remedy of what prevents writing to ``out``; '' and '' if nothing
+    does.
+    """
     if not out.name or not out.parent.is_dir():
         return "must be in a folder that is there", "Make the folder."
     if not os.access(out.parent, os.W_OK):
@@ -177,10 +199,16 @@ def _find_obstacle(out: Path, is_folder: bool, replace: bool) -> tuple[str, str]
     if not os.path.lexists(out):
         return "", ""
     if out.is_dir() != is_folder or out.is_symlink():
-        kinds = ("must not be that of a folder or a link", "must not be that of a file or a link")
+        kinds = (
+            "must not be that of a folder or a link",
+            "must not be that of a file or a link",
+        )
         return kinds[is_folder], "Choose another name."
     if not replace:
-        return "must not be there already", "Choose another name, or use --force to replace it."
+        return (
+            "must not be there already",
+            "Choose another name, or use --force to replace it.",
+        )
     if is_folder and any(out.iterdir()) and not (out / MARK).is_file():
         return "holds something else than an export", "Choose another name."
     return "", ""

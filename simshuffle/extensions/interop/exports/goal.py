@@ -1,14 +1,15 @@
-"""GOAL, the schedules that LogGOPSim and ATLAHS simulate: the exchange of an iteration as text.
+"""GOAL, the schedules that LogGOPSim and ATLAHS simulate: the exchange of an iteration
+as text.
 
-The grammar is that of src/LogGOPSim/txt2bin.re in github.com/spcl/LogGOPSim (d5bb14a). A statement
-ends with its line. Times of ``calc`` are whole ns, sizes whole bytes and at least one, since the
-simulator takes one off. ``b requires a`` lets b begin when a has ended, ``b irequires a`` when it
-has begun (Hoefler, Siebert and Lumsdaine, ICPP 2009).
+The grammar is that of src/LogGOPSim/txt2bin.re in github.com/spcl/LogGOPSim (d5bb14a).
+A statement ends with its line. Times of ``calc`` are whole ns, sizes whole bytes and at
+least one, since the simulator takes one off. ``b requires a`` lets b begin when a has
+ended, ``b irequires a`` when it has begun (Hoefler, Siebert and Lumsdaine, ICPP 2009).
 
-Of a rank, ``wK`` is its work before message K, ``sK`` and ``rK`` are what it sends and receives in
-it, ``store_ns`` is what it stores in the end, and ``bNsJ`` and ``bNrJ`` are round J of barrier N. A
-barrier is a dissemination of one byte, in which a round costs a latency, as in
-`simshuffle.job.scenario.host_work.barrier_seconds`.
+Of a rank, ``wK`` is its work before message K, ``sK`` and ``rK`` are what it sends and
+receives in it, ``store_ns`` is what it stores in the end, and ``bNsJ`` and ``bNrJ`` are
+round J of barrier N. A barrier is a dissemination of one byte, in which a round costs a
+latency, as in `simshuffle.job.scenario.host_work.barrier_seconds`.
 """
 
 from __future__ import annotations
@@ -40,12 +41,16 @@ class _StepNumbers(NamedTuple):
 
 
 def write(program: Program, path: Path, tell: Tell) -> list[str]:
-    """Write the schedule of an iteration to the file ``path``, and return lines about it."""
+    """Write the schedule of an iteration to the file ``path``, and return lines about
+    it.
+    """
     with path.open("w", encoding="ascii", newline="\n") as file:
         for rank, text in enumerate(schedules(program)):
             file.write(text)
             tell((rank + 1) / program.world_size)
-    return [f"The exchange after iteration {program.iteration} of epoch {program.epoch}."]
+    return [
+        f"The exchange after iteration {program.iteration} of epoch {program.epoch}."
+    ]
 
 
 def schedules(program: Program) -> Iterator[str]:
@@ -100,7 +105,9 @@ def _statements(
             receipt_waits += [f"requires s{index}", f"requires r{index}"]
     yield f"store: calc {store_ns}"
     # a message that is sent has begun
-    store_waits = receipt_waits if waits[0].startswith("irequires") else [*waits, *receipt_waits]
+    store_waits = (
+        receipt_waits if waits[0].startswith("irequires") else [*waits, *receipt_waits]
+    )
     yield from (f"store {wait}" for wait in store_waits)
     if program.barrier_after:
         yield from _barrier_statements(program, rank, len(steps), ["requires store"])
@@ -109,13 +116,15 @@ def _statements(
 def _barrier_statements(
     program: Program, rank: int, barrier_index: int, waits: list[str]
 ) -> Generator[str, None, list[str]]:
-    """Yield the statements of a rank in a barrier, and return what stands for the barrier's end.
+    """Yield the statements of a rank in a barrier, and return what stands for the
+    barrier's end.
 
     Args:
         program: the exchange of the iteration.
         rank: the rank.
         barrier_index: index of the barrier, from 0.
-        waits: what the rank waits for before it enters the barrier, such as 'requires w0'.
+        waits: what the rank waits for before it enters the barrier, such as 'requires
+            w0'.
     """
     ranks = program.world_size
     rounds = (ranks - 1).bit_length()

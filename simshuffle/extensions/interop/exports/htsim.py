@@ -1,16 +1,17 @@
 """Export the exchange of an iteration to htsim (github.com/Broadcom/csg-htsim).
 
-The files are a connection matrix, and the fat tree on which it runs, where htsim can have it.
+The files are a connection matrix, and the fat tree on which it runs, where htsim can
+have it.
 
 The grammar of the matrix is that of ``ConnectionMatrix::load`` in
-sim/datacenter/connection_matrix.cpp, commit 20b2297: starts in ps, sizes in bytes below 2**31, of
-which 0 would be without end, and comments before the first connection alone.
+sim/datacenter/connection_matrix.cpp, commit 20b2297: starts in ps, sizes in bytes below
+2**31, of which 0 would be without end, and comments before the first connection alone.
 
-A node is a host, with the number that it has in the tree; without a tree, in the order in which
-ranks fill hosts. A connection is a message that crosses a cable. No rank waits for a message before
-it sends another one, so that work and barriers are in the starts, which count from the sum of the
-gradients. Only messages of the same two ranks wait for each other, by a trigger. Barriers of htsim
-wait for messages, and are not needed.
+A node is a host, with the number that it has in the tree; without a tree, in the order
+in which ranks fill hosts. A connection is a message that crosses a cable. No rank waits
+for a message before it sends another one, so that work and barriers are in the starts,
+which count from the sum of the gradients. Only messages of the same two ranks wait for
+each other, by a trigger. Barriers of htsim wait for messages, and are not needed.
 """
 
 from __future__ import annotations
@@ -62,14 +63,18 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
     cluster = program.resources.cluster
     topology_text, obstacle = htsim.format_fat_tree(cluster.topology)
     if cluster.faults:
-        topology_text, obstacle = "", "it has faults"
+        topology_text = ""
+        obstacle = "it has faults"
     host_of_rank = host_numbers(program) if topology_text else program.resources.host_of
     messages, num_inside = connections(program, host_of_rank)
     if not messages:
-        rule, remedy = "must have messages that cross a cable", "Use more hosts."
+        rule = "must have messages that cross a cable"
+        remedy = "Use more hosts."
         refuse("--to htsim", rule, f"{num_inside} inside", remedy, "export")
     path.mkdir()
-    num_hosts = cluster.topology.num_hosts if topology_text else int(host_of_rank.max()) + 1
+    num_hosts = (
+        cluster.topology.num_hosts if topology_text else int(host_of_rank.max()) + 1
+    )
     (path / MATRIX).write_text(matrix(program, num_hosts, messages), encoding="utf-8")
     num_waiting = sum(1 for message in messages if message.waits_for)
     left_out = f"; left out: {num_inside} that cross no cable" if num_inside else ""
@@ -79,7 +84,11 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
     ]
     usage = f"htsim takes it as -tm {path.name}/{MATRIX}"
     if obstacle:
-        return [*lines, f"Without {NETWORK}, as htsim cannot have this network: {obstacle}.", usage]
+        return [
+            *lines,
+            f"Without {NETWORK}, as htsim cannot have this network: {obstacle}.",
+            usage,
+        ]
     (path / NETWORK).write_text(topology_text, encoding="utf-8")
     return [*lines, f"{usage} -topo {path.name}/{NETWORK}"]
 
@@ -93,7 +102,8 @@ def host_numbers(program: Program) -> Ints:
 
 
 def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection], int]:
-    """Return the messages that cross a cable, in order of step and rank, and the number of others.
+    """Return the messages that cross a cable, in order of step and rank, and the number
+    of others.
 
     Args:
         program: the exchange of the iteration.
@@ -110,7 +120,9 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
     last_of_pair: dict[tuple[int, int], tuple[Connection, float]] = {}
     for step, ready_s in zip(program.steps, ready_seconds(program), strict=True):
         sends = step.sends & (step.nbytes >= 1)
-        crosses_cable = sends & (links.cable[step.route] & (step.route >= 0)).any(axis=1)
+        crosses_cable = sends & (links.cable[step.route] & (step.route >= 0)).any(
+            axis=1
+        )
         num_inside += int((sends & ~crosses_cable).sum())
         seconds = _isolated_seconds(program, step)
         for rank in np.flatnonzero(crosses_cable).tolist():
@@ -120,7 +132,13 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
                 limit = readable(MAX_NBYTES, Dimension.NBYTES)
                 rule = f"messages must be at most {limit} for htsim"
                 remedy = "Set samples_per_message of the exchange to less."
-                refuse("--to htsim", rule, readable(nbytes, Dimension.NBYTES), remedy, "export")
+                refuse(
+                    "--to htsim",
+                    rule,
+                    readable(nbytes, Dimension.NBYTES),
+                    remedy,
+                    "export",
+                )
             message = Connection(
                 source=int(host_of_rank[rank]),
                 target=int(host_of_rank[target]),
@@ -128,7 +146,11 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
                 nbytes=nbytes,
             )
             last_message, arrival_s = last_of_pair.get((rank, target), (None, 0.0))
-            if program.serial_pairs and last_message is not None and arrival_s > message.ready_s:
+            if (
+                program.serial_pairs
+                and last_message is not None
+                and arrival_s > message.ready_s
+            ):
                 num_triggers += 1
                 message.waits_for = num_triggers
                 last_message.releases = num_triggers
@@ -139,12 +161,16 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
 
 
 def ready_seconds(program: Program) -> list[Floats]:
-    """Return for each step (M,) s from the sum of the gradients to the hand-over of a message."""
+    """Return for each step (M,) s from the sum of the gradients to the hand-over of a
+    message.
+    """
     work_end_s = np.full(program.world_size, program.gradients.update_s)
     ready_s = []
     for step, barrier in zip(program.steps, program.barrier_before, strict=True):
         if barrier:
-            work_end_s = np.full(program.world_size, work_end_s.max() + program.barrier_s)
+            work_end_s = np.full(
+                program.world_size, work_end_s.max() + program.barrier_s
+            )
         work_end_s = work_end_s + step.before_s
         ready_s.append(work_end_s + program.latency_s)
     return ready_s
@@ -153,7 +179,9 @@ def ready_seconds(program: Program) -> list[Floats]:
 def _isolated_seconds(program: Program, step: ProgramStep) -> Floats:
     """Return (M,) s of each message on its route if nothing else is there."""
     # (M, width) bytes/s of the links of each route, of which the smallest counts
-    capacity = np.where(step.route >= 0, program.resources.links.capacity[step.route], np.inf)
+    capacity = np.where(
+        step.route >= 0, program.resources.links.capacity[step.route], np.inf
+    )
     capacity = capacity.min(axis=1)
     return np.asarray(step.nbytes / np.minimum(capacity, program.stream_bandwidth))
 
@@ -181,5 +209,8 @@ def matrix(program: Program, num_hosts: int, messages: Sequence[Connection]) -> 
         end = f" send_done_trigger {message.releases}" if message.releases else ""
         ends = f"{message.source}->{message.target}"
         lines.append(f"{ends} id {connection_id} {start} size {message.nbytes}{end}")
-    lines += [f"trigger id {connection_id} oneshot" for connection_id in range(1, num_triggers + 1)]
+    lines += [
+        f"trigger id {connection_id} oneshot"
+        for connection_id in range(1, num_triggers + 1)
+    ]
     return "\n".join(lines) + "\n"

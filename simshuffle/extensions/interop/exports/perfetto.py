@@ -1,4 +1,6 @@
-"""Write a timeline of ranks, their messages and the links, for Perfetto and chrome://tracing."""
+"""Write a timeline of ranks, their messages and the links, for Perfetto and
+chrome://tracing.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,16 @@ def write(
     """
     rank_requests = check_ranks(ranks, source.scenario.world_size)
     if messages not in {None, "chosen", "none"}:
-        rule, remedy = "must be chosen or none", "Write one of them, or leave it out."
+        rule = "must be chosen or none"
+        remedy = "Write one of them, or leave it out."
         refuse("--messages", rule, repr(messages), remedy, "command line")
     reads_tables = messages == "none" and source.result is not None
     if reads_tables:
         epochs = list(read_stored(source))
     else:
-        epochs = list(simulate_again(source, lambda share: tell(SIMULATION_SHARE * share)))
+        epochs = list(
+            simulate_again(source, lambda share: tell(SIMULATION_SHARE * share))
+        )
     shown_ranks = choose_ranks(rank_requests, [epoch.phases for epoch in epochs])
     with open_trace_file(path) as file:
         writer = TraceWriter(file, source, shown_ranks, epochs[0].begin)
@@ -66,5 +71,9 @@ def write(
     return [
         f"{len(shown_ranks)} of {source.scenario.world_size} ranks, {writer.num_arrows} messages,"
         f" {file.events} events.",
-        *(f"Epoch {epoch.epoch}: {text}." for epoch in epochs for text in describe_epoch(epoch)),
+        *(
+            f"Epoch {epoch.epoch}: {text}."
+            for epoch in epochs
+            for text in describe_epoch(epoch)
+        ),
     ]

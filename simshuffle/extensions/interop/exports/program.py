@@ -1,7 +1,7 @@
 """Make the program of one iteration's exchange: plain arrays of what every rank does.
 
-Formats that describe messages are written from it. The code that the simulator runs makes it: the
-plan of the epoch, its costs, its messages.
+Formats that describe messages are written from it. The code that the simulator runs
+makes it: the plan of the epoch, its costs, its messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class ProgramStep:
     # take alone: in the simulator they share the host's devices
     read_s: Floats
     read_nbytes: Floats
-    work_s: Floats  # (M,) s that it then works on the samples, and takes them from memory
+    work_s: (
+        Floats  # (M,) s that it then works on the samples, and takes them from memory
+    )
     # (M,) s between the end of that and the first byte on the route: of the cables and of message
     # passing; 0 where nothing is sent
     latency_s: Floats
@@ -62,7 +64,9 @@ class ProgramStep:
 
     @cached_property
     def source(self) -> Ints:
-        """(M,) rank that each rank receives from; the rank itself if it receives nothing."""
+        """(M,) rank that each rank receives from; the rank itself if it receives
+        nothing.
+        """
         source = np.empty_like(self.target)
         source[self.target] = np.arange(len(source))
         return source
@@ -83,16 +87,18 @@ class Gradients:
 class Program:
     """The exchange of one iteration.
 
-    In each step a rank meets the others if there is a barrier, works, and sends. When all messages
-    that it sends and receives have arrived, it stores what came, and meets the others again if
-    there is a barrier.
+    In each step a rank meets the others if there is a barrier, works, and sends. When
+    all messages that it sends and receives have arrived, it stores what came, and meets
+    the others again if there is a barrier.
     """
 
     name: str  # label of the scenario
     epoch: int  # number of the epoch, from 1
     iteration: int  # number of the iteration, from 1
     world_size: int  # M
-    resources: Resources  # hosts of the ranks, and the links that `ProgramStep.route` crosses
+    resources: (
+        Resources  # hosts of the ranks, and the links that `ProgramStep.route` crosses
+    )
     steps: list[ProgramStep]  # what each rank sends, in order, at least one
     # 'message': all ranks meet before the work of every step and after storing; 'iteration': before
     # that of the first and after storing; 'none'
@@ -105,7 +111,9 @@ class Program:
     # whether the messages are waited for only after the next iteration's backward pass, and then
     # stored; else at once
     overlap: bool
-    serial_pairs: bool  # whether the messages of an ordered pair of ranks go one after the other
+    serial_pairs: (
+        bool  # whether the messages of an ordered pair of ranks go one after the other
+    )
     # s of a message in the software of message passing, which `ProgramStep.latency_s` has in it
     latency_s: float
     stream_bandwidth: float  # bytes/s of a message at most; inf for no limit of its own
@@ -119,7 +127,9 @@ class Program:
     @property
     def barrier_before(self) -> list[bool]:
         """(steps,) True where all ranks meet before the step."""
-        num_barriers = {"message": len(self.steps), "iteration": 1, "none": 0}[self.barriers]
+        num_barriers = {"message": len(self.steps), "iteration": 1, "none": 0}[
+            self.barriers
+        ]
         return [index < num_barriers for index in range(len(self.steps))]
 
     @property
@@ -128,26 +138,33 @@ class Program:
         return self.barriers != "none"
 
 
-def make_program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Program:
+def make_program(
+    scenario: Scenario, epoch: int, iteration: int | None = None
+) -> Program:
     """Return the exchange after an iteration of an epoch.
 
     Args:
         scenario: the scenario, without a sweep.
         epoch: number of the epoch, from 1.
-        iteration: number of the iteration, from 1; None for the first after which anything is
-            sent.
+        iteration: number of the iteration, from 1; None for the first after which
+            anything is sent.
 
     Raises:
-        InputError: the strategy exchanges nothing, or nothing is sent after this iteration.
+        InputError: the strategy exchanges nothing, or nothing is sent after this
+            iteration.
     """
-    workload, cluster = scenario.workload, scenario.cluster
+    workload = scenario.workload
+    cluster = scenario.cluster
     if (parallelism := workload.parallelism.kind) != "data":
         rule = "must be data where what an iteration sends is written for other tools"
         remedy = "Set workload.parallelism=data, or choose --to perfetto."
         raise InputError(Problem("workload.parallelism", rule, parallelism, remedy))
-    exchange_kind, schedule = workload.exchange.kind, workload.exchange.exchange_schedule
+    exchange_kind = workload.exchange.kind
+    schedule = workload.exchange.exchange_schedule
     if schedule is None:
-        rule = f"{exchange_kind} exchanges nothing, so that there are no messages to write"
+        rule = (
+            f"{exchange_kind} exchanges nothing, so that there are no messages to write"
+        )
         remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
         refuse("workload.exchange", rule, exchange_kind, remedy, scenario.name)
     nbytes = sample_nbytes(scenario)
@@ -162,7 +179,9 @@ def make_program(scenario: Scenario, epoch: int, iteration: int | None = None) -
     )
     iteration = _choose_iteration(scenario, plan, iteration)
     resources = Resources(cluster, scenario.world_size, scenario.rng("placement"))
-    messages = messages_of(costs, iteration - 1, resources, workload.loader.reads_in_flight)
+    messages = messages_of(
+        costs, iteration - 1, resources, workload.loader.reads_in_flight
+    )
     received_nbytes = costs.received[iteration - 1]
     in_memory = workload.source == "memory"
     if in_memory:
@@ -189,7 +208,9 @@ def make_program(scenario: Scenario, epoch: int, iteration: int | None = None) -
     )
 
 
-def _choose_iteration(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
+def _choose_iteration(
+    scenario: Scenario, plan: EpochPlan, iteration: int | None
+) -> int:
     """Return an iteration, from 1, after which samples leave their rank.
 
     Args:
@@ -200,7 +221,9 @@ def _choose_iteration(scenario: Scenario, plan: EpochPlan, iteration: int | None
     Raises:
         InputError: there is no such iteration, or the requested one is none.
     """
-    sending_iterations = np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
+    sending_iterations = (
+        np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
+    )
     if not len(sending_iterations):
         rule = f"nothing is sent in epoch {plan.epoch}"
         remedy = "Exchange a larger fraction, or use more ranks or samples."
@@ -218,7 +241,8 @@ def _choose_iteration(scenario: Scenario, plan: EpochPlan, iteration: int | None
 
 def _make_step(message: RankMessages, resources: Resources) -> ProgramStep:
     """Return the step in which every rank sends its part of a message."""
-    cluster, ranks = resources.cluster, np.arange(resources.world_size)
+    cluster = resources.cluster
+    ranks = np.arange(resources.world_size)
     sends = message.target != ranks
     route, latency = resources.message(ranks, message.target)
     route[~sends] = -1

@@ -1,12 +1,14 @@
-"""Export an iteration's exchange to SMPI, the part of SimGrid that simulates MPI programs.
+"""Export an iteration's exchange to SMPI, the part of SimGrid that simulates MPI
+programs.
 
 The files are a platform, a host file and an MPI program.
 
-A rank is a host of its own, so that routes can depend on its HCA and its memory. Each directed
-link of the run is a link. Every route has one more, without sharing, which has the latency of
-message passing and the limit of a single stream. The latencies of cables are not in the platform:
-SimGrid shares a link by the inverse of the latencies of the routes on it (network/weight-S), so
-unequal ones would make sharing unfair. The sender waits them out in place of the network.
+A rank is a host of its own, so that routes can depend on its HCA and its memory. Each
+directed link of the run is a link. Every route has one more, without sharing, which has
+the latency of message passing and the limit of a single stream. The latencies of cables
+are not in the platform: SimGrid shares a link by the inverse of the latencies of the
+routes on it (network/weight-S), so unequal ones would make sharing unfair. The sender
+waits them out in place of the network.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ SETTINGS = {
     "smpi/test": "0",
     "smpi/iprobe": "0",
 }
-"""What makes SMPI share links max-min fairly, and lets nothing but the program take time."""
+"""What makes SMPI share links max-min fairly, and lets nothing but the program take
+time.
+"""
 README = """\
 {name}: the exchange after iteration {iteration} of epoch {epoch} of {ranks} ranks.
 
@@ -65,7 +69,9 @@ Made with SimGrid 3.32.
 
 
 def write(program: Program, path: Path, tell: Tell) -> list[str]:
-    """Write the exchange of an iteration to a new folder ``path``, and return lines about it."""
+    """Write the exchange of an iteration to a new folder ``path``, and return lines
+    about it.
+    """
     routes, num_rerouted = routes_of(program)
     crossed_links = sorted({link for route in routes.values() for link in route})
     tell(0.5)
@@ -103,10 +109,11 @@ def smpi_options() -> list[str]:
 
 
 def routes_of(program: Program) -> tuple[Routes, int]:
-    """Return the links between ranks that exchange samples or meet in a round of a barrier.
+    """Return the links between ranks that exchange samples or meet in a round of a
+    barrier.
 
-    SimGrid has one route for each pair. The second value is the number of messages whose route
-    differs from the first of their pair.
+    SimGrid has one route for each pair. The second value is the number of messages
+    whose route differs from the first of their pair.
     """
     ranks = np.arange(program.world_size)
     resources = program.resources.with_fresh_routes()
@@ -114,11 +121,15 @@ def routes_of(program: Program) -> tuple[Routes, int]:
     num_rerouted = 0
 
     def add_routes(targets: Ints, links: Ints32, senders: Ints) -> int:
-        """Add the routes of senders to their targets, and return how many pairs have another."""
+        """Add the routes of senders to their targets, and return how many pairs have
+        another.
+        """
         num_different = 0
         for rank in senders.tolist():
             route = [link for link in links[rank].tolist() if link >= 0]
-            num_different += routes.setdefault((rank, int(targets[rank])), route) != route
+            num_different += (
+                routes.setdefault((rank, int(targets[rank])), route) != route
+            )
         return num_different
 
     for step in program.steps:
@@ -130,8 +141,12 @@ def routes_of(program: Program) -> tuple[Routes, int]:
     return routes, num_rerouted
 
 
-def _platform_lines(program: Program, routes: Routes, crossed_links: list[int]) -> Iterator[str]:
-    """Yield the lines of platform.xml: a host for each rank, the crossed links, and the routes."""
+def _platform_lines(
+    program: Program, routes: Routes, crossed_links: list[int]
+) -> Iterator[str]:
+    """Yield the lines of platform.xml: a host for each rank, the crossed links, and the
+    routes.
+    """
     links = program.resources.links
     yield "<?xml version='1.0'?>\n"
     yield '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
@@ -156,7 +171,9 @@ def _platform_lines(program: Program, routes: Routes, crossed_links: list[int]) 
 
 
 def _exchange_lines(program: Program) -> Iterator[str]:
-    """Yield the lines of exchange.txt, `WIDTH` characters each, as exchange.c reads them."""
+    """Yield the lines of exchange.txt, `WIDTH` characters each, as exchange.c reads
+    them.
+    """
     num_barriers = sum(program.barrier_before)
     yield _format_line(
         program.world_size, len(program.steps), num_barriers, int(program.barrier_after)
@@ -164,7 +181,9 @@ def _exchange_lines(program: Program) -> Iterator[str]:
     # of each step (M,) target, source, bytes sent and received, s of work, s of cables
     columns_of_steps = []
     for step in program.steps:
-        sent_nbytes = np.where(step.sends, np.maximum(np.rint(step.nbytes), 1), 0).astype(np.int64)
+        sent_nbytes = np.where(
+            step.sends, np.maximum(np.rint(step.nbytes), 1), 0
+        ).astype(np.int64)
         received_nbytes = sent_nbytes[step.source]
         latency_s = np.where(step.sends, step.latency_s - program.latency_s, 0.0)
         columns = (
@@ -180,7 +199,9 @@ def _exchange_lines(program: Program) -> Iterator[str]:
 
 def _format_line(*values: float) -> str:
     """Return numbers as a line of `WIDTH` characters."""
-    text = " ".join(f"{value:.12e}" if isinstance(value, float) else str(value) for value in values)
+    text = " ".join(
+        f"{value:.12e}" if isinstance(value, float) else str(value) for value in values
+    )
     return f"{text:<{WIDTH - 1}}\n"
 
 

@@ -31,7 +31,9 @@ class ExportedRun:
     scenario: Scenario  # of the run, without sweep
     run: str  # its name; of several seeds, with the seed
     runs: tuple[str, ...]  # the names of all runs of the scenario
-    epochs: tuple[int, ...] = (1,)  # the requested epochs, from 1, ascending; at least one
+    epochs: tuple[int, ...] = (
+        1,
+    )  # the requested epochs, from 1, ascending; at least one
     # the requested iteration, from 1; None for the first after which anything is sent
     iteration: int | None = None
     result: Result | None = None  # None for a scenario
@@ -45,8 +47,8 @@ class ExportedRun:
     def stored_rows(self, table: str, epoch: int) -> pd.DataFrame:
         """Return the rows of the result's table that belong to the run and an epoch.
 
-        The rows are empty where the result does not have them. Only runs with a result may be
-        asked.
+        The rows are empty where the result does not have them. Only runs with a result
+        may be asked.
         """
         assert self.result is not None  # noqa: S101 - callers ask for it first
         has_seeds = "seed" in self.result.tables["epochs"]
@@ -93,11 +95,17 @@ def read_source(
     if chosen_name not in runs:
         num_unlisted = len(runs) - MAX_LISTED_RUNS
         unlisted = f" and {num_unlisted} more" if num_unlisted > 0 else ""
-        suggestion = suggest_nearest(chosen_name, list(runs)[:MAX_LISTED_RUNS]).removesuffix(".")
+        suggestion = suggest_nearest(
+            chosen_name, list(runs)[:MAX_LISTED_RUNS]
+        ).removesuffix(".")
         remedy = f"{suggestion}{unlisted}."
-        refuse("--run", "must be the name of a run", repr(chosen_name), remedy, reference)
+        refuse(
+            "--run", "must be the name of a run", repr(chosen_name), remedy, reference
+        )
     table_run, scenario = runs[chosen_name]
-    epoch_numbers = _parse_epochs("1" if epochs is None else epochs, scenario, reference)
+    epoch_numbers = _parse_epochs(
+        "1" if epochs is None else epochs, scenario, reference
+    )
     num_iterations = scenario.workload.iterations(scenario.world_size, epoch_numbers[0])
     if iteration is not None and not 1 <= iteration <= num_iterations:
         rule = f"must be an iteration of epoch {epoch_numbers[0]}, from 1 to {num_iterations}"
@@ -119,29 +127,35 @@ def _list_runs(
 ) -> tuple[Result | None, dict[str, tuple[str, Scenario]]]:
     """Return the result, if ``reference`` is one, and the runs by their names.
 
-    Each run has its name in the tables and its scenario. Each of several seeds of a result is a
-    run.
+    Each run has its name in the tables and its scenario. Each of several seeds of a
+    result is a run.
     """
     folder = Path(reference)
     if not is_folder(folder):
         runs = all_runs(load_scenarios(reference, overrides))
         return None, {name: (name, single) for name, single in runs.items()}
     if overrides:
-        rule, remedy = "cannot be changed of a result", "Leave --set out, or name the scenario."
+        rule = "cannot be changed of a result"
+        remedy = "Leave --set out, or name the scenario."
         refuse("--set", rule, list_first(list(overrides)), remedy, reference)
     result = read_folder(folder)
     if result.study.verb != "run":
-        rule, remedy = "must hold a result of 'simshuffle run'", "Name such a folder."
+        rule = "must hold a result of 'simshuffle run'"
+        remedy = "Name such a folder."
         refuse("", rule, result.study.kind, remedy, reference)
     runs = all_runs(load_scenarios(folder / "scenario.yaml"))
     if set(runs) != set(result.meta["runs"]):
-        rule, remedy = "must have the runs of meta.json", "Simulate the scenario again."
+        rule = "must have the runs of meta.json"
+        remedy = "Simulate the scenario again."
         refuse("scenario.yaml", rule, list_first(list(runs)), remedy, reference)
     seeds = result.meta.get("seeds", 1)
     if seeds == 1:
         return result, {name: (name, single) for name, single in runs.items()}
     return result, {
-        f"{name} {combination_name({'seed': seed})}": (name, single.with_values({"seed": seed}))
+        f"{name} {combination_name({'seed': seed})}": (
+            name,
+            single.with_values({"seed": seed}),
+        )
         for name, single in runs.items()
         for seed in range(single.seed, single.seed + seeds)
     }
@@ -162,7 +176,8 @@ def _parse_epochs(text: str, scenario: Scenario, reference: str) -> tuple[int, .
     """Return the epochs that a text such as '1,3-5' names, ascending.
 
     Raises:
-        InputError: the text is not understood, or names an epoch that the scenario lacks.
+        InputError: the text is not understood, or names an epoch that the scenario
+            lacks.
     """
     text = text.strip()
     parts = parse_spans(text)
@@ -173,4 +188,6 @@ def _parse_epochs(text: str, scenario: Scenario, reference: str) -> tuple[int, .
         if not 1 <= low <= high <= scenario.epochs:
             rule = f"must be an epoch from 1 to {scenario.epochs}"
             refuse("--epoch", rule, part, "Name one of them.", reference)
-    return tuple(sorted({epoch for low, high in parts for epoch in range(low, high + 1)}))
+    return tuple(
+        sorted({epoch for low, high in parts for epoch in range(low, high + 1)})
+    )

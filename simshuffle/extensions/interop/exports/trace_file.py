@@ -1,4 +1,5 @@
-"""Write a file in the Chrome trace-event format, with what links carried as its counters.
+"""Write a file in the Chrome trace-event format, with what links carried as its
+counters.
 
 The file is written event by event: of a million events only a piece is in memory.
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
@@ -87,8 +88,8 @@ class TraceFile:
     ) -> None:
         """Add n slices.
 
-        In a thread a slice lies inside another one or beside it, and outer slices come before
-        inner ones.
+        In a thread a slice lies inside another one or beside it, and outer slices come
+        before inner ones.
 
         Args:
             pid: (n,) processes, or one for all slices.
@@ -116,19 +117,24 @@ class TraceFile:
         self._write(map(format_event, rows), count)
 
     def add_arrows(
-        self, ids: Ints64, ends: Sequence[tuple[ArrayLike, ArrayLike, Ints64]], name: str
+        self,
+        ids: Ints64,
+        ends: Sequence[tuple[ArrayLike, ArrayLike, Ints64]],
+        name: str,
     ) -> None:
         """Add n arrows, each from one slice to another.
 
         Args:
             ids: (n,) numbers of the arrows, each once in a file.
-            ends: process (n,), thread (n,) and moment (n,) in ns, of the beginnings and then of
-                the ends; each lies inside a slice.
+            ends: process (n,), thread (n,) and moment (n,) in ns, of the beginnings and
+                then of the ends; each lies inside a slice.
             name: name of all arrows.
         """
         count = len(ids)
         name_json = json.dumps(name)
-        for phase, (pid, tid, moments) in zip(('"s"', '"f","bp":"e"'), ends, strict=True):
+        for phase, (pid, tid, moments) in zip(
+            ('"s"', '"f","bp":"e"'), ends, strict=True
+        ):
             format_event = (
                 '{"ph":%s,"id":%d,"pid":%d,"tid":%d,"ts":%.3f,"name":%s,"cat":"message"}'
             ).__mod__
@@ -154,17 +160,24 @@ class TraceFile:
             moments: (n,) ns; a value holds from its moment to the next one.
             series: (n,) values of each series.
         """
-        values = ",".join(f"{json.dumps(key).replace('%', '%%')}:%.6g" for key in series)
+        values = ",".join(
+            f"{json.dumps(key).replace('%', '%%')}:%.6g" for key in series
+        )
         label = json.dumps(name).replace("%", "%%")
         format_event = (
             f'{{"ph":"C","pid":{pid},"tid":{pid},"ts":%.3f,"name":{label},"args":{{{values}}}}}'
         ).__mod__
-        columns = [(moments / 1e3).tolist(), *(numbers.tolist() for numbers in series.values())]
+        columns = [
+            (moments / 1e3).tolist(),
+            *(numbers.tolist() for numbers in series.values()),
+        ]
         self._write(map(format_event, zip(*columns, strict=True)), len(moments))
 
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Close the list of events, and write ``facts`` beside it."""
-        tail = json.dumps({"displayTimeUnit": "ms", "otherData": facts}, allow_nan=False)
+        tail = json.dumps(
+            {"displayTimeUnit": "ms", "otherData": facts}, allow_nan=False
+        )
         self._file.write(f"\n],\n{tail[1:]}\n")
 
 
@@ -177,7 +190,9 @@ def open_trace_file(path: Path) -> Iterator[TraceFile]:
     with ExitStack() as stack:
         binary: Any = stack.enter_context(path.open("wb"))
         if path.suffix == ".gz":
-            binary = stack.enter_context(gzip.GzipFile("", "wb", GZIP_LEVEL, binary, mtime=0))
+            binary = stack.enter_context(
+                gzip.GzipFile("", "wb", GZIP_LEVEL, binary, mtime=0)
+            )
         file = io.TextIOWrapper(binary, encoding="ascii", newline="\n")
         file.write('{"traceEvents":[')
         yield TraceFile(file)
@@ -186,7 +201,8 @@ def open_trace_file(path: Path) -> Iterator[TraceFile]:
 
 
 def assign_lanes(begin: Ints64, end: Ints64) -> Ints64:
-    """Return (n,) the lane of each slice, from 0: the first that is free when the slice begins.
+    """Return (n,) the lane of each slice, from 0: the first that is free when the slice
+    begins.
 
     Args:
         begin: (n,) ns at which each slice begins.
@@ -219,10 +235,11 @@ def write_counters(
     *,
     is_last: bool,
 ) -> None:
-    """Write the counters of an epoch: link tiers, the file system, and hosts of some ranks.
+    """Write the counters of an epoch: link tiers, the file system, and hosts of some
+    ranks.
 
-    A tier has its mean and its most loaded link, a host its SSD, cores and adapters. Each value is
-    a mean over the time to the next one.
+    A tier has its mean and its most loaded link, a host its SSD, cores and adapters.
+    Each value is a mean over the time to the next one.
 
     Args:
         file: the trace file.
@@ -232,10 +249,14 @@ def write_counters(
         processes: the process of each rank whose host is shown.
         is_last: True if no other epoch begins where this one ends.
     """
-    utilisation = record.utilisation()  # (moments - 1, links) share of the capacity in use
+    utilisation = (
+        record.utilisation()
+    )  # (moments - 1, links) share of the capacity in use
     resources = record.resources
     links = resources.links
-    moments = offset + nanoseconds(record.sampled_at if is_last else record.sampled_at[:-1])
+    moments = offset + nanoseconds(
+        record.sampled_at if is_last else record.sampled_at[:-1]
+    )
 
     def add_counter(pid: int, name: str, series: Mapping[str, Floats]) -> None:
         """Add a counter that is 0 at the end of the epoch."""
@@ -262,11 +283,16 @@ def write_counters(
         ]
     for link, name, unit, size in shared:
         if is_used[link]:
-            add_counter(cluster, name, {unit: utilisation[:, link] * links.capacity[link] / size})
+            add_counter(
+                cluster,
+                name,
+                {unit: utilisation[:, link] * links.capacity[link] / size},
+            )
     cables = np.flatnonzero(links.cable)
     # 'a>b', and '#0' behind it where there are several
     cable_ends = [
-        links.names[link].partition("#")[0].partition(">")[::2] for link in cables.tolist()
+        links.names[link].partition("#")[0].partition(">")[::2]
+        for link in cables.tolist()
     ]
     # (2, cables) names of the nodes from which and to which each link leads
     nodes_of_direction = np.array(cable_ends, object).reshape(-1, 2).T
@@ -274,7 +300,9 @@ def write_counters(
         host = int(resources.host_of[rank])
         for name, device in (("SSD", resources.ssd), ("cores", resources.cores)):
             if is_used[device[host]]:
-                add_counter(pid, f"{name} use", {"%": 100.0 * utilisation[:, device[host]]})
+                add_counter(
+                    pid, f"{name} use", {"%": 100.0 * utilisation[:, device[host]]}
+                )
         for direction, nodes in zip(("out", "in"), nodes_of_direction, strict=True):
             host_links = cables[nodes == resources.hosts[host]]
             if is_used[host_links].any():

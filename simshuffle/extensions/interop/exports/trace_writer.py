@@ -1,4 +1,6 @@
-"""Write the lanes of a timeline: loops of ranks, messages with arrows, counters of links."""
+"""Write the lanes of a timeline: loops of ranks, messages with arrows, counters of
+links.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +67,17 @@ class TraceWriter:
     Args:
         file: the trace file.
         source: the run.
-        shown_ranks: the ranks that have lanes, each with what is special about it, in brackets.
+        shown_ranks: the ranks that have lanes, each with what is special about it, in
+            brackets.
         start_s: simulated s at which the file begins.
     """
 
     def __init__(
-        self, file: TraceFile, source: ExportedRun, shown_ranks: dict[int, str], start_s: float
+        self,
+        file: TraceFile,
+        source: ExportedRun,
+        shown_ranks: dict[int, str],
+        start_s: float,
     ) -> None:
         self._file = file
         self._source = source
@@ -79,12 +86,16 @@ class TraceWriter:
         self.num_arrows = 0
         self._threads: dict[tuple[int, str], int] = {}
         # numbers of processes end in the number of the rank; threads go on after them
-        self._first_rank_process = max(10_000, 10 ** len(str(source.scenario.world_size)))
+        self._first_rank_process = max(
+            10_000, 10 ** len(str(source.scenario.world_size))
+        )
         self.cluster_process = self._first_rank_process - 2
         self._other_process = self._first_rank_process - 1
         self._next_thread = 10 * self._first_rank_process
         host_of = source.scenario.cluster.host_of(source.scenario.world_size)
-        self._name_process(self.cluster_process, f"{source.run}: links and file system", 0)
+        self._name_process(
+            self.cluster_process, f"{source.run}: links and file system", 0
+        )
         for position, (rank, note) in enumerate(shown_ranks.items(), 1):
             name = f"rank {rank} on host {host_of[rank]}{note}"
             process = self._first_rank_process + rank
@@ -96,7 +107,9 @@ class TraceWriter:
         self._file.add_metadata("process_name", pid, pid, name=name)
         self._file.add_metadata("process_sort_index", pid, pid, sort_index=position)
 
-    def _find_thread(self, pid: int, name: str, position: int, tid: int | None = None) -> int:
+    def _find_thread(
+        self, pid: int, name: str, position: int, tid: int | None = None
+    ) -> int:
         """Return the thread of a process with this name, which is made if it is new.
 
         Args:
@@ -126,7 +139,9 @@ class TraceWriter:
         begin = nanoseconds(epoch.begin - self._start_s)
         end = nanoseconds(epoch.end - self._start_s)
         facts = {
-            key: None if isinstance(value, float) and not np.isfinite(value) else value  # as JSON
+            key: None
+            if isinstance(value, float) and not np.isfinite(value)
+            else value  # as JSON
             for key, value in epoch.window.items()
             if key not in {"run", "seed"}
         }
@@ -150,15 +165,24 @@ class TraceWriter:
             self._write_messages(epoch.record.messages, offset, epoch.epoch)
         processes: dict[int, int] = {}
         if len(self._shown_ranks) <= MAX_RANKS_WITH_HOSTS:
-            processes = {rank: self._first_rank_process + rank for rank in self._shown_ranks}
+            processes = {
+                rank: self._first_rank_process + rank for rank in self._shown_ranks
+            }
         write_counters(
-            self._file, epoch.record, offset, self.cluster_process, processes, is_last=is_last
+            self._file,
+            epoch.record,
+            offset,
+            self.cluster_process,
+            processes,
+            is_last=is_last,
         )
 
     # -------------------------------------------------------------------------------- what ranks do
 
     def _write_epoch_phases(self, epoch: TracedEpoch) -> None:
-        """Write the loops of the ranks, and the communication that their computing hides."""
+        """Write the loops of the ranks, and the communication that their computing
+        hides.
+        """
         phases = epoch.phases
         causes: Sequence[str] = [""] * len(phases)
         last_ranks = np.full(len(phases), -1)
@@ -187,7 +211,9 @@ class TraceWriter:
                 )
                 for rank in phase_rows["rank"].unique().tolist()
             }
-            self._write_phases(phase_rows, phase_rows["rank"].map(tids).to_numpy(), epoch.epoch)
+            self._write_phases(
+                phase_rows, phase_rows["rank"].map(tids).to_numpy(), epoch.epoch
+            )
 
     def _write_loops(self, table: pd.DataFrame, epoch: int) -> None:
         """Write the iterations of the ranks, with their phases inside."""
@@ -207,7 +233,10 @@ class TraceWriter:
             iterations["end"].to_numpy(),
             names=[f'"iteration {number}"' for number in iteration_numbers],
             category=['"iteration"'] * len(iterations),
-            args=[f'{{"epoch":{epoch},"iteration":{number}}}' for number in iteration_numbers],
+            args=[
+                f'{{"epoch":{epoch},"iteration":{number}}}'
+                for number in iteration_numbers
+            ],
         )
         self._write_phases(
             table, self._first_rank_process + table["rank"].to_numpy(np.int64), epoch
@@ -222,7 +251,9 @@ class TraceWriter:
             epoch: number of the epoch, from 1.
         """
         names = table["phase"].tolist()
-        columns = (table[name].tolist() for name in ("iteration", "nbytes", "cause", "last"))
+        columns = (
+            table[name].tolist() for name in ("iteration", "nbytes", "cause", "last")
+        )
         args = [
             f'{{"epoch":{epoch},"iteration":{iteration}'
             + (f',"bytes":{nbytes:.0f}' if nbytes else "")
@@ -244,10 +275,13 @@ class TraceWriter:
     # ------------------------------------------------------------------------------------- messages
 
     def _write_messages(self, messages: MessageTimes, offset: int, epoch: int) -> None:
-        """Write the messages of the shown ranks, with arrows from senders' work to receivers."""
+        """Write the messages of the shown ranks, with arrows from senders' work to
+        receivers.
+        """
         shown_ranks = np.array(list(self._shown_ranks))
         shown_messages = messages.select(
-            np.isin(messages.sender, shown_ranks) | np.isin(messages.receiver, shown_ranks)
+            np.isin(messages.sender, shown_ranks)
+            | np.isin(messages.receiver, shown_ranks)
         )
         count = len(shown_messages.sent)
         if not count:
@@ -269,7 +303,8 @@ class TraceWriter:
             f'"receiver":{receiver},"bytes":{nbytes:.0f},"in flight (us)":{flight_us:.3f}}}'
             for iteration, index, sender, receiver, nbytes, flight_us in columns
         ]
-        sender, receiver = shown_messages.sender, shown_messages.receiver
+        sender = shown_messages.sender
+        receiver = shown_messages.receiver
         arrow_ends = []
         for slices in (
             _MessageSlices(sender, receiver, work_begin, sent, SENDING),
@@ -277,10 +312,19 @@ class TraceWriter:
         ):
             pid, tid = self._assign_threads(slices)
             pairs = zip(slices.rank.tolist(), slices.partner.tolist(), strict=True)
-            names = [f'"{rank} {slices.kind.preposition} {partner}"' for rank, partner in pairs]
+            names = [
+                f'"{rank} {slices.kind.preposition} {partner}"'
+                for rank, partner in pairs
+            ]
             category = ['"message"'] * count
             self._file.add_slices(
-                pid, tid, slices.begin, slices.end, names=names, category=category, args=args
+                pid,
+                tid,
+                slices.begin,
+                slices.end,
+                names=names,
+                category=category,
+                args=args,
             )
             arrow_ends.append((pid, tid, slices.end - 1))
         self._file.add_arrows(self.num_arrows + np.arange(count), arrow_ends, "message")
@@ -289,33 +333,43 @@ class TraceWriter:
     def _assign_threads(self, slices: _MessageSlices) -> tuple[Ints64, Ints64]:
         """Return (n,) process and (n,) thread for one end of every message.
 
-        The process is that of the end's rank if that rank is shown. Else it is the process of the
-        other ranks, where each shown partner has threads of its own.
+        The process is that of the end's rank if that rank is shown. Else it is the
+        process of the other ranks, where each shown partner has threads of its own.
         """
         is_shown = np.isin(slices.rank, list(self._shown_ranks))
-        pid = np.where(is_shown, self._first_rank_process + slices.rank, self._other_process)
+        pid = np.where(
+            is_shown, self._first_rank_process + slices.rank, self._other_process
+        )
         owner = np.where(is_shown, slices.rank, slices.partner)
         tid = np.zeros(len(slices.rank), np.int64)
         if not is_shown.all() and (self._other_process, "") not in self._threads:
             self._threads[self._other_process, ""] = self._other_process
-            self._name_process(self._other_process, "other ranks", len(self._shown_ranks) + 1)
+            self._name_process(
+                self._other_process, "other ranks", len(self._shown_ranks) + 1
+            )
 
         # rows of one owner, and of its own process or another one, in each piece
         key = owner * 2 + is_shown
         order = np.argsort(key, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
             lane = assign_lanes(slices.begin[rows], slices.end[rows])
-            title, position = self._lane_title(slices.kind, int(owner[rows[0]]), is_shown[rows[0]])
+            title, position = self._lane_title(
+                slices.kind, int(owner[rows[0]]), is_shown[rows[0]]
+            )
             tids = [
                 self._find_thread(
-                    int(pid[rows[0]]), title + f" {index + 1}" * (index > 0), position + index
+                    int(pid[rows[0]]),
+                    title + f" {index + 1}" * (index > 0),
+                    position + index,
                 )
                 for index in range(int(lane.max()) + 1)
             ]
             tid[rows] = np.array(tids)[lane]
         return pid, tid
 
-    def _lane_title(self, kind: _MessageEnd, owner: int, is_own: bool) -> tuple[str, int]:
+    def _lane_title(
+        self, kind: _MessageEnd, owner: int, is_own: bool
+    ) -> tuple[str, int]:
         """Return title and position of the first lane of a shown rank's messages.
 
         Args:
@@ -326,16 +380,21 @@ class TraceWriter:
         if is_own:
             return kind.title, kind.first_index
         position_of_rank = list(self._shown_ranks).index(owner)
-        return f"{kind.other_title} rank {owner}", kind.first_index + 10_000 * position_of_rank
+        return (
+            f"{kind.other_title} rank {owner}",
+            kind.first_index + 10_000 * position_of_rank,
+        )
 
 
 def _work_starts(messages: MessageTimes, offset: int, sent: Ints64) -> Ints64:
     """Return (n,) ns at which the work for each message begins.
 
-    Where rounding puts the begin one nanosecond before the end of the sender's previous message,
-    the begin is moved to that end.
+    Where rounding puts the begin one nanosecond before the end of the sender's previous
+    message, the begin is moved to that end.
     """
-    begin = np.minimum(offset + nanoseconds(messages.sent - messages.work), sent - MIN_SLICE_NS)
+    begin = np.minimum(
+        offset + nanoseconds(messages.sent - messages.work), sent - MIN_SLICE_NS
+    )
     order = np.lexsort((sent, messages.sender))
     previous_rows = order[:-1]
     next_rows = order[1:]

@@ -1,4 +1,6 @@
-"""Collect the epochs and ranks of a timeline: simulated again, or from stored tables alone."""
+"""Collect the epochs and ranks of a timeline: simulated again, or from stored tables
+alone.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ from simshuffle.spec.library import suggest_nearest
 from simshuffle.version import __version__
 
 MAX_RELATIVE_DIFFERENCE = 1e-6
-"""Share of an epoch by which moments may differ that were simulated from another epoch on: their
-sums are rounded elsewhere."""
+"""Share of an epoch by which moments may differ that were simulated from another epoch
+on: their sums are rounded elsewhere.
+"""
 ROW_KEYS = ["iteration", "rank", "phase", "start_s"]
 MAX_DEFAULT_RANKS = 16
 """Ranks of a run that are all shown if nobody says which."""
@@ -33,7 +36,9 @@ class TracedEpoch:
 
     epoch: int  # from 1
     phases: pd.DataFrame  # columns `simshuffle.report.timeline.PHASE_COLUMNS`
-    window: dict[Hashable, Any]  # its row of the sources table: what was simulated of it
+    window: dict[
+        Hashable, Any
+    ]  # its row of the sources table: what was simulated of it
     record: EpochRecord | None  # its messages and links; None if they are not known
     comparison: str  # how it compares with what is stored, as a text
 
@@ -49,7 +54,9 @@ class TracedEpoch:
 
 
 def describe_epoch(epoch: TracedEpoch) -> list[str]:
-    """Return texts on how an epoch compares with the stored one, and on the part simulated."""
+    """Return texts on how an epoch compares with the stored one, and on the part
+    simulated.
+    """
     window = epoch.window
     window_text = (
         f"{window['iterations_simulated']} of {window['iterations']} iterations, which the time"
@@ -60,11 +67,13 @@ def describe_epoch(epoch: TracedEpoch) -> list[str]:
     return [*filter(None, [epoch.comparison]), *([window_text] if num_left_out else [])]
 
 
-def simulate_again(source: ExportedRun, tell: Callable[[float], None]) -> Iterator[TracedEpoch]:
+def simulate_again(
+    source: ExportedRun, tell: Callable[[float], None]
+) -> Iterator[TracedEpoch]:
     """Simulate the requested epochs again, and compare them with what is stored.
 
-    Only the epochs from the first requested one on are simulated, but all epochs where one decides
-    how the next is simulated.
+    Only the epochs from the first requested one on are simulated, but all epochs where
+    one decides how the next is simulated.
 
     Args:
         source: the run.
@@ -76,7 +85,9 @@ def simulate_again(source: ExportedRun, tell: Callable[[float], None]) -> Iterat
     """
     scenario = source.scenario
     last_epoch = source.epochs[-1]
-    needs_all_epochs = scenario.time_tolerance > 0 or scenario.workload.loader.across_epochs
+    needs_all_epochs = (
+        scenario.time_tolerance > 0 or scenario.workload.loader.across_epochs
+    )
     first_epoch = 1 if needs_all_epochs else source.epoch
     recorder = Recorder(_approximate_seconds(source))
     share = (scenario.epochs + 1 - first_epoch) / (last_epoch + 1 - first_epoch)
@@ -94,7 +105,9 @@ def simulate_again(source: ExportedRun, tell: Callable[[float], None]) -> Iterat
             if source.result is not None:
                 comparison = _compare_with_stored(source, timeline.phases, epoch)
             window = timeline.sources.to_dict("records")[0]
-            yield TracedEpoch(epoch, timeline.phases, window, recorder.record, comparison)
+            yield TracedEpoch(
+                epoch, timeline.phases, window, recorder.record, comparison
+            )
         if epoch == last_epoch:
             return
 
@@ -106,15 +119,19 @@ def read_stored(source: ExportedRun) -> Iterator[TracedEpoch]:
         InputError: there is no result, or it has no timeline.
     """
     if source.result is None:
-        rule, remedy = "needs a result of 'simshuffle run'", "Leave --messages out."
+        rule = "needs a result of 'simshuffle run'"
+        remedy = "Leave --messages out."
         refuse("--messages", rule, "none", remedy, source.reference)
     for epoch in source.epochs:
         phases = source.stored_rows("timeline", epoch)
         if phases.empty:
-            rule, remedy = "needs a timeline, which the result does not have", "Leave it out."
+            rule = "needs a timeline, which the result does not have"
+            remedy = "Leave it out."
             refuse("--messages", rule, "none", remedy, source.reference)
         window = source.stored_rows("sources", epoch).to_dict("records")[0]
-        yield TracedEpoch(epoch, phases, window, None, "read from the result, not simulated again")
+        yield TracedEpoch(
+            epoch, phases, window, None, "read from the result, not simulated again"
+        )
 
 
 def _approximate_seconds(source: ExportedRun) -> float:
@@ -122,16 +139,20 @@ def _approximate_seconds(source: ExportedRun) -> float:
     if source.result is not None:
         seconds = float(source.stored_rows("epochs", source.epoch)["epoch_s"].iloc[0])
     else:
-        scenario, workload = source.scenario, source.scenario.workload
+        scenario = source.scenario
+        workload = source.scenario.workload
         times = workload.model.accelerators[scenario.cluster.host.accelerator]
         batch = np.full(1, workload.local_batch_size)
-        seconds_per_iteration = float((times.forward_of(batch) + times.backward_of(batch))[0])
+        seconds_per_iteration = float(
+            (times.forward_of(batch) + times.backward_of(batch))[0]
+        )
         seconds = seconds_per_iteration * workload.iterations(scenario.world_size)
     return max(seconds, 1e-6)
 
 
 def _compare_with_stored(source: ExportedRun, phases: pd.DataFrame, epoch: int) -> str:
-    """Check that an epoch was simulated as it is stored, and return a text on how close they are.
+    """Check that an epoch was simulated as it is stored, and return a text on how close
+    they are.
 
     Args:
         source: the run, with its result.
@@ -159,13 +180,23 @@ def _compare_with_stored(source: ExportedRun, phases: pd.DataFrame, epoch: int) 
 
     simulated_rows = _sort_rows(simulated_rows, keys)
     stored_rows = _sort_rows(stored_rows, keys)
-    difference = _largest_difference(simulated_rows, stored_rows, keys, columns, stored_shift_s)
+    difference = _largest_difference(
+        simulated_rows, stored_rows, keys, columns, stored_shift_s
+    )
     if difference > MAX_RELATIVE_DIFFERENCE * epoch_seconds:
         assert source.result is not None  # noqa: S101 - else nothing is stored
-        version = source.result.meta.get("versions", {}).get("simshuffle", "another version")
+        version = source.result.meta.get("versions", {}).get(
+            "simshuffle", "another version"
+        )
         rule = f"simshuffle {__version__} must simulate epoch {epoch} as it is stored"
         remedy = "Simulate it again with 'run', or export what is stored with --messages none."
-        refuse("timeline.parquet", rule, f"another, made by {version}", remedy, source.reference)
+        refuse(
+            "timeline.parquet",
+            rule,
+            f"another, made by {version}",
+            remedy,
+            source.reference,
+        )
     accuracy = "to the last bit" if difference == 0 else f"within {difference:.0e} s"
     subject = "the timeline" if "rank" in keys else "means over ranks"
     return f"simulated again, {subject} as stored {accuracy}"
@@ -183,7 +214,8 @@ def _largest_difference(
     Args:
         simulated_rows: rows that were simulated.
         stored_rows: rows of the result.
-        keys: columns that identify a row; moments among them, which end in _s, may differ.
+        keys: columns that identify a row; moments among them, which end in _s, may
+            differ.
         columns: columns in s that are compared.
         stored_shift_s: s that are added to what was simulated.
     """
@@ -195,7 +227,9 @@ def _largest_difference(
         if not key.endswith("_s") and not (simulated_key == stored_key).all():
             return float("inf")
     differences = [
-        simulated_rows[column].to_numpy() + stored_shift_s - stored_rows[column].to_numpy()
+        simulated_rows[column].to_numpy()
+        + stored_shift_s
+        - stored_rows[column].to_numpy()
         for column in columns
     ]
     return max(float(np.abs(values).max()) for values in differences)
@@ -203,11 +237,14 @@ def _largest_difference(
 
 def _sort_rows(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return the table sorted by ``keys``, with phases as text."""
-    return table.assign(phase=table["phase"].astype(str)).sort_values(keys, kind="stable")
+    return table.assign(phase=table["phase"].astype(str)).sort_values(
+        keys, kind="stable"
+    )
 
 
 def check_ranks(text: str | None, world_size: int) -> list[str]:
-    """Return the parts of a request for ranks, such as 'slowest' and '0-3', after a check.
+    """Return the parts of a request for ranks, such as 'slowest' and '0-3', after a
+    check.
 
     Args:
         text: the request, or None for the default.
@@ -217,7 +254,11 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
         InputError: a part names no rank.
     """
     if text is None:
-        return ["all"] if world_size <= MAX_DEFAULT_RANKS else ["slowest", "fastest", "sample"]
+        return (
+            ["all"]
+            if world_size <= MAX_DEFAULT_RANKS
+            else ["slowest", "fastest", "sample"]
+        )
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if part in RANK_WORDS:
@@ -234,8 +275,11 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
     return parts
 
 
-def choose_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[int, str]:
-    """Return the requested ranks, each with a note in brackets that says why it is special, or ''.
+def choose_ranks(
+    parts: Sequence[str], tables: Sequence[pd.DataFrame]
+) -> dict[int, str]:
+    """Return the requested ranks, each with a note in brackets that says why it is
+    special, or ''.
 
     Ranks ascend, but the slowest and the fastest come first if they are among many.
 
@@ -248,7 +292,9 @@ def choose_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[i
     """
     seconds = sum(seconds_by_rank(table).sum(axis=0) for table in tables)
     ranks_present = np.unique(tables[0]["rank"].to_numpy())
-    is_own_work = [name in EXCLUSIVE and not name.startswith("wait_") for name in PHASES]
+    is_own_work = [
+        name in EXCLUSIVE and not name.startswith("wait_") for name in PHASES
+    ]
     # (ranks present,) s of each rank's own work, over all its phases but waits
     busy = np.asarray(seconds)[:, is_own_work].sum(axis=1)[ranks_present]
     slowest = int(ranks_present[busy.argmax()])
@@ -258,22 +304,30 @@ def choose_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[i
     ranks_of_word: dict[str, Iterable[int]] = {
         "slowest": [slowest],
         "fastest": [fastest],
-        "sample": sample_ranks(seconds_by_rank(tables[0])) if has_all_ranks else known_ranks,
+        "sample": sample_ranks(seconds_by_rank(tables[0]))
+        if has_all_ranks
+        else known_ranks,
         "all": known_ranks,
     }
     ranks: dict[int, None] = {}
     for part in parts:
         spans = parse_spans(part) or ()
         ranks |= dict.fromkeys(ranks_of_word.get(part, ()))
-        ranks |= dict.fromkeys(rank for low, high in spans for rank in range(low, high + 1))
+        ranks |= dict.fromkeys(
+            rank for low, high in spans for rank in range(low, high + 1)
+        )
     if missing := [str(rank) for rank in ranks if rank not in set(known_ranks)]:
         listed = ", ".join(map(str, known_ranks[:20]))
         listed += f" and {len(known_ranks) - 20} more" * (len(known_ranks) > 20)
         rule = f"must be ranks of which the result has the timeline: {listed}"
         remedy = "Leave --messages none out."
         refuse("--ranks", rule, ", ".join(missing[:3]), remedy, "command line")
-    note_of_rank = {} if slowest == fastest else {slowest: " (slowest)", fastest: " (fastest)"}
+    note_of_rank = (
+        {} if slowest == fastest else {slowest: " (slowest)", fastest: " (fastest)"}
+    )
     first_ranks = [
-        rank for rank in (slowest, fastest) if rank in ranks and len(ranks) > MAX_DEFAULT_RANKS // 4
+        rank
+        for rank in (slowest, fastest)
+        if rank in ranks and len(ranks) > MAX_DEFAULT_RANKS // 4
     ]
     return {rank: note_of_rank.get(rank, "") for rank in (*first_ranks, *sorted(ranks))}

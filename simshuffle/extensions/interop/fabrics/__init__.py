@@ -1,1 +1,3 @@
-"""Real fabrics: what tools say of a machine's network, read and written, one file a format."""
+"""Real fabrics: what tools say of a machine's network, read and written, one file a
+format.
+"""

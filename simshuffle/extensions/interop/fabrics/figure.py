@@ -20,10 +20,11 @@ MAP = "viridis_r"
 
 
 def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
-    """Draw the switches of a network, and the cables between them by the busier direction of each.
+    """Draw the switches of a network, and the cables between them by the busier
+    direction of each.
 
-    Switches of a tree stand in rows, by their distance from the hosts. Switches that all have
-    hosts stand on a circle, those of a group side by side.
+    Switches of a tree stand in rows, by their distance from the hosts. Switches that
+    all have hosts stand on a circle, those of a group side by side.
 
     Args:
         fabric: the network.
@@ -31,7 +32,8 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
         pattern: name of what is sent, for people.
     """
     positions = _positions_of_switches(fabric)
-    switches, cabling = fabric.switches, fabric.cabling
+    switches = fabric.switches
+    cabling = fabric.cabling
     switch_of_end = fabric.switch_of_node[cabling.ends]
     joins_switches = (switch_of_end >= 0).all(axis=1)
     joins_transit_switches = switches.is_transit[switch_of_end].all(axis=1)
@@ -111,13 +113,16 @@ def _switches_by_depth(fabric: Fabric) -> dict[int, Ints64]:
 
 def _label_rows(ax: Axes, fabric: Fabric) -> None:
     """Write beside each row of switches their number and their tiers."""
-    tiers, nodes = fabric.cabling.tiers, fabric.switches.nodes
+    tiers = fabric.cabling.tiers
+    nodes = fabric.switches.nodes
     hosts = len(fabric.cabling.nodes_of_kind("host"))
     rows = _switches_by_depth(fabric)
     for level, row in rows.items():
         kinds = sorted({tiers[node] for node in nodes[row].tolist()})
         if len(rows) == 1:
-            ax.set_title(f"{len(row)} {' and '.join(kinds)} switches, {hosts} hosts", fontsize=7)
+            ax.set_title(
+                f"{len(row)} {' and '.join(kinds)} switches, {hosts} hosts", fontsize=7
+            )
             return
         text = f"{len(row)} {', '.join(kinds)}"
         text += f"\n({hosts} hosts)" if level == 0 else ""

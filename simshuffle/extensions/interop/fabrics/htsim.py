@@ -1,7 +1,8 @@
 """The fat tree of a machine as htsim reads it (github.com/Broadcom/csg-htsim).
 
-The grammar is that of ``FatTreeTopology::load`` in sim/datacenter/fat_tree_topology.cpp, commit
-f661b2f: trees of two or three tiers with one link to each host.
+The grammar is that of ``FatTreeTopology::load`` in
+sim/datacenter/fat_tree_topology.cpp, commit f661b2f: trees of two or three tiers with
+one link to each host.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ MAX_PORTS = (96, 64, 64)
 
 
 def format_fat_tree(topology: Topology) -> tuple[str, str]:
-    """Return the topology file of a fat tree; or '' and why htsim cannot have the network."""
+    """Return the topology file of a fat tree; or '' and why htsim cannot have the
+    network.
+    """
     if not isinstance(topology, FatTree):
         return "", f"it is of kind {topology.kind}, and no fat tree"
     obstacle = next(_obstacles(topology), "")
@@ -49,7 +52,10 @@ def _ports_of_tiers(tree: FatTree) -> list[tuple[int, int]]:
     """Return for a switch of each tier how many ports lead down and how many up."""
     links = tree.links()
     up = [above.parents * above.parallel for above in links[1:]]
-    down = [links[0].children, *(below.children * below.parallel for below in links[1:])]
+    down = [
+        links[0].children,
+        *(below.children * below.parallel for below in links[1:]),
+    ]
     return list(zip(down, [*up, 0], strict=True))
 
 
@@ -60,7 +66,11 @@ def _format_tree(tree: FatTree) -> str:
     """
     links = tree.links()
     hosts_per_pod = tree.num_hosts // (links[2].children if len(links) == 3 else 1)
-    lines = [f"Nodes {tree.num_hosts}", f"Tiers {len(links)}", f"Podsize {hosts_per_pod}"]
+    lines = [
+        f"Nodes {tree.num_hosts}",
+        f"Tiers {len(links)}",
+        f"Podsize {hosts_per_pod}",
+    ]
     for tier, (down, up) in enumerate(_ports_of_tiers(tree)):
         lines += [
             "",

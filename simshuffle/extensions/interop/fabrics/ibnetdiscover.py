@@ -37,8 +37,9 @@ from simshuffle.extensions.interop.fabrics.subnet_records import (
 )
 
 MIN_ADAPTER_SHARE_OF_LEAF = 0.25
-"""Of the cables of a switch without hosts, how many lead to adapters if hosts stand there too, and
-not just a management node: an estimate."""
+"""Of the cables of a switch without hosts, how many lead to adapters if hosts stand
+there too, and not just a management node: an estimate.
+"""
 
 
 def begins(text: str) -> bool:
@@ -50,10 +51,11 @@ def begins(text: str) -> bool:
 def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedFabric:
     """Parse a fabric from the output of ibnetdiscover or a net file of ibsim.
 
-    Adapters whose descriptions name the same host ('node7 mlx5_0', 'node7 mlx5_1') are one host;
-    one with a word alone ('Hca7') is a host of its own. Hosts are those with the usual number of
-    adapter ports: the number that holds most of all adapter ports. Hosts with another number,
-    adapters that name no host, and the aggregation nodes of switches are of kind 'other'.
+    Adapters whose descriptions name the same host ('node7 mlx5_0', 'node7 mlx5_1') are
+    one host; one with a word alone ('Hca7') is a host of its own. Hosts are those with
+    the usual number of adapter ports: the number that holds most of all adapter ports.
+    Hosts with another number, adapters that name no host, and the aggregation nodes of
+    switches are of kind 'other'.
 
     Args:
         text: the file's text.
@@ -61,14 +63,17 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
         supplement: bandwidth of cables without width and speed, and names of nodes.
 
     Raises:
-        TopologyError: the file is none of ibnetdiscover, a switch is cut off, ports do not match
-            at both ends, no host has a switch, or the fabric is no usable network.
+        TopologyError: the file is none of ibnetdiscover, a switch is cut off, ports do
+            not match at both ends, no host has a switch, or the fabric is no usable
+            network.
     """
     dump = read_dump(text)
     complete_cables(dump)
     if supplement.names:
         name_records(dump.records, supplement.names, source)
-    fabric = _FabricBuilder(dump.records, source, supplement, dump.left_out, dump.warnings)
+    fabric = _FabricBuilder(
+        dump.records, source, supplement, dump.left_out, dump.warnings
+    )
     return fabric.build().check_usable()
 
 
@@ -93,9 +98,12 @@ class _FabricBuilder:
         """
         endpoints = self._list_endpoints()
         switches = self._list_switches({node.name for node in endpoints})
-        adapter_keys = [key for key, record in self.records.items() if record.kind == "Ca"]
+        adapter_keys = [
+            key for key, record in self.records.items() if record.kind == "Ca"
+        ]
         if not switches:
-            rule, remedy = "a fabric needs a switch", "Run the tool where it reaches one."
+            rule = "a fabric needs a switch"
+            remedy = "Run the tool where it reaches one."
             raise fabric_error(0, rule, "none", remedy)
         port_of_guid: dict[str, NodePort] = {}
         port_of_lid: dict[int, NodePort] = {}
@@ -106,7 +114,9 @@ class _FabricBuilder:
                 node_port = self.port_of_record[key, port_number]
                 port_of_guid[port.guid] = node_port
                 port_of_lid[port.lid] = node_port
-                if record.guid:  # ibsim gives ports GUIDs: that of the node plus their number
+                if (
+                    record.guid
+                ):  # ibsim gives ports GUIDs: that of the node plus their number
                     ibsim_guid = f"{int(record.guid, 16) + port_number:x}"
                     port_of_ibsim_guid[ibsim_guid] = node_port
         port_of_guid = port_of_ibsim_guid | port_of_guid
@@ -124,13 +134,20 @@ class _FabricBuilder:
         )
 
     def _list_switches(self, host_names: set[str]) -> list[FabricNode]:
-        """Return the switches in the order of OpenSM, with names that are not in ``host_names``."""
+        """Return the switches in the order of OpenSM, with names that are not in
+        ``host_names``.
+        """
         keys_and_records = [
-            (key, record) for key, record in self.records.items() if record.kind == "Switch"
+            (key, record)
+            for key, record in self.records.items()
+            if record.kind == "Switch"
         ]
-        keys_and_records.sort(key=lambda key_and_record: opensm_order(key_and_record[1].guid))
+        keys_and_records.sort(
+            key=lambda key_and_record: opensm_order(key_and_record[1].guid)
+        )
         names = unique_names(
-            (switch_name(record.label), record.guid or key) for key, record in keys_and_records
+            (switch_name(record.label), record.guid or key)
+            for key, record in keys_and_records
         )
         nodes = []
         for name, (key, record) in zip(names, keys_and_records, strict=True):
@@ -142,7 +159,9 @@ class _FabricBuilder:
         return nodes
 
     def _list_endpoints(self) -> list[FabricNode]:
-        """Return the nodes of hosts, sorted by name, and then of adapters without a host."""
+        """Return the nodes of hosts, sorted by name, and then of adapters without a
+        host.
+        """
         adapters_of_host, unnamed_adapters = self._group_adapters()
         ports_of_host = {
             host: sum(len(self.records[key].ports) for key in adapters_of_host[host])
@@ -152,7 +171,9 @@ class _FabricBuilder:
         hosts_of_size = Counter(ports_of_host[host] for host in requested_hosts)
         # the number of ports of a host that holds most of all ports, the larger of equal ones
         usual_size = max(
-            hosts_of_size, key=lambda size: (size * hosts_of_size[size], size), default=0
+            hosts_of_size,
+            key=lambda size: (size * hosts_of_size[size], size),
+            default=0,
         )
 
         nodes = []
@@ -185,7 +206,8 @@ class _FabricBuilder:
             self.left_out.append(f"{subject}: {len(hosts)} ({examples})")
 
     def _find_requested_hosts(self, host_names: Collection[str]) -> Collection[str]:
-        """Return the hosts that may take part: all hosts, or the hosts of Slurm's topology.
+        """Return the hosts that may take part: all hosts, or the hosts of Slurm's
+        topology.
 
         Raises:
             TopologyError: Slurm's topology names none of them.
@@ -197,7 +219,9 @@ class _FabricBuilder:
         missing_hosts = sorted(hosts - set(host_names), key=natural_key)
         if not requested_hosts:
             rule = f"must have some of the {len(host_names)} hosts of {self.source}"
-            remedy = "Take the topology of this cluster, or name the adapters by --names."
+            remedy = (
+                "Take the topology of this cluster, or name the adapters by --names."
+            )
             problem = Problem("--slurm", rule, list_first(missing_hosts), remedy)
             raise TopologyError(problem, "command line")
         if missing_hosts:
@@ -207,9 +231,12 @@ class _FabricBuilder:
         return requested_hosts
 
     def _group_adapters(self) -> tuple[dict[str, list[str]], list[str]]:
-        """Return the keys of each host's adapters, and the keys of adapters without a host."""
+        """Return the keys of each host's adapters, and the keys of adapters without a
+        host.
+        """
         adapters_of_host: dict[str, list[str]] = {}
-        nameless_adapters, aggregation_nodes = [], []
+        nameless_adapters = []
+        aggregation_nodes = []
         for key, record in self.records.items():
             if record.kind == "Ca":
                 if record.aggregates:
@@ -219,7 +246,9 @@ class _FabricBuilder:
                 else:
                     nameless_adapters.append(key)
         if aggregation_nodes:
-            self.left_out.append(f"aggregation nodes of switches: {len(aggregation_nodes)}")
+            self.left_out.append(
+                f"aggregation nodes of switches: {len(aggregation_nodes)}"
+            )
         if nameless_adapters and adapters_of_host:
             label = self.records[nameless_adapters[0]].label
             self.left_out.append(
@@ -227,8 +256,12 @@ class _FabricBuilder:
                 f" such as {label!r}"
             )
         elif nameless_adapters:
-            self.warnings.append("no adapter's description names a host: each is taken for one")
-            adapters_of_host = {self.records[key].guid or key: [key] for key in nameless_adapters}
+            self.warnings.append(
+                "no adapter's description names a host: each is taken for one"
+            )
+            adapters_of_host = {
+                self.records[key].guid or key: [key] for key in nameless_adapters
+            }
             nameless_adapters = []
         return adapters_of_host, [*nameless_adapters, *aggregation_nodes]
 
@@ -236,27 +269,34 @@ class _FabricBuilder:
         """Number the ports of the adapters of a host from 1 on, by the adapters' names."""
         sorted_keys = sorted(keys, key=lambda key: natural_key(self.records[key].label))
         record_ports = [
-            (key, port) for key in sorted_keys for port in sorted(self.records[key].ports)
+            (key, port)
+            for key in sorted_keys
+            for port in sorted(self.records[key].ports)
         ]
         for port_number, record_port in enumerate(record_ports, 1):
             self.port_of_record[record_port] = (name, port_number)
 
     def _mark_host_tier(self, nodes: list[FabricNode]) -> list[FabricNode]:
-        """Return the nodes, with tier 'host' for those at switches where hosts could stand."""
+        """Return the nodes, with tier 'host' for those at switches where hosts could
+        stand.
+        """
         hosts = {node.name for node in nodes if node.kind == "host"}
         leaves = set()
         for key, record in self.records.items():
             if record.kind != "Switch" or not record.ports:
                 continue
             peers = [self.records[port.peer[0]] for port in record.ports.values()]
-            num_adapters = sum(peer.kind == "Ca" and not peer.aggregates for peer in peers)
+            num_adapters = sum(
+                peer.kind == "Ca" and not peer.aggregates for peer in peers
+            )
             if num_adapters >= MIN_ADAPTER_SHARE_OF_LEAF * len(peers):
                 leaves.add(key)
         names_at_leaves = {
             self.port_of_record[port.peer][0]
             for key in leaves
             for port in self.records[key].ports.values()
-            if port.peer in self.port_of_record and not self.records[port.peer[0]].aggregates
+            if port.peer in self.port_of_record
+            and not self.records[port.peer[0]].aggregates
         }
         return [
             replace(node, tier="host") if node.name in names_at_leaves - hosts else node
@@ -282,10 +322,14 @@ class _FabricBuilder:
                     bandwidth=bandwidth,
                     rate=port.rate,
                     adapter=adapter_name(record.label) if record.kind == "Ca" else "",
-                    limiting_adapter=adapter_model if adapter_bandwidth <= bandwidth else "",
+                    limiting_adapter=adapter_model
+                    if adapter_bandwidth <= bandwidth
+                    else "",
                 )
                 cables.append(cable)
-        cables.sort(key=lambda cable: [(natural_key(end), cable.ports) for end in cable.ends])
+        cables.sort(
+            key=lambda cable: [(natural_key(end), cable.ports) for end in cable.ends]
+        )
         return cables
 
     def _bandwidth_of_port(self, port: Port) -> float:

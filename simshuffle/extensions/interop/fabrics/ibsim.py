@@ -1,9 +1,15 @@
-"""Net files of ibsim, which simulates a fabric for OpenSM; `ibnetdiscover` reads them again."""
+"""Net files of ibsim, which simulates a fabric for OpenSM; `ibnetdiscover` reads them
+again.
+"""
 
 from __future__ import annotations
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.extensions.interop.fabrics.imported import Cable, FabricNode, ImportedFabric
+from simshuffle.extensions.interop.fabrics.imported import (
+    Cable,
+    FabricNode,
+    ImportedFabric,
+)
 from simshuffle.extensions.interop.fabrics.infiniband import rate_of_bandwidth
 from simshuffle.extensions.interop.fabrics.network_fabric import number_nodes_and_ports
 
@@ -43,14 +49,20 @@ def format_net_file(fabric: ImportedFabric) -> str:
     if problems:
         raise TopologyError(problems, fabric.source)
     switches_first = sorted(fabric.nodes, key=lambda node: node.kind != "switch")
-    blocks = [_format_node(node, peer_of_port[node.name], nodes) for node in switches_first]
+    blocks = [
+        _format_node(node, peer_of_port[node.name], nodes) for node in switches_first
+    ]
     return f"# {fabric.source}, written by simshuffle\n\n" + "\n".join(blocks)
 
 
 def _format_node(
-    node: FabricNode, peer_of_port: dict[int, tuple[str, int, Cable]], nodes: dict[str, FabricNode]
+    node: FabricNode,
+    peer_of_port: dict[int, tuple[str, int, Cable]],
+    nodes: dict[str, FabricNode],
 ) -> str:
-    """Return the lines of a node: its GUID, its kind and ports, and the peer of each port."""
+    """Return the lines of a node: its GUID, its kind and ports, and the peer of each
+    port.
+    """
     is_switch = node.kind == "switch"
     kind, key = ("Switch", "switchguid") if is_switch else ("Ca", "caguid")
     guid = int(node.guid, 16)
@@ -61,13 +73,19 @@ def _format_node(
     for port, (peer_name, peer_port, cable) in sorted(peer_of_port.items()):
         peer = nodes[peer_name]
         port_guid = "" if is_switch else f"({guid + port:x})"
-        peer_guid = "" if peer.kind == "switch" else f"({int(peer.guid, 16) + peer_port:x})"
+        peer_guid = (
+            "" if peer.kind == "switch" else f"({int(peer.guid, 16) + peer_port:x})"
+        )
         rate = cable.rate or rate_of_bandwidth(cable.bandwidth)
         comment = f' # "{peer_name}" lid 0 {rate}'.rstrip()
-        lines.append(f'[{port}]{port_guid}\t"{_identity(peer)}"[{peer_port}]{peer_guid}\t{comment}')
+        lines.append(
+            f'[{port}]{port_guid}\t"{_identity(peer)}"[{peer_port}]{peer_guid}\t{comment}'
+        )
     return "\n".join(lines) + "\n"
 
 
 def _identity(node: FabricNode) -> str:
-    """Return the identity by which a net file names a node, such as 'S-0000000000000001'."""
+    """Return the identity by which a net file names a node, such as
+    'S-0000000000000001'.
+    """
     return f"{'S' if node.kind == 'switch' else 'H'}-{int(node.guid, 16):016x}"

@@ -1,7 +1,7 @@
 """The fabric that every reader of another tool's file returns, and its node-link JSON.
 
-An `ImportedFabric` holds nodes, cables with their ports and rates, and texts about what was left
-out. ``kind: custom`` reads the JSON.
+An `ImportedFabric` holds nodes, cables with their ports and rates, and texts about what
+was left out. ``kind: custom`` reads the JSON.
 """
 
 from __future__ import annotations
@@ -35,9 +35,13 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class FabricSupplement:
-    """Facts about a fabric that its file may leave out, as other options and files give them."""
+    """Facts about a fabric that its file may leave out, as other options and files give
+    them.
+    """
 
-    bandwidth: float | None = None  # bytes/s of each link whose rate the file does not say
+    bandwidth: float | None = (
+        None  # bytes/s of each link whose rate the file does not say
+    )
     links_up: int | None = None  # links from each switch to the one above
     # names of nodes by GUID, or by what the file calls them
     names: Mapping[str, str] = field(default_factory=dict)
@@ -57,10 +61,14 @@ class FabricNode:
 
 @dataclass(frozen=True)
 class Cable:
-    """A cable between two nodes of the fabric, with the bandwidth that it carries each way."""
+    """A cable between two nodes of the fabric, with the bandwidth that it carries each
+    way.
+    """
 
     ends: tuple[str, str]  # the names of the nodes at both ends
-    ports: tuple[int, int] | None  # the numbers of the ports there; None if they are not known
+    ports: (
+        tuple[int, int] | None
+    )  # the numbers of the ports there; None if they are not known
     bandwidth: float  # bytes/s in each direction
     rate: str = ""  # as the fabric says it, such as '4xNDR'
     adapter: str = ""  # the name of the host's adapter, if it has several
@@ -70,7 +78,9 @@ class Cable:
 
     @property
     def rate_text(self) -> str:
-        """The rate of the cable for people: as the fabric says it, or else its bandwidth."""
+        """The rate of the cable for people: as the fabric says it, or else its
+        bandwidth.
+        """
         return self.rate or readable(self.bandwidth, Dimension.BANDWIDTH)
 
 
@@ -88,7 +98,9 @@ class SlowCable:
 
     @property
     def is_of_older_adapter(self) -> bool:
-        """True if the adapter at one end limits the rate, so that another cable would not help."""
+        """True if the adapter at one end limits the rate, so that another cable would
+        not help.
+        """
         return bool(self.cable.limiting_adapter)
 
     def __str__(self) -> str:
@@ -129,10 +141,16 @@ class ImportedFabric:
         sketch = Sketch()
         for node in self.nodes:
             tier = node.tier or node.kind
-            sketch.add_node(node.name, kind=node.kind, tier=tier, latency=_crossing_latency(node))
+            sketch.add_node(
+                node.name, kind=node.kind, tier=tier, latency=_crossing_latency(node)
+            )
         for cable in self.cables:
-            ports: dict[str, Any] = {} if cable.ports is None else {"ports": cable.ports}
-            sketch.add_edge(*cable.ends, bandwidth=cable.bandwidth, latency=cable.latency, **ports)
+            ports: dict[str, Any] = (
+                {} if cable.ports is None else {"ports": cable.ports}
+            )
+            sketch.add_edge(
+                *cable.ends, bandwidth=cable.bandwidth, latency=cable.latency, **ports
+            )
         return sketch
 
     def check_usable(self) -> ImportedFabric:
@@ -149,8 +167,8 @@ class ImportedFabric:
     def tiers(self) -> dict[str, str]:
         """The tier of each node by its name.
 
-        A node without a tier of its own gets one: a switch 'leaf', 'level2' and so on by its
-        distance from the nearest host, every other node its kind.
+        A node without a tier of its own gets one: a switch 'leaf', 'level2' and so on
+        by its distance from the nearest host, every other node its kind.
         """
         cabling = Cabling.from_graph(self.sketch())
         depth_of_node = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
@@ -163,7 +181,8 @@ class ImportedFabric:
     def slow_cables(self) -> list[SlowCable]:
         """The cables that are slower than most cables between their two tiers."""
         tiers_of_cables = [
-            tuple(sorted(self.tiers[end] for end in cable.ends)) for cable in self.cables
+            tuple(sorted(self.tiers[end] for end in cable.ends))
+            for cable in self.cables
         ]
         pairs = dict.fromkeys(tiers_of_cables)
         index_of_tiers = {pair: index for index, pair in enumerate(pairs)}
@@ -189,11 +208,15 @@ class ImportedFabric:
         """
         mended_cables = {
             id(slow.cable): replace(
-                slow.cable, bandwidth=slow.cable.bandwidth * slow.factor, rate=slow.usual_rate
+                slow.cable,
+                bandwidth=slow.cable.bandwidth * slow.factor,
+                rate=slow.usual_rate,
             )
             for slow in self.slow_cables
         }
-        return replace(self, cables=[mended_cables.get(id(cable), cable) for cable in self.cables])
+        return replace(
+            self, cables=[mended_cables.get(id(cable), cable) for cable in self.cables]
+        )
 
     @property
     def hcas(self) -> int:
@@ -202,12 +225,15 @@ class ImportedFabric:
         return min(count[node.name] for node in self.nodes_of_kind("host"))
 
     def counts(self) -> dict[str, str]:
-        """Return how many adapters, switches, cables, hosts, levels and rates there are.
+        """Return how many adapters, switches, cables, hosts, levels and rates there
+        are.
 
         Each value is a text for people, by the name of what is counted.
         """
         count_of_rate = Counter(cable.rate_text for cable in self.cables)
-        count_of_tier = Counter(self.tiers[node.name] for node in self.nodes_of_kind("switch"))
+        count_of_tier = Counter(
+            self.tiers[node.name] for node in self.nodes_of_kind("switch")
+        )
         return {
             "adapters": str(self.adapters),
             "switches": str(len(self.nodes_of_kind("switch"))),
@@ -233,7 +259,11 @@ class ImportedFabric:
             {
                 "source": cable.ends[0],
                 "target": cable.ends[1],
-                **({} if cable.ports is None else {"ports": "-".join(map(str, cable.ports))}),
+                **(
+                    {}
+                    if cable.ports is None
+                    else {"ports": "-".join(map(str, cable.ports))}
+                ),
                 **({"adapter": cable.adapter} if cable.adapter else {}),
                 "bandwidth": format_quantity(cable.bandwidth, Dimension.BANDWIDTH),
                 "latency": format_quantity(cable.latency, Dimension.SECONDS),
@@ -249,14 +279,18 @@ class ImportedFabric:
 
 
 def _crossing_latency(node: FabricNode) -> float:
-    """Return s of crossing a node: its own latency, else an estimate for a switch, or 0."""
+    """Return s of crossing a node: its own latency, else an estimate for a switch, or
+    0.
+    """
     if node.latency is not None:
         return node.latency
     return SWITCH_LATENCY if node.kind == "switch" else 0.0
 
 
 def _tier_name(kind: str, depth: int) -> str:
-    """Return the tier of a switch by its distance ``depth`` from the hosts; else the kind."""
+    """Return the tier of a switch by its distance ``depth`` from the hosts; else the
+    kind.
+    """
     if kind != "switch" or depth < 0:
         return kind
     return "leaf" if depth == 0 else f"level{depth + 1}"
@@ -265,15 +299,18 @@ def _tier_name(kind: str, depth: int) -> str:
 def _format_counts(counts: Mapping[str, int]) -> str:
     """Return counts as text, 'leaf' first, then the others by name: '4 leaf, 2 level2'."""
     return ", ".join(
-        f"{counts[name]} {name}" for name in sorted(counts, key=lambda tier: (tier != "leaf", tier))
+        f"{counts[name]} {name}"
+        for name in sorted(counts, key=lambda tier: (tier != "leaf", tier))
     )
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, without what terminals, launchers and trackers put around it.
+    """Return the text of a file, without what terminals, launchers and trackers put
+    around it.
 
     Raises:
-        TopologyError: the file cannot be read, is no text, or is larger than `MAX_BYTES`.
+        TopologyError: the file cannot be read, is no text, or is larger than
+            `MAX_BYTES`.
     """
     try:
         content = read_limited_file(str(path), MAX_BYTES, "Leave other reports out.")
@@ -287,16 +324,21 @@ def read_text(path: Path) -> str:
     raise TopologyError(rule, str(path))
 
 
-def fabric_error(location: int | str, rule: str, value: str, remedy: str) -> TopologyError:
+def fabric_error(
+    location: int | str, rule: str, value: str, remedy: str
+) -> TopologyError:
     """Return the error of one place in a file; `attribute_errors` adds the file's name.
 
     Args:
-        location: line of the file, from 1; 0 for the file itself; or a path of keys in it.
+        location: line of the file, from 1; 0 for the file itself; or a path of keys in
+            it.
         rule: the rule that is broken.
         value: the offending text.
         remedy: how to repair the file.
     """
-    path = location if isinstance(location, str) else f"line {location}" * (location > 0)
+    path = (
+        location if isinstance(location, str) else f"line {location}" * (location > 0)
+    )
     return TopologyError(Problem(path, rule, value, remedy))
 
 
@@ -314,14 +356,17 @@ def attribute_errors(source: str | Path) -> Iterator[None]:
 
 
 def normalize_guid(text: str) -> str:
-    """Return a GUID in lower-case hexadecimal without leading zeros; '' if ``text`` is no GUID."""
+    """Return a GUID in lower-case hexadecimal without leading zeros; '' if ``text`` is
+    no GUID.
+    """
     return f"{int(text, 16):x}" if re.fullmatch(r"[0-9a-fA-F]+", text) else ""
 
 
 def opensm_order(guid: str) -> int:
     """Return the key by which OpenSM sorts switches with equally many adapters.
 
-    The key is the GUID in network byte order, read as a number of a little-endian machine.
+    The key is the GUID in network byte order, read as a number of a little-endian
+    machine.
     """
     return int.from_bytes((int(guid or "0", 16) % 2**64).to_bytes(8, "big"), "little")
 
@@ -333,13 +378,15 @@ def natural_key(name: str) -> list[tuple[int, int | str]]:
 
 
 def unique_names(labels_and_identities: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a unique name for each node: its label, or 'label.identity' where labels are equal.
+    """Return a unique name for each node: its label, or 'label.identity' where labels
+    are equal.
 
-    Whitespace and the marks ``>`` and ``#``, of which names of links are made, become underscores.
+    Whitespace and the marks ``>`` and ``#``, of which names of links are made, become
+    underscores.
 
     Args:
-        labels_and_identities: for each node its label, which may be empty, and its unique
-            identity.
+        labels_and_identities: for each node its label, which may be empty, and its
+            unique identity.
     """
     names_and_identities = [
         (re.sub(r"[\s>#]+", "_", name.strip()) or identity, identity)

@@ -1,4 +1,5 @@
-"""Name InfiniBand nodes by their descriptions or by a node-name map, and know what lanes carry.
+"""Name InfiniBand nodes by their descriptions or by a node-name map, and know what
+lanes carry.
 
 Maps are those that opensm and the tools of infiniband-diags read.
 """
@@ -34,10 +35,12 @@ LANE_GBIT = {
     "NDR": 100.0,
     "XDR": 200.0,
 }
-"""Gbit/s of data, after the line code, by the name of the speed. InfiniBand Architecture
-Specification, volume 1, release 1.7, PortInfo: SDR 2.5, DDR 5 and QDR 10 GBd with 8b/10b; FDR10
-10.3125 and FDR 14.0625 GBd with 64b/66b; EDR, HDR, NDR and XDR are named after what they carry with
-forward error correction (infinibandta.org/infiniband-roadmap)."""
+"""Gbit/s of data, after the line code, by the name of the speed. InfiniBand
+Architecture Specification, volume 1, release 1.7, PortInfo: SDR 2.5, DDR 5 and QDR 10
+GBd with 8b/10b; FDR10 10.3125 and FDR 14.0625 GBd with 64b/66b; EDR, HDR, NDR and XDR
+are named after what they carry with forward error correction
+(infinibandta.org/infiniband-roadmap).
+"""
 ADAPTERS = {
     0x634A: ("ConnectX", "DDR"),
     0x6732: ("ConnectX", "DDR"),
@@ -55,8 +58,9 @@ ADAPTERS = {
     0xA2D6: ("BlueField-2", "HDR"),
     0xA2DC: ("BlueField-3", "NDR"),
 }
-"""Name and fastest speed of adapters by their device (pci-ids.ucw.cz, vendor 15b3, and NVIDIA's
-data sheets)."""
+"""Name and fastest speed of adapters by their device (pci-ids.ucw.cz, vendor 15b3, and
+NVIDIA's data sheets).
+"""
 _RATE = re.compile(r"(1|2|4|8|12)x([A-Z]+[0-9]*)")
 
 
@@ -76,7 +80,8 @@ def adapter_name(label: str) -> str:
 def switch_name(label: str) -> str:
     """Return a switch's name from its description.
 
-    'MF0;ib5:SX6036/U1' gives 'ib5', and 'MF0;d:CS7500/L01/U1', part of a director, 'd/L01/U1'.
+    'MF0;ib5:SX6036/U1' gives 'ib5', and 'MF0;d:CS7500/L01/U1', part of a director,
+    'd/L01/U1'.
     """
     match = re.fullmatch(r"MF0;([^:;]+):[^/]+(/.*)?", label)
     if not match:
@@ -86,7 +91,9 @@ def switch_name(label: str) -> str:
 
 
 def begins(text: str) -> bool:
-    """Return whether a text may be a node-name map: pairs of words, the first often a GUID."""
+    """Return whether a text may be a node-name map: pairs of words, the first often a
+    GUID.
+    """
     pairs = [words for line in text.splitlines()[:2000] if (words := _split_line(line))]
     return all(len(words) == 2 for words in pairs) and any(
         _GUID.fullmatch(key) for key, *_ in pairs
@@ -120,7 +127,10 @@ def _parse_names(text: str) -> dict[str, str]:
             key = normalize_guid(key.lower().removeprefix("0x"))
         if names.setdefault(key, name) != name:
             raise fabric_error(
-                line_number, "must name every node once", f"{words[0]} again", REMOVE_DUPLICATE
+                line_number,
+                "must name every node once",
+                f"{words[0]} again",
+                REMOVE_DUPLICATE,
             )
     if not names:
         remedy = 'Write a line for each node: 0xGUID "name".'
@@ -142,7 +152,8 @@ def _split_line(line: str) -> list[str]:
 def find_description(
     names: Mapping[str, str], label: str, guids: Iterable[str], *, is_switch: bool
 ) -> str | None:
-    """Return the description of a node by a node-name map; None if the map does not name the node.
+    """Return the description of a node by a node-name map; None if the map does not
+    name the node.
 
     Adapters that only the dump tells apart keep their names behind that of the host.
 
@@ -158,7 +169,8 @@ def find_description(
     )
     if mapped_name is None or is_switch:
         return mapped_name
-    adapter, mapped_name = adapter_name(label), mapped_name.strip()
+    adapter = adapter_name(label)
+    mapped_name = mapped_name.strip()
     if adapter_name(mapped_name):
         return mapped_name
     mapped_name = re.sub(r"[\s>#]+", "_", mapped_name)
@@ -169,7 +181,11 @@ def bandwidth_of_rate(rate: str) -> float | None:
     """Return bytes/s in each direction of a rate such as '4xNDR'; None for other text."""
     match = _RATE.fullmatch(rate)
     lane_gbit = LANE_GBIT.get(match[2]) if match else None
-    return None if match is None or lane_gbit is None else int(match[1]) * lane_gbit * 1e9 / 8
+    return (
+        None
+        if match is None or lane_gbit is None
+        else int(match[1]) * lane_gbit * 1e9 / 8
+    )
 
 
 def rate_of_bandwidth(bandwidth: float) -> str:
@@ -185,7 +201,8 @@ def rate_of_bandwidth(bandwidth: float) -> str:
 
 
 def adapter_of_device(device: int) -> tuple[str, float]:
-    """Return the name of an adapter, and the bytes/s each way of one of its ports with 4 lanes.
+    """Return the name of an adapter, and the bytes/s each way of one of its ports with
+    4 lanes.
 
     Unknown devices give '' and infinity.
     """

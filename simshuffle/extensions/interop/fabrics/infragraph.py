@@ -1,12 +1,12 @@
 """Read and write InfraGraph 3.1, the model of github.com/Keysight/infragraph (MIT).
 
-A file, YAML or JSON, has devices with components, links with bandwidths, instances of devices, and
-edges between the instances.
+A file, YAML or JSON, has devices with components, links with bandwidths, instances of
+devices, and edges between the instances.
 
-Read are devices, instances and the edges between instances. What is inside of a device, such as
-PCIe, is not: a machine's file says it. A device with an ``xpu``, in itself or in a device that it
-is composed of, is a host; another one with a ``nic`` is attached and takes no part; the rest are
-switches.
+Read are devices, instances and the edges between instances. What is inside of a device,
+such as PCIe, is not: a machine's file says it. A device with an ``xpu``, in itself or
+in a device that it is composed of, is a host; another one with a ``nic`` is attached
+and takes no part; the rest are switches.
 """
 
 from __future__ import annotations
@@ -34,8 +34,13 @@ _BEGIN = re.compile(r'^\s*"?(instances|devices)"?\s*:', re.MULTILINE)
 _BYTES_PER_S_OF_UNIT = {"gigabits_per_second": 1e9 / 8, "gigabytes_per_second": 1e9}
 _UNITS_PER_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 MAX_EDGES = 1_000_000
-_COMPONENTS_OF_KIND = {"switch": (("asic", "switch"), "port"), "host": (("xpu", "xpu"), "nic")}
-"""Of a written device by the kind of its nodes: name and kind of what is inside, and its ports."""
+_COMPONENTS_OF_KIND = {
+    "switch": (("asic", "switch"), "port"),
+    "host": (("xpu", "xpu"), "nic"),
+}
+"""Of a written device by the kind of its nodes: name and kind of what is inside, and
+its ports.
+"""
 
 
 def begins(text: str) -> bool:
@@ -47,7 +52,9 @@ def begins(text: str) -> bool:
 class _Infrastructure:
     """Devices, instances, links and edges of a file, by their names."""
 
-    devices: dict[str, dict[str, tuple[int, str]]]  # of each the components: count and kind by name
+    devices: dict[
+        str, dict[str, tuple[int, str]]
+    ]  # of each the components: count and kind by name
     instances: dict[str, tuple[str, int]]  # of each the device and the count
     # of each bandwidth (bytes/s, None if left out) and latency (s)
     links: dict[str, tuple[float | None, float]]
@@ -63,25 +70,37 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
         supplement: the bandwidth of links that have none.
 
     Raises:
-        TopologyError: the file is none of InfraGraph, names what it does not have, or is no usable
-            network.
+        TopologyError: the file is none of InfraGraph, names what it does not have, or
+            is no usable network.
     """
     try:
-        return _build_fabric(_parse_infrastructure(text), source, supplement).check_usable()
+        return _build_fabric(
+            _parse_infrastructure(text), source, supplement
+        ).check_usable()
     except InputError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        rule, remedy = "must be InfraGraph 3.1", "See its schema, docs/openapi.yaml."
-        raise fabric_error(0, rule, f"{type(error).__name__}: {error}", remedy) from None
+        rule = "must be InfraGraph 3.1"
+        remedy = "See its schema, docs/openapi.yaml."
+        raise fabric_error(
+            0, rule, f"{type(error).__name__}: {error}", remedy
+        ) from None
 
 
 def _parse_infrastructure(text: str) -> _Infrastructure:
     """Parse the devices, instances, links and edges of a file."""
-    document = json.loads(text) if text.lstrip().startswith("{") else parse_documents(text, "")[0]
+    document = (
+        json.loads(text)
+        if text.lstrip().startswith("{")
+        else parse_documents(text, "")[0]
+    )
     document = document.get("infrastructure", document)
     devices = {
         device["name"]: {
-            component["name"]: (int(component["count"]), component.get("choice", "custom"))
+            component["name"]: (
+                int(component["count"]),
+                component.get("choice", "custom"),
+            )
             for component in device["components"]
         }
         for device in document["devices"]
@@ -117,11 +136,12 @@ def _parse_physical(physical: dict[str, Any]) -> tuple[float | None, float]:
 def _build_fabric(
     infrastructure: _Infrastructure, source: str, supplement: FabricSupplement
 ) -> ImportedFabric:
-    """Build the fabric: a cable for every pair of endpoints of the edges between instances.
+    """Build the fabric: a cable for every pair of endpoints of the edges between
+    instances.
 
     Raises:
-        TopologyError: an edge has no bandwidth, stands for too many links, or names what is not
-            there.
+        TopologyError: an edge has no bandwidth, stands for too many links, or names
+            what is not there.
     """
     cables: list[Cable] = []
     # number of each port of a node, by the component that the file has for it
@@ -134,13 +154,17 @@ def _build_fabric(
 
     for edge_index, edge in enumerate(infrastructure.edges):
         path = f"edges[{edge_index}]"
-        bandwidth, latency = infrastructure.links.get(edge["link"], (None, CABLE_LATENCY))
+        bandwidth, latency = infrastructure.links.get(
+            edge["link"], (None, CABLE_LATENCY)
+        )
         bandwidth = bandwidth or supplement.bandwidth
         if bandwidth is None:
-            rule, remedy = "every link needs a bandwidth", "Add --link-bandwidth '50 GB/s'."
+            rule = "every link needs a bandwidth"
+            remedy = "Add --link-bandwidth '50 GB/s'."
             raise fabric_error(f"{path}.link", rule, repr(edge["link"]), remedy)
         ends = [
-            _list_endpoints(infrastructure, edge[end], f"{path}.{end}") for end in ("ep1", "ep2")
+            _list_endpoints(infrastructure, edge[end], f"{path}.{end}")
+            for end in ("ep1", "ep2")
         ]
         if len(ends[0]) * len(ends[1]) > MAX_EDGES:
             rule = f"an edge must stand for at most {MAX_EDGES} links"
@@ -170,21 +194,28 @@ def _build_fabric(
                 nodes.append(FabricNode(name, kind))
             else:
                 left_out[instance] += 1
-    adapters = sum(len(port_numbers[node.name]) for node in nodes if node.kind != "switch")
+    adapters = sum(
+        len(port_numbers[node.name]) for node in nodes if node.kind != "switch"
+    )
     without = [f"{name} without an edge: {count}" for name, count in left_out.items()]
     return ImportedFabric(source, nodes, cables, adapters, left_out=without)
 
 
 def _kind_of_device(infrastructure: _Infrastructure, device: str) -> str:
-    """Return the kind of the nodes that a device stands for: 'host', 'other' or 'switch'."""
+    """Return the kind of the nodes that a device stands for: 'host', 'other' or
+    'switch'.
+    """
     if _has_xpu(infrastructure, device, {device}):
         return "host"
-    has_nic = any(choice == "nic" for _, choice in infrastructure.devices[device].values())
+    has_nic = any(
+        choice == "nic" for _, choice in infrastructure.devices[device].values()
+    )
     return "other" if has_nic else "switch"
 
 
 def _has_xpu(infrastructure: _Infrastructure, device: str, visited: set[str]) -> bool:
-    """Return whether a device has an xpu, in itself or in a device that it is composed of.
+    """Return whether a device has an xpu, in itself or in a device that it is composed
+    of.
 
     Args:
         infrastructure: the file.
@@ -203,10 +234,11 @@ def _has_xpu(infrastructure: _Infrastructure, device: str, visited: set[str]) ->
 def _list_endpoints(
     infrastructure: _Infrastructure, end: dict[str, str], path: str
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the node and the port of every endpoint that one end of an edge stands for.
+    """Return the node and the port of every endpoint that one end of an edge stands
+    for.
 
-    A port is a tuple: at each level of composition the index of the component in its device, and
-    the index among its copies.
+    A port is a tuple: at each level of composition the index of the component in its
+    device, and the index among its copies.
 
     Args:
         infrastructure: the file.
@@ -218,18 +250,25 @@ def _list_endpoints(
     """
     name, slice_text = _split_slice(end["instance"])
     if name not in infrastructure.instances:
-        rule, remedy = "must be an instance", f"Known: {', '.join(infrastructure.instances)}."
+        rule = "must be an instance"
+        remedy = f"Known: {', '.join(infrastructure.instances)}."
         raise fabric_error(f"{path}.instance", rule, repr(name), remedy)
     device, count = infrastructure.instances[name]
-    nodes = [f"{name}.{index}" for index in _select_indices(slice_text, count, f"{path}.instance")]
+    nodes = [
+        f"{name}.{index}"
+        for index in _select_indices(slice_text, count, f"{path}.instance")
+    ]
     ports: list[tuple[int, ...]] = [()]
     for component_text in end["component"].split("."):
         component, slice_text = _split_slice(component_text)
         components = infrastructure.devices.get(device, {})
         if component not in components:
-            rule, remedy = f"must be a component of {device}", f"Known: {', '.join(components)}."
+            rule = f"must be a component of {device}"
+            remedy = f"Known: {', '.join(components)}."
             raise fabric_error(f"{path}.component", rule, repr(component), remedy)
-        indices = _select_indices(slice_text, components[component][0], f"{path}.component")
+        indices = _select_indices(
+            slice_text, components[component][0], f"{path}.component"
+        )
         component_index = list(components).index(component)
         ports = [(*port, component_index, index) for port in ports for index in indices]
         device = component
@@ -257,7 +296,8 @@ def _select_indices(text: str, count: int, path: str) -> list[int]:
         return list(range(count))
     index = parts[0] + count if parts[0] < 0 else parts[0]
     if not 0 <= index < count:
-        rule, remedy = f"must be an index below {count}", "Correct the index, or the count."
+        rule = f"must be an index below {count}"
+        remedy = "Correct the index, or the count."
         raise fabric_error(path, rule, repr(text), remedy)
     return [index]
 
@@ -265,8 +305,8 @@ def _select_indices(text: str, count: int, path: str) -> list[int]:
 def format_infrastructure(fabric: ImportedFabric) -> str:
     """Return the fabric as JSON of InfraGraph.
 
-    The file has a device and an instance for each kind and number of ports, a link for each
-    bandwidth and latency, and an edge for each cable. Hosts have one xpu.
+    The file has a device and an instance for each kind and number of ports, a link for
+    each bandwidth and latency, and an edge for each cable. Hosts have one xpu.
     """
     fabric = number_nodes_and_ports(fabric)
     num_ports: Counter[str] = Counter()
@@ -279,7 +319,9 @@ def format_infrastructure(fabric: ImportedFabric) -> str:
     for cable in fabric.cables:
         link = links.setdefault((cable.bandwidth, cable.latency), f"link{len(links)}")
         edge: dict[str, object] = {}
-        for key, node, port in zip(("ep1", "ep2"), cable.ends, cable.ports or (0, 0), strict=True):
+        for key, node, port in zip(
+            ("ep1", "ep2"), cable.ends, cable.ports or (0, 0), strict=True
+        ):
             instance, component = component_of_node[node]
             edge[key] = {"instance": instance, "component": f"{component}[{port - 1}]"}
         edges.append({**edge, "scheme": "one2one", "link": link})
@@ -288,7 +330,8 @@ def format_infrastructure(fabric: ImportedFabric) -> str:
         "description": "written by simshuffle",
         "devices": devices,
         "links": [
-            _define_link(name, bandwidth, latency) for (bandwidth, latency), name in links.items()
+            _define_link(name, bandwidth, latency)
+            for (bandwidth, latency), name in links.items()
         ],
         "instances": instances,
         "edges": edges,
@@ -335,14 +378,19 @@ def _define_devices(
                 "edges": [inner_edge],
             }
         )
-        instances.append({"name": f"{kind}{ports}", "device": name, "count": num_instances})
+        instances.append(
+            {"name": f"{kind}{ports}", "device": name, "count": num_instances}
+        )
     return devices, instances, component_of_node
 
 
 def _define_link(name: str, bandwidth: float, latency: float) -> dict[str, Any]:
     """Return the record of a link, given bytes/s and seconds."""
     physical = {
-        "bandwidth": {"choice": "gigabytes_per_second", "gigabytes_per_second": bandwidth / 1e9},
+        "bandwidth": {
+            "choice": "gigabytes_per_second",
+            "gigabytes_per_second": bandwidth / 1e9,
+        },
         "latency": {"choice": "ns", "ns": round(latency * 1e9, 6)},
     }
     return {"name": name, "physical": physical}

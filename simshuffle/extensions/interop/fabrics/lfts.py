@@ -28,7 +28,9 @@ _NO_PATH = {"255", "UNREACHABLE"}
 _LINE_WITHOUT_ENTRY = re.compile(
     r"\d+ (valid )?lids dumped|Lid\s+Out|\s*Port\s+Info|#|Dump of all|[\w./-]+:"
 )
-"""Lines without an entry, the last of them warnings of a program, as in 'ibwarn: [123] ...'."""
+"""Lines without an entry, the last of them warnings of a program, as in 'ibwarn: [123]
+...'.
+"""
 _REMEDY = "Dump the tables again, and keep all that the tool prints."
 
 
@@ -59,7 +61,8 @@ def read_tables(path: Path, fabric: ImportedFabric) -> ForwardingTableFile:
     Whether routes reach their destinations is checked by `check_routes`.
 
     Raises:
-        TopologyError: the file holds no such tables, is cut off, or is of another fabric.
+        TopologyError: the file holds no such tables, is cut off, or is of another
+            fabric.
     """
     return parse_tables(read_text(path), str(path), fabric)
 
@@ -76,11 +79,15 @@ def parse_tables(text: str, source: str, fabric: ImportedFabric) -> ForwardingTa
         TopologyError: as `read_tables`.
     """
     with attribute_errors(source):
-        return _match_to_fabric(text, fabric).model_copy(update={"source": Path(source).name})
+        return _match_to_fabric(text, fabric).model_copy(
+            update={"source": Path(source).name}
+        )
 
 
 def _match_to_fabric(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
-    """Keep the entries that lead to adapter ports of a fabric, and check that none is missing."""
+    """Keep the entries that lead to adapter ports of a fabric, and check that none is
+    missing.
+    """
     names = {node.guid: node.name for node in fabric.nodes_of_kind("switch")}
     port_of_destination: dict[str, dict[NodePort, int]] = {}  # by switch
     first_line: dict[str, int] = {}  # of each switch's table
@@ -89,22 +96,34 @@ def _match_to_fabric(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
         if name is None:
             remedy = "Dump fabric and tables again, one after the other."
             value = f"guid 0x{dumped.switch_guid}"
-            raise fabric_error(dumped.line, "must be a switch of the fabric", value, remedy)
+            raise fabric_error(
+                dumped.line, "must be a switch of the fabric", value, remedy
+            )
         port_of_destination[name] = {}
         first_line[name] = dumped.line
         for entry in dumped.entries:
-            destination = fabric.ports.get(entry.guid) if entry.guid else fabric.lids.get(entry.lid)
+            destination = (
+                fabric.ports.get(entry.guid)
+                if entry.guid
+                else fabric.lids.get(entry.lid)
+            )
             if destination is not None:
                 port_of_destination[name][destination] = entry.port
 
-    switches_without_table = [name for name in names.values() if name not in port_of_destination]
+    switches_without_table = [
+        name for name in names.values() if name not in port_of_destination
+    ]
     if switches_without_table:
         value = f"none for {', '.join(switches_without_table[:3])}"
-        raise fabric_error(0, f"must have a table for all {len(names)} switches", value, _REMEDY)
+        raise fabric_error(
+            0, f"must have a table for all {len(names)} switches", value, _REMEDY
+        )
 
     destinations = sorted(set(fabric.ports.values()))
     host_names = {node.name for node in fabric.nodes_of_kind("host")}
-    host_ports = {destination for destination in destinations if destination[0] in host_names}
+    host_ports = {
+        destination for destination in destinations if destination[0] in host_names
+    }
     for name, table in port_of_destination.items():
         if missing_ports := sorted(host_ports - table.keys()):
             rule = f"the table of {name} must have all {len(host_ports)} host ports"
@@ -124,7 +143,9 @@ def _match_to_fabric(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
     return ForwardingTableFile(destinations=listed_destinations, switches=switches)
 
 
-def check_routes(path: Path, fabric: ImportedFabric, tables: ForwardingTableFile) -> None:
+def check_routes(
+    path: Path, fabric: ImportedFabric, tables: ForwardingTableFile
+) -> None:
     """Check that forwarding tables lead to every host port of a fabric.
 
     Args:
@@ -133,8 +154,8 @@ def check_routes(path: Path, fabric: ImportedFabric, tables: ForwardingTableFile
         tables: the tables, as `read_tables` returns them.
 
     Raises:
-        TopologyError: a port has no cable, a host port is not reached, or a route is a circle. The
-            error names the line where the switch's table begins.
+        TopologyError: a port has no cable, a host port is not reached, or a route is a
+            circle. The error names the line where the switch's table begins.
     """
     try:
         TableRouter(Fabric(fabric.sketch()), tables, str(path))
@@ -167,6 +188,7 @@ def _parse_dump(text: str) -> list[_DumpedTable]:
             rule = "must be a line of a forwarding table"
             raise fabric_error(line_number, rule, repr(line[:60]), _REMEDY)
     if not tables:
-        rule, remedy = "must hold forwarding tables", "Name what `dump_lfts` or OpenSM wrote."
+        rule = "must hold forwarding tables"
+        remedy = "Name what `dump_lfts` or OpenSM wrote."
         raise fabric_error(0, rule, "none", remedy)
     return tables

@@ -1,10 +1,12 @@
-"""Read the topology of a host from NCCL's XML (github.com/NVIDIA/nccl, src/graph/xml.cc, topo.cc).
+"""Read the topology of a host from NCCL's XML (github.com/NVIDIA/nccl,
+src/graph/xml.cc, topo.cc).
 
 NCCL writes it to NCCL_TOPO_DUMP_FILE, and clouds give it to NCCL_TOPO_FILE.
 
-A ``system`` holds a ``cpu`` for each NUMA domain, and below it the PCIe tree: ``pci`` with
-``class`` (0x0604 a bridge, 0x03 a GPU, 0x02 a network adapter), ``link_speed`` and ``link_width``
-of the link above it. A dump names a GPU's ``nvlink`` and an adapter's ``net`` too, one a port.
+A ``system`` holds a ``cpu`` for each NUMA domain, and below it the PCIe tree: ``pci``
+with ``class`` (0x0604 a bridge, 0x03 a GPU, 0x02 a network adapter), ``link_speed`` and
+``link_width`` of the link above it. A dump names a GPU's ``nvlink`` and an adapter's
+``net`` too, one a port.
 """
 
 from __future__ import annotations
@@ -13,15 +15,22 @@ import re
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from simshuffle.extensions.interop.fabrics.host_inside import Gpu, HostInventory, nvlink_bandwidth
+from simshuffle.extensions.interop.fabrics.host_inside import (
+    Gpu,
+    HostInventory,
+    nvlink_bandwidth,
+)
 from simshuffle.extensions.interop.fabrics.imported import fabric_error
 
 MAX_DEPTH = 64
 """Elements inside one another, at most: NCCL writes fewer than ten."""
 _BEGIN = re.compile(r"<system\b[^>]*>\s*(<!--.*?-->\s*)*<cpu\b", re.DOTALL)
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) ?GT/s(?: PCIe)?")
-_GPU_CLASSES, _ADAPTER_CLASS = ("0x03", "0x12"), "0x02"
-"""What the classes of displays, of processing accelerators and of network adapters begin with."""
+_GPU_CLASSES = ("0x03", "0x12")
+_ADAPTER_CLASS = "0x02"
+"""What the classes of displays, of processing accelerators and of network adapters
+begin with.
+"""
 _PROCESSOR_CLASS = "0x068001"
 """Class of the far end of an NVLink that does not lead to another GPU (POWER9)."""
 
@@ -32,10 +41,11 @@ def begins(text: str) -> bool:
 
 
 def link_bandwidth(speed: str, width: str) -> float | None:
-    """Return bytes/s of a PCIe link in each direction; None where the file does not say it.
+    """Return bytes/s of a PCIe link in each direction; None where the file does not say
+    it.
 
-    Bandwidth is lanes x transfers a second, less the line code: 8 of 10 bits up to PCIe 2, 128 of
-    130 up to PCIe 5, 242 of 256 bytes from 64 GT/s on.
+    Bandwidth is lanes x transfers a second, less the line code: 8 of 10 bits up to PCIe
+    2, 128 of 130 up to PCIe 5, 242 of 256 bytes from 64 GT/s on.
     """
     match = _SPEED.fullmatch(speed.strip())
     lanes = int(width) if re.fullmatch(r"[0-9]{1,3}", width) else 0
@@ -53,7 +63,9 @@ class _PciDevice:
     busid: str  # its PCI bus id
     numa: str  # number of its NUMA domain; '' if not known
     root_port: str  # bus id of the topmost bridge above it, or its own
-    bandwidth: float | None  # bytes/s of the narrowest link to the processor; None if not known
+    bandwidth: (
+        float | None
+    )  # bytes/s of the narrowest link to the processor; None if not known
     ports: list[str] = field(default_factory=list)  # names of the ports of an adapter
     capability: int = 0  # compute capability of a GPU, times 10
     nvlinks: int = 0  # NVLinks of a GPU to others
@@ -70,7 +82,9 @@ class _TopologyHandler:
         self.open_elements: list[tuple[str, dict[str, str]]] = []
         self.gpus: list[_PciDevice] = []
         self.adapters: list[_PciDevice] = []
-        self.ports_without_device: list[str] = []  # names of ports without a PCIe device
+        self.ports_without_device: list[
+            str
+        ] = []  # names of ports without a PCIe device
         self.host_hashes: set[str] = set()
         # the device of an open element, by how deep it is
         self.device_of_depth: dict[int, _PciDevice] = {}
@@ -84,7 +98,9 @@ class _TopologyHandler:
         if not self.open_elements and tag != "system":
             raise ValueError(f"must begin with <system>, not <{tag}>")
         if len(self.open_elements) == MAX_DEPTH:
-            raise ValueError(f"must have at most {MAX_DEPTH} elements inside one another")
+            raise ValueError(
+                f"must have at most {MAX_DEPTH} elements inside one another"
+            )
         self.open_elements.append((tag, attributes))
         device = self.device_of_depth.get(max(self.device_of_depth, default=0))
         match tag:
@@ -120,7 +136,9 @@ class _TopologyHandler:
             link_bandwidth(opened.get("link_speed", ""), opened.get("link_width", ""))
             for opened in pci_elements
         ]
-        known_bandwidths = [bandwidth for bandwidth in bandwidths if bandwidth is not None]
+        known_bandwidths = [
+            bandwidth for bandwidth in bandwidths if bandwidth is not None
+        ]
         device = _PciDevice(
             busid=attributes.get("busid", "?"),
             numa="" if numa == "-1" else numa,
@@ -128,7 +146,9 @@ class _TopologyHandler:
             bandwidth=min(known_bandwidths, default=None),
         )
         self.device_of_depth[len(self.open_elements)] = device
-        (self.gpus if pci_class.startswith(_GPU_CLASSES) else self.adapters).append(device)
+        (self.gpus if pci_class.startswith(_GPU_CLASSES) else self.adapters).append(
+            device
+        )
 
 
 def _parse_count(attributes: dict[str, str], key: str) -> int:
@@ -168,9 +188,13 @@ def host_of(text: str, source: str) -> HostInventory:
         raise fabric_error(parser.CurrentLineNumber, str(error), "", remedy) from None
     if len(handler.host_hashes) > 1:
         rule = "must be of one host"
-        raise fabric_error(0, rule, f"{len(handler.host_hashes)}", "Dump it in a run on one host.")
+        raise fabric_error(
+            0, rule, f"{len(handler.host_hashes)}", "Dump it in a run on one host."
+        )
     if not handler.gpus:
-        raise fabric_error(0, "must have a GPU, a pci of class 0x03 or 0x12", "none", remedy)
+        raise fabric_error(
+            0, "must have a GPU, a pci of class 0x03 or 0x12", "none", remedy
+        )
 
     # one adapter for each bus id, the last that the file names
     adapters = list({adapter.busid: adapter for adapter in handler.adapters}.values())
@@ -186,7 +210,9 @@ def host_of(text: str, source: str) -> HostInventory:
                 for port in adapter.port_names()
             ),
             nvlinks=device.nvlinks,
-            nvlink_bandwidth=nvlink_bandwidth(device.capability) if device.nvlinks else None,
+            nvlink_bandwidth=nvlink_bandwidth(device.capability)
+            if device.nvlinks
+            else None,
             pcie_bandwidth=device.bandwidth,
         )
         for device in handler.gpus

@@ -1,4 +1,6 @@
-"""Make fabrics of simshuffle's own networks, with GUIDs and port numbers, and write GraphML."""
+"""Make fabrics of simshuffle's own networks, with GUIDs and port numbers, and write
+GraphML.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from simshuffle.spec.late import networkx as nx
 def fabric_of_network(graph: Any, source: str) -> ImportedFabric:
     """Return the fabric of a network of simshuffle.
 
-    Nodes have GUIDs that keep their order where OpenSM sorts them. If any port has no number, all
-    ports get new numbers, in the order of the cables.
+    Nodes have GUIDs that keep their order where OpenSM sorts them. If any port has no
+    number, all ports get new numbers, in the order of the cables.
 
     Args:
         graph: a sketch, a graph or a cabling.
@@ -69,8 +71,8 @@ def fabric_of_network(graph: Any, source: str) -> ImportedFabric:
 def make_guid(index: int, kind: str) -> str:
     """Return a GUID, in hexadecimal, for the node with this index.
 
-    GUIDs of switches ascend as `opensm_order` does. The lowest byte is left free for numbers of
-    ports.
+    GUIDs of switches ascend as `opensm_order` does. The lowest byte is left free for
+    numbers of ports.
 
     Args:
         index: index of the node, from 0.
@@ -83,8 +85,8 @@ def make_guid(index: int, kind: str) -> str:
 def _assign_port_numbers(cabling: Cabling) -> list[tuple[int, int]]:
     """Return new port numbers for both ends of every cable, from 1 at each node.
 
-    Cables to hosts and other devices are numbered first, cables between switches after them, each
-    in their order.
+    Cables to hosts and other devices are numbered first, cables between switches after
+    them, each in their order.
     """
     is_switch = np.zeros(len(cabling.names), bool)
     is_switch[cabling.nodes_of_kind("switch")] = True
@@ -104,7 +106,9 @@ def number_nodes_and_ports(fabric: ImportedFabric) -> ImportedFabric:
 
     If nothing lacks one, the same object is returned.
     """
-    if all(cable.ports for cable in fabric.cables) and all(node.guid for node in fabric.nodes):
+    if all(cable.ports for cable in fabric.cables) and all(
+        node.guid for node in fabric.nodes
+    ):
         return fabric
     renumbered = fabric_of_network(fabric.sketch(), fabric.source)
     return replace(renumbered, left_out=fabric.left_out, warnings=fabric.warnings)

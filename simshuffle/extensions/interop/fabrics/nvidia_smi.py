@@ -1,7 +1,8 @@
-"""Read the matrix that ``nvidia-smi topo -m`` prints: how GPUs and network adapters are connected.
+"""Read the matrix that ``nvidia-smi topo -m`` prints: how GPUs and network adapters are
+connected.
 
-A word that the legend explains stands for each pair of devices. The matrix says nothing of the
-speed of PCIe.
+A word that the legend explains stands for each pair of devices. The matrix says nothing
+of the speed of PCIe.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ SAME_ROOT = {"PIX", "PXB", "PSB"}
 CONNECTION_WORDS = SAME_ROOT | {"X", "PHB", "NODE", "SYS", "SOC"}
 """Words of the legend except NV#; PSB and SOC are of old drivers."""
 _NVLINKS = re.compile(r"NV([0-9]{1,3})")
-_HEADER = re.compile(r"^[ \t]*GPU[0-9]+[ \t].*\b(?:GPU[0-9]+|CPU Affinity)\b", re.MULTILINE)
+_HEADER = re.compile(
+    r"^[ \t]*GPU[0-9]+[ \t].*\b(?:GPU[0-9]+|CPU Affinity)\b", re.MULTILINE
+)
 _LEGEND = re.compile(r"^\s*(NIC[0-9]+):\s*(\S+)", re.MULTILINE)
 REMEDY = "Save all that nvidia-smi topo -m prints."
 
@@ -45,7 +48,11 @@ class _ConnectionMatrix:
         """Return the names of the devices that share a device's PCIe root port."""
         column = self.names.index(name)
         pairs = zip(self.names, self.connections[name], strict=True)
-        return [peer for peer, word in pairs if {word, self.connections[peer][column]} & SAME_ROOT]
+        return [
+            peer
+            for peer, word in pairs
+            if {word, self.connections[peer][column]} & SAME_ROOT
+        ]
 
 
 def host_of(text: str, source: str) -> HostInventory:
@@ -82,7 +89,9 @@ def host_of(text: str, source: str) -> HostInventory:
             )
         )
     if any(gpu.nvlinks for gpu in gpus):
-        warnings.append("NVLinks count as of V100 to H100: those of B200 carry twice as much")
+        warnings.append(
+            "NVLinks count as of V100 to H100: those of B200 carry twice as much"
+        )
     warnings.append("The matrix does not say what PCIe carries")
     port_names = [port_name_of_nic.get(port, port) for port in ports]
     return HostInventory(f"{source} (nvidia-smi topo -m)", gpus, port_names, warnings)
@@ -91,8 +100,8 @@ def host_of(text: str, source: str) -> HostInventory:
 def _root_ports(matrix: _ConnectionMatrix) -> dict[str, str]:
     """Return a name for the root port of each device: the first device below it.
 
-    NVLinks between two GPUs hide what else joins them. Two such GPUs are below one root port if
-    another device is below the root ports of both.
+    NVLinks between two GPUs hide what else joins them. Two such GPUs are below one root
+    port if another device is below the root ports of both.
     """
     root_ports: dict[str, str] = {}
     for name in matrix.names:
@@ -111,20 +120,26 @@ def _root_ports(matrix: _ConnectionMatrix) -> dict[str, str]:
 def _count_nvlinks(words: Sequence[str]) -> int:
     """Return the number of NVLinks of a GPU, given its row of the matrix.
 
-    With an NVSwitch, all links stand in the word for every other GPU. Without one, each word has
-    some of them, and the sum is at most what a GPU can have.
+    With an NVSwitch, all links stand in the word for every other GPU. Without one, each
+    word has some of them, and the sum is at most what a GPU can have.
     """
     counts = [int(match[1]) for word in words if (match := _NVLINKS.fullmatch(word))]
     return sum(counts) if sum(counts) <= MAX_NVLINKS else max(counts)
 
 
 def _parse_matrix(lines: Sequence[str]) -> _ConnectionMatrix:
-    """Parse the matrix in the lines of a file: a header, and a row for each of its columns."""
-    start = next(line_number for line_number, line in enumerate(lines) if _HEADER.match(line))
+    """Parse the matrix in the lines of a file: a header, and a row for each of its
+    columns.
+    """
+    start = next(
+        line_number for line_number, line in enumerate(lines) if _HEADER.match(line)
+    )
     header = lines[start].split()
     names = header[: header.index("CPU")] if "CPU" in header else header
     if len(set(names)) < len(names):
-        raise fabric_error(start + 1, "must name each column once", lines[start].strip(), REMEDY)
+        raise fabric_error(
+            start + 1, "must name each column once", lines[start].strip(), REMEDY
+        )
     connections: dict[str, list[str]] = {}
     numa: dict[str, str] = {}
     for line_number, line in enumerate(lines[start + 1 :], start + 2):
@@ -134,15 +149,21 @@ def _parse_matrix(lines: Sequence[str]) -> _ConnectionMatrix:
         connections[name] = cells[: len(names)]
         _check_row(line_number, names, name, connections[name])
         affinities = cells[len(names) :]
-        numa[name] = affinities[1] if len(affinities) > 1 and affinities[1].isdecimal() else ""
+        numa[name] = (
+            affinities[1] if len(affinities) > 1 and affinities[1].isdecimal() else ""
+        )
     if absent_rows := [name for name in names if name not in connections]:
         rule = "must have a row for each column of the matrix"
         raise fabric_error(0, rule, f"none for {', '.join(absent_rows[:3])}", REMEDY)
     return _ConnectionMatrix(names, connections, numa)
 
 
-def _check_row(line_number: int, names: Sequence[str], name: str, words: Sequence[str]) -> None:
-    """Refuse a row that is too short, has an unknown word, or has its X in another column."""
+def _check_row(
+    line_number: int, names: Sequence[str], name: str, words: Sequence[str]
+) -> None:
+    """Refuse a row that is too short, has an unknown word, or has its X in another
+    column.
+    """
     if len(words) < len(names):
         rule = f"must have {len(names)} words, one for each column"
         raise fabric_error(line_number, rule, f"{name} with {len(words)}", REMEDY)
@@ -152,5 +173,8 @@ def _check_row(line_number: int, names: Sequence[str], name: str, words: Sequenc
             raise fabric_error(line_number, rule, repr(word), REMEDY)
         if (word == "X") != (column == name):
             raise fabric_error(
-                line_number, "X must stand where a row meets its own column", name, REMEDY
+                line_number,
+                "X must stand where a row meets its own column",
+                name,
+                REMEDY,
             )

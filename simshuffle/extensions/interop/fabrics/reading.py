@@ -41,7 +41,9 @@ FABRIC_FORMATS = (
 )
 
 
-def read_fabric(path: Path, supplement: FabricSupplement | None = None) -> ImportedFabric:
+def read_fabric(
+    path: Path, supplement: FabricSupplement | None = None
+) -> ImportedFabric:
     """Read a fabric from a file in any of the known formats.
 
     Args:
@@ -51,11 +53,15 @@ def read_fabric(path: Path, supplement: FabricSupplement | None = None) -> Impor
     Raises:
         TopologyError: the file has none of the formats, or its reader refuses it.
     """
-    text, supplement = read_text(path), supplement or FabricSupplement()
+    text = read_text(path)
+    supplement = supplement or FabricSupplement()
     for option, facts in (("--names", supplement.names), ("--slurm", supplement.hosts)):
         if facts and not ibnetdiscover.begins(text):
-            rule, remedy = "is for what ibnetdiscover printed", "Leave it out."
-            raise TopologyError(Problem(option, rule, str(path), remedy), "command line")
+            rule = "is for what ibnetdiscover printed"
+            remedy = "Leave it out."
+            raise TopologyError(
+                Problem(option, rule, str(path), remedy), "command line"
+            )
     with attribute_errors(path):
         for reader in _READERS:
             if reader.begins(text):
@@ -67,12 +73,16 @@ def read_fabric(path: Path, supplement: FabricSupplement | None = None) -> Impor
                 raise TopologyError(problems)
             return fabric_of_network(sketch, str(path))
         raise fabric_error(
-            0, f"must be one of: {FABRIC_FORMATS}", "something else", "Name such a file."
+            0,
+            f"must be one of: {FABRIC_FORMATS}",
+            "something else",
+            "Name such a file.",
         )
 
 
 def read_host(path: Path) -> HostInventory | None:
-    """Return the GPUs and ports of the host that a file describes; None if it describes no host.
+    """Return the GPUs and ports of the host that a file describes; None if it describes
+    no host.
 
     Raises:
         TopologyError: the file cannot be read, or is cut.
@@ -114,7 +124,8 @@ class DumpFiles:
 
 
 def find_dumps(folder: Path) -> DumpFiles:
-    """Find the dumps in a folder. Slurm's topology is the network where there is no other.
+    """Find the dumps in a folder. Slurm's topology is the network where there is no
+    other.
 
     Raises:
         TopologyError: two files are of one kind, or no file holds a network.
@@ -126,24 +137,25 @@ def find_dumps(folder: Path) -> DumpFiles:
         if kind is None:
             unread.append(path.name)
         elif kind in path_of_kind:
-            rule, names = (
-                "must have one file of each kind",
-                f"{path_of_kind[kind].name} and {path.name}",
-            )
+            rule = "must have one file of each kind"
+            names = f"{path_of_kind[kind].name} and {path.name}"
             with attribute_errors(folder):
                 raise fabric_error(0, rule, names, "Name one of them by its option.")
         else:
             path_of_kind[kind] = path
     if "network" not in path_of_kind:
         if "slurm" not in path_of_kind:
-            rule, remedy = "must hold the dump of a network", "Add what ibnetdiscover printed."
+            rule = "must hold the dump of a network"
+            remedy = "Add what ibnetdiscover printed."
             raise TopologyError(Problem("", rule, "none", remedy), str(folder))
         path_of_kind["network"] = path_of_kind.pop("slurm")
     return DumpFiles(unread=unread, **path_of_kind)
 
 
 def _kind_of_file(path: Path) -> str | None:
-    """Return the kind of dump that a file holds; None for a folder or a file of another kind."""
+    """Return the kind of dump that a file holds; None for a folder or a file of another
+    kind.
+    """
     try:
         text = read_text(path)
     except TopologyError:  # a folder, or no text

@@ -1,4 +1,6 @@
-"""Read Slurm's topology.conf and topology.yaml, which say which nodes are below which switches."""
+"""Read Slurm's topology.conf and topology.yaml, which say which nodes are below which
+switches.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,13 @@ TOP_SWITCH = "above-the-blocks"
 """A switch that joins blocks, of which Slurm does not say how they are joined."""
 _CONF = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
 _YAML = re.compile(r"^\s*-\s*topology\s*:", re.MULTILINE)
-_YAML_KINDS = (("tree", "switches", "switch", "children"), ("block", "blocks", "block", ""))
-"""Of topology.yaml: the kind, the key of its list, and there of a name and of what is below."""
+_YAML_KINDS = (
+    ("tree", "switches", "switch", "children"),
+    ("block", "blocks", "block", ""),
+)
+"""Of topology.yaml: the kind, the key of its list, and there of a name and of what is
+below.
+"""
 _WORD = re.compile(r"(\w+)=(\S*)")
 
 
@@ -49,22 +56,25 @@ def begins(text: str) -> bool:
 def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedFabric:
     """Parse a fabric from a topology of Slurm.
 
-    Slurm says neither what links carry nor how many there are. A switch has as many links up as
-    hosts are below it, unless ``supplement`` says another number.
+    Slurm says neither what links carry nor how many there are. A switch has as many
+    links up as hosts are below it, unless ``supplement`` says another number.
 
     Args:
         text: the file's text.
         source: name of the file.
-        supplement: the bandwidth of every link, and perhaps the links up of each switch.
+        supplement: the bandwidth of every link, and perhaps the links up of each
+            switch.
 
     Raises:
-        TopologyError: the file is no topology of Slurm, names a switch that it does not have or a
-            node twice, or bandwidth is missing; or the fabric is no usable network.
+        TopologyError: the file is no topology of Slurm, names a switch that it does not
+            have or a node twice, or bandwidth is missing; or the fabric is no usable
+            network.
     """
     switches = _parse_switches(text)
     bandwidth = supplement.bandwidth
     if bandwidth is None:
-        rule, remedy = "Slurm does not say what links carry", "Add --link-bandwidth '25 GB/s'."
+        rule = "Slurm does not say what links carry"
+        remedy = "Add --link-bandwidth '25 GB/s'."
         raise fabric_error(0, rule, "no --link-bandwidth", remedy)
     parent_of_switch = _switch_above(switches)
     switch_of_host = _switch_of_hosts(switches)
@@ -79,17 +89,28 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
 
     nodes = [FabricNode(name, "host", tier="host") for name in switch_of_host]
     nodes += [FabricNode(name, "switch") for name in switches if num_hosts_below[name]]
-    cables = [Cable((host, switch), None, bandwidth) for host, switch in switch_of_host.items()]
+    cables = [
+        Cable((host, switch), None, bandwidth)
+        for host, switch in switch_of_host.items()
+    ]
     for name, parent in parent_of_switch.items():
         if num_hosts_below[name]:
             num_links = supplement.links_up or num_hosts_below[name]
             cables += [Cable((name, parent), None, bandwidth)] * num_links
-    warnings = [f"every link carries what --link-bandwidth says, and a host has one: {source}"]
+    warnings = [
+        f"every link carries what --link-bandwidth says, and a host has one: {source}"
+    ]
     if parent_of_switch and supplement.links_up is None:
-        warnings.append("links up are as many as hosts below: an estimate; --links-up says another")
+        warnings.append(
+            "links up are as many as hosts below: an estimate; --links-up says another"
+        )
     if TOP_SWITCH in switches:
-        warnings.append("blocks are joined by one switch: an estimate, as Slurm does not say how")
-    fabric = ImportedFabric(source, nodes, cables, len(switch_of_host), warnings=warnings)
+        warnings.append(
+            "blocks are joined by one switch: an estimate, as Slurm does not say how"
+        )
+    fabric = ImportedFabric(
+        source, nodes, cables, len(switch_of_host), warnings=warnings
+    )
     return fabric.check_usable()
 
 
@@ -103,7 +124,9 @@ def read_hosts(path: Path) -> frozenset[str]:
         text = read_text(path)
         if not begins(text):
             remedy = "Name its topology.conf or topology.yaml."
-            raise fabric_error(0, "must be a topology of Slurm", "something else", remedy)
+            raise fabric_error(
+                0, "must be a topology of Slurm", "something else", remedy
+            )
         return frozenset(_switch_of_hosts(_parse_switches(text)))
 
 
@@ -116,14 +139,18 @@ def _switch_above(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
     """Return the switch above each switch that has one.
 
     Raises:
-        TopologyError: a switch is unknown, has two switches above it, or stands in a circle.
+        TopologyError: a switch is unknown, has two switches above it, or stands in a
+            circle.
     """
     parent_of_switch: dict[str, str] = {}
     for name, switch in switches.items():
         for child in switch.child_switches:
             if child not in switches:
-                rule, remedy = "must be a switch of the file", "Add its line, or correct the name."
-                raise fabric_error(switch.line, rule, f"{child!r} below {name!r}", remedy)
+                rule = "must be a switch of the file"
+                remedy = "Add its line, or correct the name."
+                raise fabric_error(
+                    switch.line, rule, f"{child!r} below {name!r}", remedy
+                )
             if child in parent_of_switch:
                 rule = "a switch must have one switch above it"
                 value = f"{child!r} below {parent_of_switch[child]!r} and {name!r}"
@@ -134,8 +161,11 @@ def _switch_above(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
         while ancestors[-1] in parent_of_switch and len(ancestors) <= len(switches):
             ancestors.append(parent_of_switch[ancestors[-1]])
         if len(ancestors) > len(switches):
-            rule, remedy = "switches must stand in a tree", "Correct what is below what."
-            raise fabric_error(switches[name].line, rule, f"{name!r} in a circle", remedy)
+            rule = "switches must stand in a tree"
+            remedy = "Correct what is below what."
+            raise fabric_error(
+                switches[name].line, rule, f"{name!r} in a circle", remedy
+            )
     return parent_of_switch
 
 
@@ -160,7 +190,8 @@ def _parse_conf(text: str) -> dict[str, _SlurmSwitch]:
     """Parse the switches of a topology.conf by name; each block counts as a switch.
 
     Raises:
-        TopologyError: a line defines no switch or block, or one without anything below it.
+        TopologyError: a line defines no switch or block, or one without anything below
+            it.
     """
     switches: dict[str, _SlurmSwitch] = {}
     has_blocks = False
@@ -184,17 +215,21 @@ def _parse_conf(text: str) -> dict[str, _SlurmSwitch]:
             raise fabric_error(line_number, rule, repr(line[:60]), remedy)
         has_blocks = has_blocks or "blockname" in words
         if not words.get("nodes") and not words.get("switches"):
-            rule, remedy = "a switch needs Nodes= or Switches=", "Add what is below it."
+            rule = "a switch needs Nodes= or Switches="
+            remedy = "Add what is below it."
             raise fabric_error(line_number, rule, repr(line[:60]), remedy)
         nodes = _expand_names(words.get("nodes", ""), line_number)
         child_switches = _expand_names(words.get("switches", ""), line_number)
         for switch_name in _expand_names(name, line_number):
-            _add_switch(switches, switch_name, _SlurmSwitch(line_number, nodes, child_switches))
+            _add_switch(
+                switches, switch_name, _SlurmSwitch(line_number, nodes, child_switches)
+            )
     return _join_blocks(switches) if has_blocks else switches
 
 
 def _parse_yaml(text: str) -> dict[str, _SlurmSwitch]:
-    """Parse the switches of a topology.yaml by name: of its default topology, or else its first.
+    """Parse the switches of a topology.yaml by name: of its default topology, or else
+    its first.
 
     Raises:
         TopologyError: it is not one YAML document with a tree or blocks.
@@ -203,7 +238,9 @@ def _parse_yaml(text: str) -> dict[str, _SlurmSwitch]:
     if len(documents) != 1:
         raise fabric_error(0, "must be one YAML document", "several", "Keep one.")
     topologies = _require_list({"topologies": documents[0]}, "topologies")
-    defaults = [topology for topology in topologies if topology.get("cluster_default") is True]
+    defaults = [
+        topology for topology in topologies if topology.get("cluster_default") is True
+    ]
     chosen = (defaults or topologies)[0]
 
     switches: dict[str, _SlurmSwitch] = {}
@@ -216,7 +253,8 @@ def _parse_yaml(text: str) -> dict[str, _SlurmSwitch]:
             name = _require_name(record, name_key)
             _add_switch(switches, name, _SlurmSwitch(0, nodes, child_switches))
         return _join_blocks(switches) if kind == "block" else switches
-    rule, remedy = "a topology must be a tree or blocks", "A flat one says nothing of the network."
+    rule = "a topology must be a tree or blocks"
+    remedy = "A flat one says nothing of the network."
     raise fabric_error(0, rule, repr(chosen.get("topology")), remedy)
 
 
@@ -236,15 +274,20 @@ def _require_list(mapping: dict[str, Any], key: str) -> list[dict[str, Any]]:
 def _require_name(record: dict[str, Any], key: str) -> str:
     """Return the name below a key of a switch or block, and refuse a missing one."""
     if not isinstance(record.get(key), str | int):
-        rule, remedy = f"every {key} needs a name", f"Write {key}: NAME."
+        rule = f"every {key} needs a name"
+        remedy = f"Write {key}: NAME."
         raise fabric_error(0, rule, repr(record.get(key)), remedy)
     return str(record[key])
 
 
-def _add_switch(switches: dict[str, _SlurmSwitch], name: str, switch: _SlurmSwitch) -> None:
+def _add_switch(
+    switches: dict[str, _SlurmSwitch], name: str, switch: _SlurmSwitch
+) -> None:
     """Add a switch, and refuse a second one with its name."""
     if name in switches:
-        raise fabric_error(switch.line, "must have every switch once", repr(name), "Rename one.")
+        raise fabric_error(
+            switch.line, "must have every switch once", repr(name), "Rename one."
+        )
     switches[name] = switch
 
 

@@ -1,4 +1,6 @@
-"""Complete the cables between the records of a subnet: two ends for each, dead ends left out."""
+"""Complete the cables between the records of a subnet: two ends for each, dead ends
+left out.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,16 @@ from collections.abc import Callable
 
 from simshuffle.errors import TopologyError
 from simshuffle.extensions.interop.fabrics.imported import fabric_error
-from simshuffle.extensions.interop.fabrics.infiniband import bandwidth_of_rate, switch_name
-from simshuffle.extensions.interop.fabrics.subnet_records import Dump, Port, Records, SubnetRecord
+from simshuffle.extensions.interop.fabrics.infiniband import (
+    bandwidth_of_rate,
+    switch_name,
+)
+from simshuffle.extensions.interop.fabrics.subnet_records import (
+    Dump,
+    Port,
+    Records,
+    SubnetRecord,
+)
 
 _RUN_AGAIN = "Run the tool again: the fabric changed, or the file is cut off."
 _SAVE_ALL = "Run the tool again, and keep all that it prints: the file may be cut off."
@@ -19,13 +29,13 @@ RecordPort = tuple[str, int]
 def complete_cables(dump: Dump) -> None:
     """Give every cable two ends that agree.
 
-    Left out by name are routers, cables from a node to itself, adapters without a switch, and
-    switches without a cable. Where one end alone names a cable, that end counts; where the ends say
-    different rates, the slower one.
+    Left out by name are routers, cables from a node to itself, adapters without a
+    switch, and switches without a cable. Where one end alone names a cable, that end
+    counts; where the ends say different rates, the slower one.
 
     Raises:
-        TopologyError: a cable ends at a switch that the file does not have, its ends name other
-            ports, or no adapter has a cable to a switch.
+        TopologyError: a cable ends at a switch that the file does not have, its ends
+            name other ports, or no adapter has a cable to a switch.
     """
     drop_routers(dump)
     drop_loopbacks(dump)
@@ -51,7 +61,9 @@ def describe_port(records: Records, record_port: RecordPort) -> str:
 def drop_ports(record: SubnetRecord, is_dropped: Callable[..., bool]) -> None:
     """Drop the ports of a record for which a function is true."""
     ports = record.ports.items()
-    record.ports = {port_number: port for port_number, port in ports if not is_dropped(port)}
+    record.ports = {
+        port_number: port for port_number, port in ports if not is_dropped(port)
+    }
 
 
 def drop_routers(dump: Dump) -> None:
@@ -82,8 +94,9 @@ def drop_loopbacks(dump: Dump) -> None:
 def add_missing_adapters(dump: Dump) -> None:
     """Add the adapters that switches name and that have no record.
 
-    They are added only where a record of an adapter stands behind those of all switches: then no
-    switch is cut off, and switches say of an adapter all that a cable needs.
+    They are added only where a record of an adapter stands behind those of all
+    switches: then no switch is cut off, and switches say of an adapter all that a cable
+    needs.
     """
     records = dump.records
     kinds = [record.kind for record in records.values()]
@@ -101,7 +114,9 @@ def add_missing_adapters(dump: Dump) -> None:
                 raise fabric_error(port.line, rule, value, _SAVE_ALL)
             if peer not in records:
                 guid = peer.partition("-")[2].lstrip("0").lower()
-                records[peer] = SubnetRecord(port.line, "Ca", _MAX_PORTS, port.peer_label, guid)
+                records[peer] = SubnetRecord(
+                    port.line, "Ca", _MAX_PORTS, port.peer_label, guid
+                )
             added[peer] = port.peer_label or peer
             records[peer].ports[peer_port] = Port(
                 line=port.line,
@@ -153,11 +168,15 @@ def mismatch_error(
         f"port {record_port[1]} of {records[record_port[0]].label!r} names port {port.peer[1]} of"
         f" {peer.label!r}, which names {named_port}"
     )
-    return fabric_error(port.line, "both ends of a cable must name each other", value, _RUN_AGAIN)
+    return fabric_error(
+        port.line, "both ends of a cable must name each other", value, _RUN_AGAIN
+    )
 
 
 def take_slower_rates(dump: Dump) -> None:
-    """Give both ends of a cable the slower of their rates, or the only one that is known."""
+    """Give both ends of a cable the slower of their rates, or the only one that is
+    known.
+    """
     unequal = []
     for key, record in dump.records.items():
         for port_number, port in record.ports.items():
@@ -165,10 +184,14 @@ def take_slower_rates(dump: Dump) -> None:
             if port.rate == peer_port.rate:
                 continue
             rates = [
-                end.rate for end in (port, peer_port) if bandwidth_of_rate(end.rate) is not None
+                end.rate
+                for end in (port, peer_port)
+                if bandwidth_of_rate(end.rate) is not None
             ]
             if len(rates) == 2:
-                end_text = f"{describe_port(dump.records, (key, port_number))} {port.rate}"
+                end_text = (
+                    f"{describe_port(dump.records, (key, port_number))} {port.rate}"
+                )
                 peer_text = f"{describe_port(dump.records, port.peer)} {peer_port.rate}"
                 unequal.append(f"{end_text} and {peer_text}")
             rates.sort(key=lambda rate: bandwidth_of_rate(rate) or 0.0)
@@ -211,8 +234,12 @@ def drop_loose_adapters(dump: Dump) -> None:
 def drop_loose_switches(dump: Dump) -> None:
     """Drop switches to which no cable leads."""
     records = dump.records
-    switches = {key: record for key, record in records.items() if record.kind == "Switch"}
+    switches = {
+        key: record for key, record in records.items() if record.kind == "Switch"
+    }
     unlinked_switches = [key for key, record in switches.items() if not record.ports]
     if unlinked_switches and len(unlinked_switches) < len(switches):
-        names = [switch_name(records.pop(key).label) or key for key in unlinked_switches]
+        names = [
+            switch_name(records.pop(key).label) or key for key in unlinked_switches
+        ]
         dump.left_out.append(count_with_example("switches without a cable", names))

@@ -1,4 +1,5 @@
-"""Parse the switches, adapters and routers that ibnetdiscover prints, or that a net file holds.
+"""Parse the switches, adapters and routers that ibnetdiscover prints, or that a net
+file holds.
 
 Formats: ibnetdiscover with or without -p, and ibsim's net files (ibsim/sim_net.c of
 github.com/linux-rdma/ibsim).
@@ -12,14 +13,19 @@ from dataclasses import dataclass, field
 
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.extensions.interop.fabrics.imported import fabric_error, normalize_guid
-from simshuffle.extensions.interop.fabrics.infiniband import REMOVE_DUPLICATE, find_description
+from simshuffle.extensions.interop.fabrics.infiniband import (
+    REMOVE_DUPLICATE,
+    find_description,
+)
 
 RECORD = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"\s*(?:#\s*(.*))?$')
 REPORT = re.compile(
     r"(SW|CA|RT)\s+(\d+)\s+(\d+)\s+0x([0-9a-fA-F]+)\s+(\S+)\s+(\S+)\s+"
     r"-\s+(SW|CA|RT)\s+(\d+)\s+(\d+)\s+0x([0-9a-fA-F]+)\s+\(\s*'(.*)'\s+-\s+'(.*)'\s*\)$"
 )
-"""A cable of `ibnetdiscover -p`: kind, LID, port, GUID and rate of one end, and the other end."""
+"""A cable of `ibnetdiscover -p`: kind, LID, port, GUID and rate of one end, and the
+other end.
+"""
 _PORT = re.compile(
     r"\[(\d+)\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]+)\))?\s*"
     r'"([^"]+)"\s*(?:\[(\d+)\])?(?:\[ext \d+\])?\s*(?:\(([0-9a-fA-F]+)\))?'
@@ -38,7 +44,9 @@ _IDENTITY = re.compile(r"[SHR]-[0-9a-fA-F]{8,16}")
 _AGGREGATION = re.compile(r"Aggregation Node|SHARP", re.IGNORECASE)
 _KIND_OF_WORD = {"Hca": "Ca", "SW": "Switch", "CA": "Ca", "RT": "Rt"}
 _MAX_PORTS = 254
-_REMEDY = "Run ibnetdiscover again, and keep all that it prints: the file may be cut off."
+_REMEDY = (
+    "Run ibnetdiscover again, and keep all that it prints: the file may be cut off."
+)
 
 
 @dataclass
@@ -92,18 +100,23 @@ class Dump:
 def read_dump(text: str) -> Dump:
     """Read the records of a file.
 
-    Lines of other programs are left out. A line of a record that cannot be read is refused, except
-    the last one of a file that was cut off there.
+    Lines of other programs are left out. A line of a record that cannot be read is
+    refused, except the last one of a file that was cut off there.
 
     Raises:
         TopologyError: with the line; or there is no record.
     """
     dump = Dump()
     current: SubnetRecord | None = None
-    guid, device = "", 0
+    guid = ""
+    device = 0
     lines = text.split("\n")
     last_line = max(
-        (line_number for line_number, raw_line in enumerate(lines, 1) if raw_line.strip()),
+        (
+            line_number
+            for line_number, raw_line in enumerate(lines, 1)
+            if raw_line.strip()
+        ),
         default=0,
     )
     for line_number, raw_line in enumerate(lines, 1):
@@ -116,15 +129,20 @@ def read_dump(text: str) -> Dump:
             guid = normalize_guid(match[1])
         elif match := RECORD.match(line):
             current = add_record(dump.records, line_number, match, guid, device)
-            guid, device = "", 0
+            guid = ""
+            device = 0
         elif match := REPORT.match(line):
             add_reported_cable(dump.records, line_number, match)
-        elif (match := _PORT.match(line)) and names_a_port(match) and current is not None:
+        elif (
+            (match := _PORT.match(line)) and names_a_port(match) and current is not None
+        ):
             add_port(current, line_number, match)
         elif not _RECORD_LINE.match(line):
             dump.foreign.append(line)
         elif line_number == last_line:
-            dump.warnings.append(f"line {line_number} is cut off and was left out: {line[:60]!r}")
+            dump.warnings.append(
+                f"line {line_number} is cut off and was left out: {line[:60]!r}"
+            )
         else:
             rule = "must be a line of ibnetdiscover: a node, or one of its ports"
             raise fabric_error(line_number, rule, repr(line[:60]), _REMEDY)
@@ -135,7 +153,9 @@ def read_dump(text: str) -> Dump:
     if dump.foreign:
         example = dump.foreign[0]
         example = example if len(example) <= 60 else f"{example[:57]}..."
-        dump.left_out.append(f"lines of other programs: {len(dump.foreign)}, such as {example!r}")
+        dump.left_out.append(
+            f"lines of other programs: {len(dump.foreign)}, such as {example!r}"
+        )
     return dump
 
 
@@ -158,7 +178,10 @@ def add_record(
     kind, size, identity, comment = match.groups()
     if identity in records:
         raise fabric_error(
-            line_number, "must have every node once", f"{identity} again", REMOVE_DUPLICATE
+            line_number,
+            "must have every node once",
+            f"{identity} again",
+            REMOVE_DUPLICATE,
         )
     label, _ = split_comment(comment)
     if not _IDENTITY.fullmatch(identity):  # ibsim calls a node by its identity
@@ -183,7 +206,8 @@ def split_comment(text: str | None) -> tuple[str, str]:
 
 
 def add_port(record: SubnetRecord, line_number: int, match: re.Match[str]) -> None:
-    """Add the port of a line to the record above it; port 0, a switch's own, has no cable.
+    """Add the port of a line to the record above it; port 0, a switch's own, has no
+    cable.
 
     Raises:
         TopologyError: the node has no such port, or has it already.
@@ -194,9 +218,13 @@ def add_port(record: SubnetRecord, line_number: int, match: re.Match[str]) -> No
     if port in record.ports or not 1 <= port <= record.size:
         rule = f"must be a port from 1 to {record.size}, each once"
         remedy = "Run the tool again: the file was changed."
-        raise fabric_error(line_number, rule, f"port {port} of {record.label!r}", remedy)
+        raise fabric_error(
+            line_number, rule, f"port {port} of {record.label!r}", remedy
+        )
     label, comment = split_comment(match[6])
-    rate = next((word for word in comment.split() if re.fullmatch(r"\d+x\S+", word)), "")
+    rate = next(
+        (word for word in comment.split() if re.fullmatch(r"\d+x\S+", word)), ""
+    )
     own_lid = re.search(r"\blid (\d+) lmc", comment)
     peer_lid = re.search(r"\blid (\d+)(?! lmc)\b", comment)
     record.ports[port] = Port(
@@ -211,22 +239,29 @@ def add_port(record: SubnetRecord, line_number: int, match: re.Match[str]) -> No
     )
 
 
-def add_reported_cable(records: Records, line_number: int, match: re.Match[str]) -> None:
+def add_reported_cable(
+    records: Records, line_number: int, match: re.Match[str]
+) -> None:
     """Add both ends of a cable that `ibnetdiscover -p` reports.
 
     Each port of an adapter is one record, since the report has GUIDs of ports alone.
     """
-    width, speed = match[5], match[6]
+    width = match[5]
+    speed = match[6]
     ends = []
     for first_group, label in ((1, match[11]), (7, match[12])):
-        kind, guid = _KIND_OF_WORD[match[first_group]], normalize_guid(match[first_group + 3])
+        kind = _KIND_OF_WORD[match[first_group]]
+        guid = normalize_guid(match[first_group + 3])
         key = f"{'S' if kind == 'Switch' else 'H'}-{guid:0>16}"
-        records.setdefault(key, SubnetRecord(line_number, kind, _MAX_PORTS, label.strip(), guid))
+        records.setdefault(
+            key, SubnetRecord(line_number, kind, _MAX_PORTS, label.strip(), guid)
+        )
         ends.append((key, int(match[first_group + 2]), int(match[first_group + 1])))
     for (key, port, lid), (peer, peer_port, _) in (ends, ends[::-1]):
         record = records[key]
         record.ports.setdefault(
-            port, Port(line_number, (peer, peer_port), f"{width}{speed}", record.guid, lid)
+            port,
+            Port(line_number, (peer, peer_port), f"{width}{speed}", record.guid, lid),
         )
 
 
@@ -239,9 +274,12 @@ def name_records(records: Records, names: Mapping[str, str], source: str) -> Non
     num_named = 0
     for record in records.values():
         guids = [record.guid, *(port.guid for port in record.ports.values())]
-        label = find_description(names, record.label, guids, is_switch=record.kind == "Switch")
+        label = find_description(
+            names, record.label, guids, is_switch=record.kind == "Switch"
+        )
         if label is not None and not record.aggregates:
-            record.label, num_named = label, num_named + 1
+            record.label = label
+            num_named = num_named + 1
     if not num_named:
         rule = f"must name some of the {len(records)} nodes of {source}"
         remedy = "Take the map of this fabric, with GUIDs of nodes."

@@ -24,14 +24,19 @@ from simshuffle.spec.late import csgraph, sparse
 from simshuffle.spec.units import Dimension, readable
 
 _MAX_COUNTED_LINKS = 1 << 25
-"""Links times sampled leaf switches, at most: counting takes a few seconds and less than 1 GB."""
+"""Links times sampled leaf switches, at most: counting takes a few seconds and less
+than 1 GB.
+"""
 _MIN_SAMPLED_LEAVES = 8
 """Leaf switches to which routes are counted, at least."""
 MAX_ADAPTERS_ALL_TO_ALL = 4096
-"""Adapters up to which ``all_to_all`` is the default pattern: it counts the loads of every pair."""
+"""Adapters up to which ``all_to_all`` is the default pattern: it counts the loads of
+every pair.
+"""
 _PAIRS_PER_S = 3.6e6
-"""Pairs of ports whose messages are counted in a second: 10,752 ports, adaptive routing, in 32 s on
-a core of an AMD EPYC."""
+"""Pairs of ports whose messages are counted in a second: 10,752 ports, adaptive
+routing, in 32 s on a core of an AMD EPYC.
+"""
 _MAX_SECONDS = 600.0
 """Estimated seconds beyond which a pattern is refused."""
 
@@ -45,7 +50,8 @@ class RouteCounts(NamedTuple):
 
 
 class Survey:
-    """Measures of a network that need no messages: counts, distances, routes, bisection.
+    """Measures of a network that need no messages: counts, distances, routes,
+    bisection.
 
     Args:
         fabric: the network.
@@ -72,7 +78,8 @@ class Survey:
 
     @cached_property
     def cables_per_tiers(self) -> dict[tuple[str, ...], Counter[float]]:
-        """Number of cables of each bandwidth (bytes/s each way), by the two tiers that they join.
+        """Number of cables of each bandwidth (bytes/s each way), by the two tiers that
+        they join.
 
         The tier nearer to the hosts comes first.
         """
@@ -86,7 +93,9 @@ class Survey:
 
         # code = (low * tiers + high) * bandwidths + bandwidth, taken apart again below
         code_of_cable = (low * len(tiers) + high) * len(bandwidths) + bandwidth_index
-        codes, first_cable, counts = np.unique(code_of_cable, return_index=True, return_counts=True)
+        codes, first_cable, counts = np.unique(
+            code_of_cable, return_index=True, return_counts=True
+        )
         cables: dict[tuple[str, ...], Counter[float]] = {}
         for index in np.argsort(first_cable).tolist():
             both_tiers, bandwidth = divmod(int(codes[index]), len(bandwidths))
@@ -112,7 +121,9 @@ class Survey:
 
     @cached_property
     def _steps_to_sample(self) -> NDArray[np.int16]:
-        """(switches, sampled leaves) steps from each switch to each sampled leaf switch."""
+        """(switches, sampled leaves) steps from each switch to each sampled leaf
+        switch.
+        """
         return np.asarray(self.fabric.switches.steps(self.sampled_leaves))
 
     @cached_property
@@ -140,12 +151,17 @@ class Survey:
     def mean_distance(self) -> float:
         """Mean number of links on the shortest route between two ports of hosts.
 
-        The mean is over all pairs of different ports. The links of the hosts themselves count.
+        The mean is over all pairs of different ports. The links of the hosts themselves
+        count.
         """
         # (leaves,) and (sampled leaves,) number of ports of hosts on each
-        leaf_of_port = np.searchsorted(self.leaves, self.fabric.switch_of_port[self._host_ports])
+        leaf_of_port = np.searchsorted(
+            self.leaves, self.fabric.switch_of_port[self._host_ports]
+        )
         ports_of_leaf = np.bincount(leaf_of_port)
-        ports_of_sample = ports_of_leaf[np.searchsorted(self.leaves, self.sampled_leaves)]
+        ports_of_sample = ports_of_leaf[
+            np.searchsorted(self.leaves, self.sampled_leaves)
+        ]
         # a port and itself is no pair, and no step from its switch to itself would count it
         num_pairs = float((ports_of_leaf.sum() - 1) * ports_of_sample.sum())
         steps = self._steps_to_sample[self.leaves]
@@ -163,8 +179,12 @@ class Survey:
         hosts = cabling.nodes_of_kind("host")
         num_first_half = len(hosts) // 2
         num_nodes = len(cabling.names)
-        unit = float(cabling.bandwidth.min()) / 1000.0  # capacities must be whole numbers
-        units_of_cable = np.maximum(np.rint(cabling.bandwidth / unit), 1).astype(np.int64)
+        unit = (
+            float(cabling.bandwidth.min()) / 1000.0
+        )  # capacities must be whole numbers
+        units_of_cable = np.maximum(np.rint(cabling.bandwidth / unit), 1).astype(
+            np.int64
+        )
         total_units = int(units_of_cable.sum())
         first_end, second_end = cabling.ends.T.astype(np.int64)
 
@@ -172,8 +192,12 @@ class Survey:
         source_node = num_nodes
         sink_node = num_nodes + 1
         num_second_half = len(hosts) - num_first_half
-        added_from = np.concatenate([np.full(num_first_half, source_node), hosts[num_first_half:]])
-        added_to = np.concatenate([hosts[:num_first_half], np.full(num_second_half, sink_node)])
+        added_from = np.concatenate(
+            [np.full(num_first_half, source_node), hosts[num_first_half:]]
+        )
+        added_to = np.concatenate(
+            [hosts[:num_first_half], np.full(num_second_half, sink_node)]
+        )
 
         # capacity of each arc, from row to column: cables both ways, and the added arcs
         rows = np.concatenate([first_end, second_end, added_from])
@@ -185,12 +209,16 @@ class Survey:
         steps_of_arc = np.maximum(capacity // units_per_step, 1)
         shape = (num_nodes + 2, num_nodes + 2)
         matrix = sparse.coo_matrix((steps_of_arc, (rows, columns)), shape).tocsr()
-        flow = csgraph.maximum_flow(matrix.astype(np.int32), source_node, sink_node).flow_value
+        flow = csgraph.maximum_flow(
+            matrix.astype(np.int32), source_node, sink_node
+        ).flow_value
         return float(flow) * units_per_step * unit
 
     @cached_property
     def shortest_routes(self) -> RouteCounts:
-        """Least, mean and largest number of shortest routes from one leaf switch to another."""
+        """Least, mean and largest number of shortest routes from one leaf switch to
+        another.
+        """
         switches = self.fabric.switches
         steps = self._steps_to_sample
         # (switches, sampled leaves) number of shortest routes; 1 from a leaf switch to itself
@@ -204,8 +232,12 @@ class Survey:
         # routes at distance d = sum over next switches of links x routes at distance d - 1
         for distance in range(1, int(steps[steps < FAR].max(initial=0)) + 1):
             routes_one_step_less = np.where(steps == distance - 1, routes, 0.0)
-            np.copyto(routes, links_to_switch @ routes_one_step_less, where=steps == distance)
-        routes_between_leaves = routes[self.leaves][self.leaves[:, None] != self.sampled_leaves]
+            np.copyto(
+                routes, links_to_switch @ routes_one_step_less, where=steps == distance
+            )
+        routes_between_leaves = routes[self.leaves][
+            self.leaves[:, None] != self.sampled_leaves
+        ]
         if not len(routes_between_leaves):
             return RouteCounts(1, 1.0, 1)
         return RouteCounts(
@@ -216,7 +248,9 @@ class Survey:
 
 
 def host_ports(fabric: Fabric) -> Ints32:
-    """Return (hosts, rails) ports of hosts, as many of each as the host with the fewest has."""
+    """Return (hosts, rails) ports of hosts, as many of each as the host with the fewest
+    has.
+    """
     ports_of_hosts = _ports_of_hosts(fabric)
     rails = min(map(len, ports_of_hosts))
     return np.array([ports[:rails] for ports in ports_of_hosts], np.int32)
@@ -225,7 +259,10 @@ def host_ports(fabric: Fabric) -> Ints32:
 def _ports_of_hosts(fabric: Fabric) -> list[list[int]]:
     """Return the ports of every host, in the order of the hosts."""
     names = fabric.cabling.names
-    return [fabric.endpoints(names[host]) for host in fabric.cabling.nodes_of_kind("host").tolist()]
+    return [
+        fabric.endpoints(names[host])
+        for host in fabric.cabling.nodes_of_kind("host").tolist()
+    ]
 
 
 def _draw_pairs(hosts: int, rng: np.random.Generator) -> Ints64:
@@ -246,8 +283,9 @@ PARTNER_PATTERNS: dict[str, Callable[[int, np.random.Generator], Ints64]] = {
     "half_shift": lambda hosts, _: (np.arange(hosts) + hosts // 2) % hosts,
     "next": lambda hosts, _: (np.arange(hosts) + 1) % hosts,
 }
-"""(hosts,) to which host each host sends, by pattern: any host, the other one of a pair, the host
-half-way around the list of hosts, the next host."""
+"""(hosts,) to which host each host sends, by pattern: any host, the other one of a
+pair, the host half-way around the list of hosts, the next host.
+"""
 ALL_TO_ALL = "all_to_all"
 PATTERNS = (ALL_TO_ALL, *PARTNER_PATTERNS)
 
@@ -255,8 +293,8 @@ PATTERNS = (ALL_TO_ALL, *PARTNER_PATTERNS)
 def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Ints64:
     """Return (links,) how many messages of a pattern cross each link.
 
-    Every port of every host sends one message to the port of the same rail of its host's partner;
-    in ``all_to_all`` one to every other port.
+    Every port of every host sends one message to the port of the same rail of its
+    host's partner; in ``all_to_all`` one to every other port.
     """
     ports = host_ports(router.fabric)
     if pattern == ALL_TO_ALL:
@@ -268,7 +306,11 @@ def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Int
 
 def default_pattern(survey: Survey) -> str:
     """Return the pattern that is shown unless one is named."""
-    return ALL_TO_ALL if survey.num_adapters <= MAX_ADAPTERS_ALL_TO_ALL else "random_permutation"
+    return (
+        ALL_TO_ALL
+        if survey.num_adapters <= MAX_ADAPTERS_ALL_TO_ALL
+        else "random_permutation"
+    )
 
 
 def check_effort(survey: Survey, pattern: str) -> None:
@@ -286,11 +328,20 @@ def check_effort(survey: Survey, pattern: str) -> None:
 
 
 def describe_network(survey: Survey) -> dict[str, str]:
-    """Return sentences about a network's parts, distances and bandwidth, by what each is about."""
-    nodes, cabling = survey.nodes_per_tier, survey.fabric.cabling
-    switch_tiers = {cabling.tiers[node] for node in cabling.nodes_of_kind("switch").tolist()}
-    switches = {tier: num_nodes for tier, num_nodes in nodes.items() if tier in switch_tiers}
-    switch_text = ", ".join(f"{num_nodes} {tier}" for tier, num_nodes in switches.items())
+    """Return sentences about a network's parts, distances and bandwidth, by what each
+    is about.
+    """
+    nodes = survey.nodes_per_tier
+    cabling = survey.fabric.cabling
+    switch_tiers = {
+        cabling.tiers[node] for node in cabling.nodes_of_kind("switch").tolist()
+    }
+    switches = {
+        tier: num_nodes for tier, num_nodes in nodes.items() if tier in switch_tiers
+    }
+    switch_text = ", ".join(
+        f"{num_nodes} {tier}" for tier, num_nodes in switches.items()
+    )
 
     routes = survey.shortest_routes
     largest = str(routes.largest) if routes.largest < 10**9 else f"{routes.largest:.3g}"
@@ -306,7 +357,8 @@ def describe_network(survey: Survey) -> dict[str, str]:
         "adapters": f"{survey.num_adapters} attached to switches",
         "switches": f"{sum(switches.values())}: {switch_text}",
         "cables": "; ".join(
-            _describe_cables(tiers, rates) for tiers, rates in survey.cables_per_tiers.items()
+            _describe_cables(tiers, rates)
+            for tiers, rates in survey.cables_per_tiers.items()
         ),
         "longest way": f"{survey.diameter} links; mean {survey.mean_distance:.2f}{sample_note}",
         "bisection": f"{bandwidth} each way, between the first half of the hosts and the second",
@@ -317,9 +369,12 @@ def describe_network(survey: Survey) -> dict[str, str]:
 
 
 def _describe_cables(tiers: tuple[str, ...], rates: Counter[float]) -> str:
-    """Return the number of cables between two tiers, and how many have each bandwidth, as text."""
+    """Return the number of cables between two tiers, and how many have each bandwidth,
+    as text.
+    """
     rate_texts = ", ".join(
-        f"{count} of {readable(rate, Dimension.BANDWIDTH)}" for rate, count in rates.most_common()
+        f"{count} of {readable(rate, Dimension.BANDWIDTH)}"
+        for rate, count in rates.most_common()
     )
     return f"{rates.total()} {'-'.join(tiers)} ({rate_texts})"
 
@@ -327,20 +382,28 @@ def _describe_cables(tiers: tuple[str, ...], rates: Counter[float]) -> str:
 def load_table(router: Router, loads: Ints) -> pd.DataFrame:
     """Return a table of the messages on the links of every tier.
 
-    Columns are tier, links (their number), mean and most (messages on a link), and full_at:
-    bytes/s at which all messages can flow at once, as the busiest link of the tier allows.
+    Columns are tier, links (their number), mean and most (messages on a link), and
+    full_at: bytes/s at which all messages can flow at once, as the busiest link of the
+    tier allows.
     """
     links = router.links
-    table = pd.DataFrame({"tier": links.tiers, "load": loads, "capacity": links.capacity})
+    table = pd.DataFrame(
+        {"tier": links.tiers, "load": loads, "capacity": links.capacity}
+    )
     table = table[~table["tier"].str.contains("storage")]
     rate = table["capacity"] / table["load"].where(table["load"] > 0)
     links_by_tier = table.assign(rate=rate).groupby("tier", sort=False)
     return links_by_tier.agg(
-        links=("load", "size"), mean=("load", "mean"), most=("load", "max"), full_at=("rate", "min")
+        links=("load", "size"),
+        mean=("load", "mean"),
+        most=("load", "max"),
+        full_at=("rate", "min"),
     ).reset_index()
 
 
-def route_rows(router: Router, source: str, target: str) -> list[tuple[str, str, str, str]]:
+def route_rows(
+    router: Router, source: str, target: str
+) -> list[tuple[str, str, str, str]]:
     """Return the route between two hosts for every rail, as texts for people.
 
     A row holds rail, link, bandwidth and latency of the link.
@@ -349,12 +412,17 @@ def route_rows(router: Router, source: str, target: str) -> list[tuple[str, str,
         InputError: one of the names is no host, or both are the same.
     """
     fabric = router.fabric
-    names = [fabric.cabling.names[host] for host in fabric.cabling.nodes_of_kind("host").tolist()]
+    names = [
+        fabric.cabling.names[host]
+        for host in fabric.cabling.nodes_of_kind("host").tolist()
+    ]
     unknown = [name for name in (source, target) if name not in names]
     if unknown or source == target:
         value = ", ".join(map(repr, unknown)) or f"{source!r} twice"
         similar_names = get_close_matches(unknown[0], names, 3) if unknown else []
-        remedy = f"There are {len(names)}, such as {', '.join(similar_names or names[:2])}."
+        remedy = (
+            f"There are {len(names)}, such as {', '.join(similar_names or names[:2])}."
+        )
         refuse("--route", "needs the names of two hosts", value, remedy, "command line")
     ports = host_ports(fabric)
     source_ports = ports[names.index(source)]

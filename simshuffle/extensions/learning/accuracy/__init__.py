@@ -1,1 +1,3 @@
-"""Predict the accuracy that a shuffle costs before anything is trained, and compare remedies."""
+"""Predict the accuracy that a shuffle costs before anything is trained, and compare
+remedies.
+"""

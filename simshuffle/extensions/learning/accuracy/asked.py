@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.extensions.learning.accuracy import sensitivity
-from simshuffle.extensions.learning.accuracy.sensitivity import MeasuredScreening, Norm, Sensitivity
+from simshuffle.extensions.learning.accuracy.sensitivity import (
+    MeasuredScreening,
+    Norm,
+    Sensitivity,
+)
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenarios, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    load_scenarios,
+    serialise_scenarios,
+)
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.studies.mechanisms.variants import prepare_scenario
 from simshuffle.study.options import COMMAND_LINE
@@ -44,13 +52,17 @@ class Change:
 
     name: str  # names the remedy in tables
     kind: str  # one of `tables.KINDS`
-    scenario: Scenario | None  # the changed scenario; None where the change is impossible
+    scenario: (
+        Scenario | None
+    )  # the changed scenario; None where the change is impossible
     reason: str  # says why the change is impossible; '' if it is possible
 
 
 @dataclass(frozen=True)
 class AccuracyCase:
-    """A run of the scenario whose accuracy is asked for: a strategy on a number of ranks."""
+    """A run of the scenario whose accuracy is asked for: a strategy on a number of
+    ranks.
+    """
 
     base: Scenario  # the run as a scenario of two epochs, without sweep
     strategy: str  # the run's strategy, such as 'partial-0.1 streamlined'
@@ -68,9 +80,13 @@ class AccuracyCase:
 
     @property
     def cells(self) -> dict[str, Scenario]:
-        """The scenarios that are simulated, by the name of the change; '' for no change."""
+        """The scenarios that are simulated, by the name of the change; '' for no
+        change.
+        """
         changed_scenarios = {
-            change.name: change.scenario for change in self.changes if change.scenario is not None
+            change.name: change.scenario
+            for change in self.changes
+            if change.scenario is not None
         }
         return {"": self.base, **changed_scenarios}
 
@@ -81,21 +97,26 @@ class AccuracyRequest:
 
     cases: Sequence[AccuracyCase]  # the runs, fewest ranks first
     sensitivity: Sensitivity  # sensitivity of the network
-    norm_free_sensitivity: Sensitivity  # sensitivity of a network without running statistics
+    norm_free_sensitivity: (
+        Sensitivity  # sensitivity of a network without running statistics
+    )
     momentum: float  # m of the running statistics
     epochs: int  # epochs of the training
     tolerance: float  # points of accuracy that may be lost
-    channels: Sequence[int]  # channels of every batch-norm layer; empty where none are known
+    channels: Sequence[
+        int
+    ]  # channels of every batch-norm layer; empty where none are known
     norm_is_known: bool  # whether it is known what the network normalises by
     exact: bool  # whether all remedies are simulated, however long that takes
 
 
 def request(options: AccuracyOptions) -> Request[AccuracyRequest]:
-    """Build the request: every run of the scenario's sweep over strategies and numbers of ranks.
+    """Build the request: every run of the scenario's sweep over strategies and numbers
+    of ranks.
 
     Raises:
-        InputError: other keys are swept; shards are sorted, for which there is no law; a
-            number of ranks does not fit; the screening is no such file, or of another
+        InputError: other keys are swept; shards are sorted, for which there is no law;
+            a number of ranks does not fit; the screening is no such file, or of another
             momentum; training is divided otherwise than by data.
     """
     if options.shards == "sorted":
@@ -107,9 +128,12 @@ def request(options: AccuracyOptions) -> Request[AccuracyRequest]:
         refuse("--shards", rule, "sorted", remedy, COMMAND_LINE)
     scenario = scenario_of(options.scenario, options.set)
     if not isinstance(scenario.workload.parallelism, Data):
-        rule, kind = "must be data parallel", scenario.workload.parallelism.kind
+        rule = "must be data parallel"
+        kind = scenario.workload.parallelism.kind
         remedy = "Set workload.parallelism=data: ranks are then replicas, each with its own batch."
-        raise ScenarioError(Problem("workload.parallelism", rule, kind, remedy), scenario.name)
+        raise ScenarioError(
+            Problem("workload.parallelism", rule, kind, remedy), scenario.name
+        )
     question: dict[str, Any] = {
         "model": options.model,
         "norm": options.norm,
@@ -136,7 +160,9 @@ def _bases(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
         smallest = scenario.with_values({WORLD_SIZE: sizes[0]})
         scenario = smallest.model_copy(update={"sweep": axes})
     runs = runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE))
-    return sorted(map(prepare_scenario, runs.values()), key=lambda base: base.world_size)
+    return sorted(
+        map(prepare_scenario, runs.values()), key=lambda base: base.world_size
+    )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[AccuracyRequest]:
@@ -164,7 +190,11 @@ def _build_request(
         known_norm = norm or _known_norm(rows, name, layers)
         is_known = known_norm is not None
         network_sensitivity = sensitivity.predict_sensitivity(
-            rows, name, known_norm or "batch", first.workload.dataset.name, _main_layer_kind(layers)
+            rows,
+            name,
+            known_norm or "batch",
+            first.workload.dataset.name,
+            _main_layer_kind(layers),
         )
     has_statistics = network_sensitivity.norm == "batch"
     norm_free = (
@@ -174,7 +204,9 @@ def _build_request(
     )
     accuracy_request = AccuracyRequest(
         [
-            AccuracyCase(base, strategy, list(_possible_remedies(base)) if has_statistics else [])
+            AccuracyCase(
+                base, strategy, list(_possible_remedies(base)) if has_statistics else []
+            )
             for base, strategy in zip(bases, _strategy_names(bases), strict=True)
         ],
         network_sensitivity,
@@ -188,22 +220,32 @@ def _build_request(
     )
     document, files = serialise_scenarios(bases)
     facts = {"asked": dict(question), "sensitivity": network_sensitivity.plain_values()}
-    return Request(first.name, accuracy_request, {"scenario.yaml": document}, facts, files)
+    return Request(
+        first.name, accuracy_request, {"scenario.yaml": document}, facts, files
+    )
 
 
 def _strategy_names(bases: Sequence[Scenario]) -> list[str]:
-    """Return the name of each run's strategy; equal names on as many ranks are numbered."""
+    """Return the name of each run's strategy; equal names on as many ranks are
+    numbered.
+    """
     names: list[str] = []
     repetitions: Counter[str] = Counter()
     for base in bases:
         label = base.label()
         repetitions[label] += 1
         strategy = label.rpartition(" @")[0]
-        names.append(strategy if repetitions[label] == 1 else f"{strategy} ({repetitions[label]})")
+        names.append(
+            strategy
+            if repetitions[label] == 1
+            else f"{strategy} ({repetitions[label]})"
+        )
     return names
 
 
-def _resolve_network(scenario: Scenario, name: str | None) -> tuple[str, LayerList | None]:
+def _resolve_network(
+    scenario: Scenario, name: str | None
+) -> tuple[str, LayerList | None]:
     """Return the name of the requested network, and its layers where they are known."""
     scenario_model = scenario.workload.model
     if name is None or name == scenario_model.name:
@@ -214,19 +256,22 @@ def _resolve_network(scenario: Scenario, name: str | None) -> tuple[str, LayerLi
 LAYER_NORM = re.compile(
     r"(?<![a-z])(vit|deit|swin|beit|bert|roberta|gpt|llama|mistral|mixtral|t5|transformer|convnext)"
 )
-"""Begins of names of networks that normalise by layer, in small letters: transformers, and ConvNeXt
-(arXiv 2201.03545, table 9)."""
+"""Begins of names of networks that normalise by layer, in small letters: transformers,
+and ConvNeXt (arXiv 2201.03545, table 9).
+"""
 
 
 def _known_norm(rows: Any, name: str, layers: LayerList | None) -> Norm | None:
     """Return the kind of norm that a network has, or None where nothing is known.
 
-    The table decides first, then the layers (with attention by layer, otherwise by batch if
-    it normalises at all), then the name.
+    The table decides first, then the layers (with attention by layer, otherwise by
+    batch if it normalises at all), then the name.
     """
     model_norms = rows.loc[rows["model"] == name, "norm"]
     if len(model_norms):
-        return cast(Norm, "batch" if "batch" in set(model_norms) else model_norms.iloc[0])
+        return cast(
+            Norm, "batch" if "batch" in set(model_norms) else model_norms.iloc[0]
+        )
     if layers is None:
         return "layer" if LAYER_NORM.search(name.lower()) else None
     layer_kinds = {layer.kind for layer in layers.layers}
@@ -236,15 +281,23 @@ def _known_norm(rows: Any, name: str, layers: LayerList | None) -> Norm | None:
 
 
 def _main_layer_kind(layers: LayerList | None) -> str:
-    """Return the kind of most layers of a network, by the words of the table; '' if unknown."""
-    layer_kinds = {layer.kind for layer in layers.layers} if layers is not None else set()
+    """Return the kind of most layers of a network, by the words of the table; '' if
+    unknown.
+    """
+    layer_kinds = (
+        {layer.kind for layer in layers.layers} if layers is not None else set()
+    )
     table_kinds = {"attention": "attention", "conv": "convolution", "linear": "dense"}
     return next((word for kind, word in table_kinds.items() if kind in layer_kinds), "")
 
 
 def _norm_channels(layers: LayerList | None) -> tuple[int, ...]:
     """Return the channels of every norm; each has a factor and a summand."""
-    norms = [] if layers is None else [norm for norm in layers.layers if norm.kind == "norm"]
+    norms = (
+        []
+        if layers is None
+        else [norm for norm in layers.layers if norm.kind == "norm"]
+    )
     return tuple(norm.parameters // 2 for norm in norms)
 
 
@@ -265,12 +318,17 @@ def _possible_remedies(base: Scenario) -> Iterator[Change]:
         for fraction in TRIED_FRACTIONS:
             if (values := _exchange_values(base, kind, fraction)) is not None:
                 label = "partial" if kind == "random" else "oldest"
-                yield _change_values(base, f"{label} {fraction:g}", label, {EXCHANGE: values})
+                yield _change_values(
+                    base, f"{label} {fraction:g}", label, {EXCHANGE: values}
+                )
     yield _change_values(base, "global from the PFS", "global", {EXCHANGE: FROM_PFS})
 
 
-def _exchange_values(base: Scenario, selection: str, fraction: float) -> dict[str, Any] | None:
-    """Return the values of an exchange of that fraction; None where the scenario sends as much.
+def _exchange_values(
+    base: Scenario, selection: str, fraction: float
+) -> dict[str, Any] | None:
+    """Return the values of an exchange of that fraction; None where the scenario sends
+    as much.
 
     If the scenario has a partial shuffle, the exchange travels as that does.
     """
@@ -288,10 +346,14 @@ def _exchange_values(base: Scenario, selection: str, fraction: float) -> dict[st
     return {**values, "exchange_fraction": fraction, "selection": selection}
 
 
-def _change_values(base: Scenario, name: str, kind: str, values: Mapping[str, Any]) -> Change:
+def _change_values(
+    base: Scenario, name: str, kind: str, values: Mapping[str, Any]
+) -> Change:
     """Return the change that sets ``values``; without a scenario where they do not fit."""
     try:
         return Change(name, kind, base.with_values(values), "")
     except InputError as error:
-        reason = "; ".join(f"{problem.rule}: {problem.value}" for problem in error.problems)
+        reason = "; ".join(
+            f"{problem.rule}: {problem.value}" for problem in error.problems
+        )
         return Change(name, kind, None, reason)

@@ -27,8 +27,12 @@ STATISTIC_NBYTES = 4
 """Bytes of a statistic, a float32."""
 
 
-def estimate_samples(scenario: Scenario, momentum: float, epochs: int) -> EffectiveSamples:
-    """Estimate the samples that a rank's statistics rest on after ``epochs`` of the scenario."""
+def estimate_samples(
+    scenario: Scenario, momentum: float, epochs: int
+) -> EffectiveSamples:
+    """Estimate the samples that a rank's statistics rest on after ``epochs`` of the
+    scenario.
+    """
     workload = scenario.workload
     strategy = _complete_strategy(scenario)
     world_size = scenario.world_size
@@ -41,7 +45,9 @@ def estimate_samples(scenario: Scenario, momentum: float, epochs: int) -> Effect
 
     places = None
     if strategy.needs_places or strategy.fetches:
-        places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
+        places = Resources(
+            scenario.cluster, world_size, scenario.rng("placement")
+        ).places
     return estimate_effective_samples(
         strategy,
         workload.dataset.num_samples,
@@ -56,7 +62,9 @@ def estimate_samples(scenario: Scenario, momentum: float, epochs: int) -> Effect
 
 
 def _complete_strategy(scenario: Scenario) -> Strategy:
-    """Return the strategy, with the values that a loader's order takes from the scenario."""
+    """Return the strategy, with the values that a loader's order takes from the
+    scenario.
+    """
     workload = scenario.workload
     strategy = workload.exchange
     if not isinstance(strategy, LoaderShuffle):
@@ -70,7 +78,9 @@ def _complete_strategy(scenario: Scenario) -> Strategy:
 
 @dataclass(frozen=True)
 class EffectiveSamplesCell(PlainCell):
-    """The samples n that statistics of a scenario rest on, its interval, and global shuffle's n."""
+    """The samples n that statistics of a scenario rest on, its interval, and global
+    shuffle's n.
+    """
 
     document: Mapping[str, Any]  # the scenario as plain values
     label: str  # names the cell to people
@@ -89,9 +99,9 @@ class EffectiveSamplesCell(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         """Return n, its interval and n of global shuffle as the values of an outcome.
 
-        The suffixes ``host`` and ``all`` mark the statistics of all ranks of a host, or of the
-        job, together; names with ``global`` are those of global shuffle. Further values are the
-        ranks that were ``emulated`` and the ``iterations`` of an epoch.
+        The suffixes ``host`` and ``all`` mark the statistics of all ranks of a host, or
+        of the job, together; names with ``global`` are those of global shuffle. Further
+        values are the ranks that were ``emulated`` and the ``iterations`` of an epoch.
         """
         scenario = self._scenario
         world_size = scenario.world_size
@@ -107,7 +117,9 @@ class EffectiveSamplesCell(PlainCell):
         ranks_by_group = {"": 1, "host": ranks_of_host(scenario), "all": world_size}
         for name, ranks in ranks_by_group.items():
             values[f"n{name}"] = memory.pool_ranks(estimate.number, ranks, world_size)
-            values[f"global{name}"] = memory.pool_ranks(global_number, ranks, world_size)
+            values[f"global{name}"] = memory.pool_ranks(
+                global_number, ranks, world_size
+            )
         return Outcome(values)
 
 
@@ -133,18 +145,30 @@ class StatisticsSumCell(NetworkCell):
         return [identity_of(self.document), list(self.channels)]
 
     def run(self, tell: Tell) -> Outcome:
-        """Return seconds of summing: ``buffers``, and ``host`` and ``all`` for one iteration.
+        """Return seconds of summing: ``buffers``, and ``host`` and ``all`` for one
+        iteration.
 
-        ``buffers`` sums all statistics at once among all ranks. ``host`` and ``all`` sum those
-        of every layer by itself, forward and backward, among the ranks of a host or of the job.
+        ``buffers`` sums all statistics at once among all ranks. ``host`` and ``all``
+        sum those of every layer by itself, forward and backward, among the ranks of a
+        host or of the job.
         """
         scenario = from_dict(self.document, self.label)
         job_bench = bench_of_scenario(scenario)
-        host_scenario = scenario.model_copy(update={"world_size": ranks_of_host(scenario)})
-        values = {"buffers": job_bench.seconds(2.0 * STATISTIC_NBYTES * sum(self.channels))}
-        for name, bench in (("host", bench_of_scenario(host_scenario)), ("all", job_bench)):
+        host_scenario = scenario.model_copy(
+            update={"world_size": ranks_of_host(scenario)}
+        )
+        values = {
+            "buffers": job_bench.seconds(2.0 * STATISTIC_NBYTES * sum(self.channels))
+        }
+        for name, bench in (
+            ("host", bench_of_scenario(host_scenario)),
+            ("all", job_bench),
+        ):
             seconds_by_channels = {
-                count: bench.seconds(2.0 * STATISTIC_NBYTES * count) for count in set(self.channels)
+                count: bench.seconds(2.0 * STATISTIC_NBYTES * count)
+                for count in set(self.channels)
             }
-            values[name] = 2.0 * sum(seconds_by_channels[count] for count in self.channels)
+            values[name] = 2.0 * sum(
+                seconds_by_channels[count] for count in self.channels
+            )
         return Outcome(values)

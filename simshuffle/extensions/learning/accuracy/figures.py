@@ -1,4 +1,6 @@
-"""The figure of an accuracy, from tables alone: points lost against the time of an epoch."""
+"""The figure of an accuracy, from tables alone: points lost against the time of an
+epoch.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,17 @@ MARGIN = 0.12  # of the axes, beside points
 def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
     """Draw points lost against seconds of an epoch, a panel for each number of ranks.
 
-    Intervals are of 90 %. Points on the front are filled. Where several strategies have no
-    remedies, they are beside one another.
+    Intervals are of 90 %. Points on the front are filled. Where several strategies have
+    no remedies, they are beside one another.
     """
     remedies = tables["remedies"]
-    is_only_remedy = remedies.groupby(["world_size", "strategy"])["remedy"].transform("size") == 1
+    is_only_remedy = (
+        remedies.groupby(["world_size", "strategy"])["remedy"].transform("size") == 1
+    )
     several_runs = remedies.groupby("world_size")["strategy"].transform("nunique") > 1
-    names = remedies["strategy"].where(is_only_remedy & several_runs, remedies["remedy"])
+    names = remedies["strategy"].where(
+        is_only_remedy & several_runs, remedies["remedy"]
+    )
     remedies = remedies.assign(remedy=names)
     known_rows = remedies[remedies["epoch_s"].notna() & remedies["loss_points"].notna()]
     sizes = sorted(known_rows["world_size"].unique())
@@ -70,7 +76,9 @@ def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
     look = rows["front"].map({True: "front", False: "beaten"})
     look = look.where(rows["kind"] != "group norm", "network")
     has_label = rows["front"] | rows["chosen"]
-    short = rows["remedy"].str.replace("local batch", "b =").str.replace("momentum", "m =")
+    short = (
+        rows["remedy"].str.replace("local batch", "b =").str.replace("momentum", "m =")
+    )
     rows = rows.assign(
         x=rows["epoch_s"],
         y=rows["loss_points"],
@@ -80,17 +88,23 @@ def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
         text=short.where(has_label, "") + rows["chosen"].map({True: " *", False: ""}),
         tip=rows["remedy"],
         colour=look.map({name: mark_look.colour for name, mark_look in LOOKS.items()}),
-        size=rows["front"].map({True: LOOKS["front"].size, False: LOOKS["beaten"].size}),
+        size=rows["front"].map(
+            {True: LOOKS["front"].size, False: LOOKS["beaten"].size}
+        ),
     )
     rows = rows.sort_values(["front", "chosen"], kind="stable")  # these over the others
-    low, high = float(rows["x"].min()), float(rows["x"].max())
+    low = float(rows["x"].min())
+    high = float(rows["x"].max())
     span = (high - low) or low
     x = Axis(low=low - MARGIN * span, high=high + 3 * MARGIN * span)
     if high > MIN_LOG_RATIO * low > 0:
         x = log_axis("", low / 1.3, high * 2.0)
     bounds = rows[["low", "high"]].assign(tolerance=tolerance).to_numpy(float)
     height = (bounds.max() - bounds.min()) or 1.0
-    y = Axis(low=float(bounds.min() - MARGIN * height), high=float(bounds.max() + MARGIN * height))
+    y = Axis(
+        low=float(bounds.min() - MARGIN * height),
+        high=float(bounds.max() + MARGIN * height),
+    )
     marks = [
         rule("tolerance", y=tolerance),
         *with_intervals("point", rows),

@@ -16,7 +16,8 @@ def lines(request: AccuracyRequest) -> Iterator[str]:
     Local shuffle loses most, and the samples that its statistics rest on are known in
     closed form.
     """
-    model, tolerance = request.sensitivity.model, request.tolerance
+    model = request.sensitivity.model
+    tolerance = request.tolerance
     if request.sensitivity.norm != "batch":
         yield f"{model} has no batch norm: 0 points are lost by running statistics."
         return
@@ -40,8 +41,14 @@ def lines(request: AccuracyRequest) -> Iterator[str]:
 
 
 def local_loss(request: AccuracyRequest, case: AccuracyCase) -> LossEstimate:
-    """Return the points that local shuffle loses on as many ranks, and their 90 % interval."""
+    """Return the points that local shuffle loses on as many ranks, and their 90 %
+    interval.
+    """
     scenario = case.base.with_values({"workload.exchange": "local_shuffle"})
-    cell = EffectiveSamplesCell(scenario.to_dict(), case.name, request.momentum, request.epochs)
+    cell = EffectiveSamplesCell(
+        scenario.to_dict(), case.name, request.momentum, request.epochs
+    )
     samples = cell.run(lambda share: None).values
-    return request.sensitivity.expected_loss(1.0 / samples["n"] - 1.0 / samples["global"])
+    return request.sensitivity.expected_loss(
+        1.0 / samples["n"] - 1.0 / samples["global"]
+    )

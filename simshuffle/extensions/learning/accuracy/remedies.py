@@ -1,4 +1,5 @@
-"""Compute the rows of the tables: the loss of a scenario as it is, and with each remedy.
+"""Compute the rows of the tables: the loss of a scenario as it is, and with each
+remedy.
 
 The loss is counted against global shuffle of the scenario as it is, so that remedies
 can be put beside one another. A larger batch or a slower momentum lets global shuffle
@@ -15,7 +16,11 @@ import numpy as np
 
 from simshuffle.extensions.learning.accuracy.asked import AccuracyCase, AccuracyRequest
 from simshuffle.extensions.learning.accuracy.cells import ranks_of_host
-from simshuffle.extensions.learning.accuracy.remedy import RemedyEstimate, front_names, loss_columns
+from simshuffle.extensions.learning.accuracy.remedy import (
+    RemedyEstimate,
+    front_names,
+    loss_columns,
+)
 from simshuffle.extensions.learning.accuracy.sensitivity import NO_LOSS, Sensitivity
 from simshuffle.extensions.learning.accuracy.tables import TIMED, format_number
 from simshuffle.job.plan.bounds import bounds
@@ -27,13 +32,17 @@ AS_IS = "as it is"
 SLOW_MOMENTUM = 0.01
 """Slower momentum that is tried as a remedy."""
 FORGETTING_SPAN = 3.0
-"""Iterations times momentum after which statistics have forgotten 95 % of older weights."""
+"""Iterations times momentum after which statistics have forgotten 95 % of older
+weights.
+"""
 LATE_SHARE = 0.1
-"""Share of a training that statistics may reach back, as its learning rate is low by then
-(estimate)."""
+"""Share of a training that statistics may reach back, as its learning rate is low by
+then (estimate).
+"""
 RECOMPUTED_SAMPLES = 16_384
-"""Samples on which statistics are recomputed before an evaluation: n at least that of 27 batches of
-32 at momentum 0.1."""
+"""Samples on which statistics are recomputed before an evaluation: n at least that of
+27 batches of 32 at momentum 0.1.
+"""
 OTHER_NETWORK_NOTE = "another network: its own accuracy is not in this"
 
 
@@ -43,7 +52,9 @@ def simulation_name(case: AccuracyCase, change: str) -> str:
 
 
 def samples_cell_name(case: AccuracyCase, change: str) -> str:
-    """Return the name of the cell that counts the samples behind statistics with a change."""
+    """Return the name of the cell that counts the samples behind statistics with a
+    change.
+    """
     return f"n of {change or AS_IS}, {case.name}"
 
 
@@ -64,28 +75,38 @@ SLOW_MOMENTUM_NAME = f"momentum {SLOW_MOMENTUM:g}"
 class RemedyComparison:
     """Compares the remedies of a run by loss and time."""
 
-    def __init__(self, request: AccuracyRequest, case: AccuracyCase, outcomes: Outcomes) -> None:
-        self._request, self._case, self._outcomes = request, case, outcomes
+    def __init__(
+        self, request: AccuracyRequest, case: AccuracyCase, outcomes: Outcomes
+    ) -> None:
+        self._request = request
+        self._case = case
+        self._outcomes = outcomes
         self._base_samples = self._samples_with("")
         self._epoch_s = self._seconds("", case.base)
 
     @property
     def is_simulated(self) -> bool:
-        """True if the unchanged epoch was simulated; otherwise it is timed by closed forms."""
+        """True if the unchanged epoch was simulated; otherwise it is timed by closed
+        forms.
+        """
         return simulation_name(self._case, "") in self._outcomes
 
     def _seconds(self, change: str, scenario: Scenario) -> float:
         """Return the seconds of a warm epoch with a change.
 
-        They are simulated, or else by closed forms, in proportion to the simulated epoch
-        without the change.
+        They are simulated, or else by closed forms, in proportion to the simulated
+        epoch without the change.
         """
         outcome = self._outcomes.get(simulation_name(self._case, change))
         if outcome is not None:
             return float(outcome.values[WHOLE])
         if not change:
             return closed_form_epoch(scenario)
-        return self._epoch_s * closed_form_epoch(scenario) / closed_form_epoch(self._case.base)
+        return (
+            self._epoch_s
+            * closed_form_epoch(scenario)
+            / closed_form_epoch(self._case.base)
+        )
 
     def _samples_with(self, change: str) -> Mapping[str, Any]:
         """Return the outcome of the `EffectiveSamplesCell` of a change, '' for none."""
@@ -143,13 +164,21 @@ class RemedyComparison:
         choosable = [
             remedy
             for remedy in remedies
-            if remedy.is_choosable and remedy.added_s is not None and remedy.name in enough
+            if remedy.is_choosable
+            and remedy.added_s is not None
+            and remedy.name in enough
         ]
         chosen = min(
-            choosable, key=lambda remedy: (remedy.name != AS_IS, remedy.added_s), default=None
+            choosable,
+            key=lambda remedy: (remedy.name != AS_IS, remedy.added_s),
+            default=None,
         )
         if AS_IS not in enough:
-            chosen = min(choosable, key=lambda remedy: (remedy.added_s, remedy.name), default=None)
+            chosen = min(
+                choosable,
+                key=lambda remedy: (remedy.added_s, remedy.name),
+                default=None,
+            )
 
         return [
             {
@@ -160,7 +189,9 @@ class RemedyComparison:
                 "n": remedy.n,
                 **loss_columns(remedy.loss),
                 "own_points": remedy.own_points,
-                "epoch_s": None if remedy.added_s is None else self._epoch_s + remedy.added_s,
+                "epoch_s": None
+                if remedy.added_s is None
+                else self._epoch_s + remedy.added_s,
                 "added_s": remedy.added_s,
                 "outside": remedy.outside,
                 "note": remedy.note,
@@ -173,23 +204,30 @@ class RemedyComparison:
 
     @property
     def compares_remedies(self) -> bool:
-        """True where remedies are looked at: more is lost than may be, or all are asked for.
+        """True where remedies are looked at: more is lost than may be, or all are asked
+        for.
 
         Where nothing can be lost, none are looked at.
         """
         if self._has_no_statistics or not self._case.changes:
             return False
         loss = self._unchanged_remedy().loss
-        return self._request.exact or loss is None or loss.high > self._request.tolerance
+        return (
+            self._request.exact or loss is None or loss.high > self._request.tolerance
+        )
 
     def _unchanged_remedy(self) -> RemedyEstimate:
         """Return the remedy that changes nothing."""
         if self._has_no_statistics:
             loss = self._sensitivity.expected_loss(0.0)
             outside = self._untried_inputs(None)
-            return RemedyEstimate(AS_IS, AS_IS, None, loss, loss.points, 0.0, outside=outside)
+            return RemedyEstimate(
+                AS_IS, AS_IS, None, loss, loss.points, 0.0, outside=outside
+            )
         if not self._case.changes:  # global shuffle itself
-            return RemedyEstimate(AS_IS, AS_IS, self._base_samples["n"], NO_LOSS, 0.0, 0.0)
+            return RemedyEstimate(
+                AS_IS, AS_IS, self._base_samples["n"], NO_LOSS, 0.0, 0.0
+            )
         return self._remedy(AS_IS, AS_IS, self._base_samples, "", 0.0)
 
     def _remedy(
@@ -205,21 +243,25 @@ class RemedyComparison:
         batch: int | None = None,
         momentum: float | None = None,
     ) -> RemedyEstimate:
-        """Return a remedy with the loss that follows from the samples of its statistics.
+        """Return a remedy with the loss that follows from the samples of its
+        statistics.
 
         Args:
             name, kind: of the remedy.
             samples: values of the outcome of an `EffectiveSamplesCell`.
-            group: ranks that share statistics: '' for a rank by itself, 'host' or 'all'.
+            group: ranks that share statistics: '' for a rank by itself, 'host' or
+                'all'.
             added_s: s that an epoch is longer.
             note, is_choosable: fields of the remedy.
-            batch, momentum: samples that are normalised together and momentum of the remedy; the
-                scenario's by default.
+            batch, momentum: samples that are normalised together and momentum of the
+                remedy; the scenario's by default.
         """
         n = float(samples[f"n{group}"])
         global_inverse = 1.0 / float(self._base_samples["global"])
         extra_inverse = 1.0 / n - global_inverse
-        scale = float(samples["n"]) / n  # the interval is an equal share of n for every group
+        scale = (
+            float(samples["n"]) / n
+        )  # the interval is an equal share of n for every group
         lowest = scale / samples["high"] - global_inverse
         highest = scale / samples["low"] - global_inverse
         return RemedyEstimate(
@@ -242,11 +284,22 @@ class RemedyComparison:
         loss = self._request.norm_free_sensitivity.expected_loss(0.0)
         name = "group norm"
         yield RemedyEstimate(
-            name, name, None, loss, loss.points, 0.0, OTHER_NETWORK_NOTE, is_choosable=False
+            name,
+            name,
+            None,
+            loss,
+            loss.points,
+            0.0,
+            OTHER_NETWORK_NOTE,
+            is_choosable=False,
         )
 
-    def _possible_changes(self, kinds: set[str]) -> Iterator[tuple[Any, Mapping[str, Any], float]]:
-        """Yield the possible changes, the samples that each rests on, and its added seconds."""
+    def _possible_changes(
+        self, kinds: set[str]
+    ) -> Iterator[tuple[Any, Mapping[str, Any], float]]:
+        """Yield the possible changes, the samples that each rests on, and its added
+        seconds.
+        """
         for change in self._case.changes:
             if change.kind in kinds and change.scenario is not None:
                 seconds = self._seconds(change.name, change.scenario)
@@ -257,7 +310,12 @@ class RemedyComparison:
         for change in self._case.changes:
             if change.kind in kinds and change.scenario is None:
                 yield RemedyEstimate(
-                    change.name, change.kind, None, None, note=change.reason, is_choosable=False
+                    change.name,
+                    change.kind,
+                    None,
+                    None,
+                    note=change.reason,
+                    is_choosable=False,
                 )
 
     def _batch_remedies(self) -> Iterator[RemedyEstimate]:
@@ -286,7 +344,9 @@ class RemedyComparison:
         iterations = self._base_samples["iterations"]
         buffers = None if sums is None else sums["buffers"]
         note = f"at the end of an epoch{cost_note}; a point remained lost at 8 samples a rank"
-        yield self._remedy("pooled", "pooled", self._base_samples, "all", buffers, note=note)
+        yield self._remedy(
+            "pooled", "pooled", self._base_samples, "all", buffers, note=note
+        )
         groups = {"host": ranks_of_host(self._case.base), "all": world_size}
         for name, ranks in groups.items():
             if name == "host" and ranks in (1, world_size):
@@ -324,7 +384,8 @@ class RemedyComparison:
         )
 
     def _recomputation(self, sums: Mapping[str, Any] | None) -> RemedyEstimate:
-        """Return the remedy that recomputes statistics under the weights that are evaluated.
+        """Return the remedy that recomputes statistics under the weights that are
+        evaluated.
 
         The samples are of the whole set (as after stochastic weight averaging, arXiv
         1803.05407): every sample once, so that n is their number; all ranks share them.
@@ -338,7 +399,9 @@ class RemedyComparison:
         batches = [batch] * (rank_samples // batch)
         if remainder := rank_samples % batch:
             batches.append(remainder)
-        sizes = np.asarray([num_samples * workload.mean_work for num_samples in batches])
+        sizes = np.asarray(
+            [num_samples * workload.mean_work for num_samples in batches]
+        )
         forward = float(self._case.base.step_times.forward_of(sizes).sum())
         samples = dict.fromkeys(("n", "low", "high", "global"), float(count))
         return self._remedy(
@@ -352,7 +415,9 @@ class RemedyComparison:
 
     def _exchange_remedies(self) -> Iterator[RemedyEstimate]:
         """Yield the remedies that change the exchange of samples."""
-        for change, samples, added_s in self._possible_changes({"partial", "oldest", "global"}):
+        for change, samples, added_s in self._possible_changes(
+            {"partial", "oldest", "global"}
+        ):
             if change.kind == "global":
                 n = float(samples["n"])
                 yield RemedyEstimate(change.name, change.kind, n, NO_LOSS, 0.0, added_s)
@@ -363,7 +428,9 @@ class RemedyComparison:
     def _untried_inputs(
         self, n: float | None, batch: int | None = None, momentum: float | None = None
     ) -> str:
-        """Return the inputs that were never tried when the sensitivity was measured, in words."""
+        """Return the inputs that were never tried when the sensitivity was measured, in
+        words.
+        """
         base = self._case.base
         sensitivity = self._sensitivity
         inputs: dict[str, float | None] = {
@@ -381,6 +448,10 @@ class RemedyComparison:
                     tried_range += f" to {format_number(high)}"
                 untried.append(f"{name} {format_number(value)} (tried: {tried_range})")
         statistics_momentum = momentum or self._request.momentum
-        if n is not None and not math.isclose(statistics_momentum, sensitivity.momentum):
-            untried.append(f"momentum {statistics_momentum:g} (tried: {sensitivity.momentum:g})")
+        if n is not None and not math.isclose(
+            statistics_momentum, sensitivity.momentum
+        ):
+            untried.append(
+                f"momentum {statistics_momentum:g} (tried: {sensitivity.momentum:g})"
+            )
         return "; ".join(untried)

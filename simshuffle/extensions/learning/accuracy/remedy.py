@@ -1,4 +1,6 @@
-"""A remedy with its loss and its time, and the front of remedies that no other one beats."""
+"""A remedy with its loss and its time, and the front of remedies that no other one
+beats.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,14 @@ class RemedyEstimate:
 
     name: str  # names the remedy in tables
     kind: str  # one of `tables.KINDS`
-    n: float | None  # samples that its statistics rest on; None without running statistics
+    n: (
+        float | None
+    )  # samples that its statistics rest on; None without running statistics
     loss: LossEstimate | None  # against global shuffle; None where it cannot be had
     own_points: float | None = None  # points against global shuffle with the remedy
-    added_s: float | None = None  # s that an epoch is longer; None where costs are not known
+    added_s: float | None = (
+        None  # s that an epoch is longer; None where costs are not known
+    )
     note: str = ""  # says what the law leaves out
     outside: str = ""  # inputs that were never tried, in words
     is_choosable: bool = True  # whether it may be chosen
@@ -32,16 +38,21 @@ def loss_columns(loss: LossEstimate | None) -> dict[str, Any]:
 def front_names(remedies: list[RemedyEstimate]) -> set[str]:
     """Return the names of the remedies on the front.
 
-    No other remedy of the same network loses less in no more time, or as little in less.
+    No other remedy of the same network loses less in no more time, or as little in
+    less.
     """
     costs = {
         remedy.name: (remedy.added_s, remedy.loss.points)
         for remedy in remedies
-        if remedy.is_choosable and remedy.added_s is not None and remedy.loss is not None
+        if remedy.is_choosable
+        and remedy.added_s is not None
+        and remedy.loss is not None
     }
 
     def beats(rival: tuple[float, float], cost: tuple[float, float]) -> bool:
-        """Return whether a rival's seconds and points are both no larger, and one is smaller."""
+        """Return whether a rival's seconds and points are both no larger, and one is
+        smaller.
+        """
         return rival != cost and rival[0] <= cost[0] and rival[1] <= cost[1]
 
     return {

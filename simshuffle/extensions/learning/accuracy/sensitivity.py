@@ -72,17 +72,22 @@ class Sensitivity:
     rms: float  # points that settings lie beside the curve (root mean square)
     basis: str  # the measurements behind c, in words
     known: bool  # whether this network was measured
-    tried: Mapping[str, tuple[float, float]]  # least and most value of each input of `RANGES`
+    tried: Mapping[
+        str, tuple[float, float]
+    ]  # least and most value of each input of `RANGES`
     momentum: float  # momentum of the running statistics in the measurements
 
     def expected_loss(
-        self, extra_inverse: float, lowest: float | None = None, highest: float | None = None
+        self,
+        extra_inverse: float,
+        lowest: float | None = None,
+        highest: float | None = None,
     ) -> LossEstimate:
         """Return the points lost and their 90 % interval.
 
-        1/n is ``extra_inverse`` more than under global shuffle, from ``lowest`` to ``highest``.
-        Three errors are taken as independent, and added as squares on either side: that of c,
-        that of n, and the distance of settings from the curve.
+        1/n is ``extra_inverse`` more than under global shuffle, from ``lowest`` to
+        ``highest``. Three errors are taken as independent, and added as squares on
+        either side: that of c, that of n, and the distance of settings from the curve.
         """
         points = self.c * extra_inverse
         low, high = sorted((self.low * extra_inverse, self.high * extra_inverse))
@@ -97,7 +102,10 @@ class Sensitivity:
 
     def plain_values(self) -> dict[str, Any]:
         """Return the fields as plain values, as JSON holds them."""
-        return {**asdict(self), "tried": {key: list(bounds) for key, bounds in self.tried.items()}}
+        return {
+            **asdict(self),
+            "tried": {key: list(bounds) for key, bounds in self.tried.items()},
+        }
 
 
 def read_sensitivities() -> pd.DataFrame:
@@ -119,15 +127,16 @@ def predict_sensitivity(
 ) -> Sensitivity:
     """Return the sensitivity of a network that normalises by ``norm``.
 
-    ``rows`` are those of `read_sensitivities`. The network's own row of that data set counts,
-    else its own rows, else those of networks of that norm, with ``layers`` of the same kind if
-    there are `MIN_NETWORKS` of them.
+    ``rows`` are those of `read_sensitivities`. The network's own row of that data set
+    counts, else its own rows, else those of networks of that norm, with ``layers`` of
+    the same kind if there are `MIN_NETWORKS` of them.
 
     Without batch norm there are no running statistics: 0 points are expected, and the
     scatter of the measurements of such networks is the error.
 
     Raises:
-        InputError: nothing was measured of such networks, or too little for an interval.
+        InputError: nothing was measured of such networks, or too little for an
+            interval.
     """
     if norm != "batch":
         return _sensitivity_without_norm(rows, model, norm)
@@ -143,11 +152,17 @@ def predict_sensitivity(
         layer_rows = norm_rows[norm_rows["layers"] == layers]
         has_enough = layer_rows["model"].nunique() >= MIN_NETWORKS
         chosen_rows = layer_rows if has_enough else norm_rows
-        names = [name.replace(", ", " with ") for name in sorted(set(chosen_rows["model"]))]
+        names = [
+            name.replace(", ", " with ") for name in sorted(set(chosen_rows["model"]))
+        ]
         networks = f"other networks with batch norm ({'; '.join(names)})"
         c, low, high = pool_sensitivities(_means_of_networks(chosen_rows))
 
-    count = f"{len(chosen_rows)} sensitivities" if len(chosen_rows) > 1 else "the sensitivity"
+    count = (
+        f"{len(chosen_rows)} sensitivities"
+        if len(chosen_rows) > 1
+        else "the sensitivity"
+    )
     return Sensitivity(
         model=model,
         norm=norm,
@@ -163,15 +178,21 @@ def predict_sensitivity(
 
 
 def _means_of_networks(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each network: the mean over its data sets of log c and its bounds."""
+    """Return a row for each network: the mean over its data sets of log c and its
+    bounds.
+    """
     means_of_models = []
     for model, model_rows in rows.groupby("model", sort=False):
-        means = np.log(model_rows[["c", "c_low", "c_high"]].to_numpy(float)).mean(axis=0)
+        means = np.log(model_rows[["c", "c_low", "c_high"]].to_numpy(float)).mean(
+            axis=0
+        )
         means_of_models.append([model, *np.exp(means).tolist()])
     return pd.DataFrame(means_of_models, columns=["model", "c", "c_low", "c_high"])
 
 
-def _sensitivity_without_norm(rows: pd.DataFrame, model: str, norm: Norm) -> Sensitivity:
+def _sensitivity_without_norm(
+    rows: pd.DataFrame, model: str, norm: Norm
+) -> Sensitivity:
     """Return the sensitivity, 0 with a scatter, of a network without batch norm."""
     norm_free_rows = rows[rows["norm"] != "batch"]
     norm_rows = norm_free_rows[norm_free_rows["norm"] == norm]
@@ -195,18 +216,22 @@ def _sensitivity_without_norm(rows: pd.DataFrame, model: str, norm: Norm) -> Sen
     )
 
 
-def pool_sensitivities(rows: pd.DataFrame, *, single: bool = False) -> tuple[float, float, float]:
+def pool_sensitivities(
+    rows: pd.DataFrame, *, single: bool = False
+) -> tuple[float, float, float]:
     """Return c and its 90 % interval from measured rows.
 
-    One row gives its own interval, if a ``single`` one will do. Several give the prediction
-    interval for one more network or data set.
+    One row gives its own interval, if a ``single`` one will do. Several give the
+    prediction interval for one more network or data set.
 
     Raises:
         InputError: fewer than two rows must be pooled.
     """
     logs = np.log(rows["c"].to_numpy(float))
     log_bounds = np.log(rows[["c_low", "c_high"]].to_numpy(float))
-    errors = np.nan_to_num((log_bounds[:, 1] - log_bounds[:, 0]) / (2 * NORMAL_QUANTILE))
+    errors = np.nan_to_num(
+        (log_bounds[:, 1] - log_bounds[:, 0]) / (2 * NORMAL_QUANTILE)
+    )
     if len(logs) == 1 and single:
         c = float(rows["c"].iloc[0])
         low, high = (float(rows[column].iloc[0]) for column in ("c_low", "c_high"))
@@ -216,14 +241,17 @@ def pool_sensitivities(rows: pd.DataFrame, *, single: bool = False) -> tuple[flo
         remedy = "Give --screening FILE, of your own network."
         refuse("--model", rule, f"{len(logs)}", remedy, "sensitivity.csv")
     mean, error, spread = _random_effects(logs, errors)
-    half_width = float(stats.t.ppf(0.5 + LEVEL / 2, len(logs) - 1)) * math.hypot(error, spread)
+    half_width = float(stats.t.ppf(0.5 + LEVEL / 2, len(logs) - 1)) * math.hypot(
+        error, spread
+    )
     return math.exp(mean), math.exp(mean - half_width), math.exp(mean + half_width)
 
 
 def _random_effects(
     values: np.ndarray[Any, Any], errors: np.ndarray[Any, Any]
 ) -> tuple[float, float, float]:
-    """Return the mean of effects that differ, its standard error, and their standard deviation.
+    """Return the mean of effects that differ, its standard error, and their standard
+    deviation.
 
     The estimator is that of DerSimonian and Laird. Where a row has no error, nothing is
     taken out of the effects' spread.
@@ -253,7 +281,9 @@ def _tried_ranges(rows: pd.DataFrame) -> dict[str, tuple[float, float]]:
         name: (float(rows[low].min()), float(rows[high].max()))
         for name, (low, high) in RANGES.items()
     }
-    return {name: bounds for name, bounds in ranges.items() if not math.isnan(sum(bounds))}
+    return {
+        name: bounds for name, bounds in ranges.items() if not math.isnan(sum(bounds))
+    }
 
 
 # ------------------------------------------------------------------------------ a screening
@@ -270,7 +300,9 @@ class ScreenedPoint(Spec):
 
 
 class MeasuredScreening(Spec):
-    """The measurements of `simshuffle.train.screen` on a network: c with its 90 % interval."""
+    """The measurements of `simshuffle.train.screen` on a network: c with its 90 %
+    interval.
+    """
 
     model: Annotated[str, Field(min_length=1)]  # the network
     data: str  # the data set
@@ -302,11 +334,27 @@ def read_screening_file(path: Path) -> MeasuredScreening:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        refuse("--screening", "must be a screening in JSON", str(error)[:80], remedy, str(path))
+        refuse(
+            "--screening",
+            "must be a screening in JSON",
+            str(error)[:80],
+            remedy,
+            str(path),
+        )
     if not isinstance(document, dict):
-        refuse("--screening", "must be a screening in JSON", repr(document)[:60], remedy, str(path))
+        refuse(
+            "--screening",
+            "must be a screening in JSON",
+            repr(document)[:60],
+            remedy,
+            str(path),
+        )
     return parse_screening_values(
-        {key: value for key, value in document.items() if key in MeasuredScreening.model_fields},
+        {
+            key: value
+            for key, value in document.items()
+            if key in MeasuredScreening.model_fields
+        },
         str(path),
     )
 
@@ -320,19 +368,25 @@ def parse_screening_values(values: Mapping[str, Any], source: str) -> MeasuredSc
     screening, problems = validate_record(dict(values), MeasuredScreening)
     if screening is None or problems:
         remedy = "Give the file that simshuffle.train.screen wrote, whole."
-        raise InputError([_name_option(problem, remedy) for problem in problems], source)
+        raise InputError(
+            [_name_option(problem, remedy) for problem in problems], source
+        )
     return screening
 
 
 def _name_option(problem: Problem, remedy: str) -> Problem:
     """Return a problem of a screening as one of the option ``--screening``."""
-    return Problem(f"--screening {problem.path}".strip(), problem.rule, problem.value, remedy)
+    return Problem(
+        f"--screening {problem.path}".strip(), problem.rule, problem.value, remedy
+    )
 
 
 TRAINING_FACTORS = (0.8, 1.5, 3.0)
-"""Loss of trainings over the loss that a screening predicts: 90 % low, middle, high. From ten
-comparisons (docs/accuracy.md: five on procedural images, five on Fashion-MNIST) the mean of the
-logs, and the t-interval of one more. Weights that have seen fewer steps are more sensitive."""
+"""Loss of trainings over the loss that a screening predicts: 90 % low, middle, high.
+From ten comparisons (docs/accuracy.md: five on procedural images, five on
+Fashion-MNIST) the mean of the logs, and the t-interval of one more. Weights that have
+seen fewer steps are more sensitive.
+"""
 
 
 def _scale_to_trainings(screening: MeasuredScreening) -> tuple[float, float, float]:
@@ -340,17 +394,22 @@ def _scale_to_trainings(screening: MeasuredScreening) -> tuple[float, float, flo
     low, c, high = sorted(factor * screening.c_points for factor in TRAINING_FACTORS)
     error_below = c - TRAINING_FACTORS[1] * screening.c_low
     error_above = TRAINING_FACTORS[1] * screening.c_high - c
-    return c, c - math.hypot(c - low, error_below), c + math.hypot(high - c, error_above)
+    return (
+        c,
+        c - math.hypot(c - low, error_below),
+        c + math.hypot(high - c, error_above),
+    )
 
 
 def screening_sensitivity(
     screening: MeasuredScreening, momentum: float, norm: Norm | None
 ) -> Sensitivity:
-    """Return the sensitivity that a screening measured, scaled to trainings by `TRAINING_FACTORS`.
+    """Return the sensitivity that a screening measured, scaled to trainings by
+    `TRAINING_FACTORS`.
 
     Raises:
-        InputError: the screening was of another momentum, or of a network that normalises
-            otherwise than ``norm``.
+        InputError: the screening was of another momentum, or of a network that
+            normalises otherwise than ``norm``.
     """
     if not math.isclose(screening.momentum, momentum, rel_tol=1e-6):
         rule = f"must be of the momentum that is asked about, {momentum:g}"

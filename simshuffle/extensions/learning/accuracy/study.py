@@ -14,7 +14,10 @@ import numpy as np
 from simshuffle.errors import Problem
 from simshuffle.extensions.learning.accuracy import text
 from simshuffle.extensions.learning.accuracy.asked import AccuracyRequest
-from simshuffle.extensions.learning.accuracy.cells import EffectiveSamplesCell, StatisticsSumCell
+from simshuffle.extensions.learning.accuracy.cells import (
+    EffectiveSamplesCell,
+    StatisticsSumCell,
+)
 from simshuffle.extensions.learning.accuracy.figures import accuracy_chart
 from simshuffle.extensions.learning.accuracy.remedies import (
     SLOW_MOMENTUM,
@@ -33,8 +36,10 @@ from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
 
 MAX_SIMULATED_SECONDS = 60.0
-"""Most s of one core, by the costs of runs, that all simulations take together unless all are asked
-for: less than a minute on two cores. Runs that do not fit are timed by closed forms."""
+"""Most s of one core, by the costs of runs, that all simulations take together unless
+all are asked for: less than a minute on two cores. Runs that do not fit are timed by
+closed forms.
+"""
 
 
 def _bases(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
@@ -56,8 +61,12 @@ def _base_runs(request: AccuracyRequest) -> dict[str, Scenario]:
 def _affordable_simulations(
     request: AccuracyRequest, runs: Mapping[str, Scenario], limit: float
 ) -> dict[str, Cell]:
-    """Return the simulations of runs, by name: the cheapest that fit into ``limit`` seconds."""
-    cells = {name: WarmCell(scenario.to_dict(), name) for name, scenario in runs.items()}
+    """Return the simulations of runs, by name: the cheapest that fit into ``limit``
+    seconds.
+    """
+    cells = {
+        name: WarmCell(scenario.to_dict(), name) for name, scenario in runs.items()
+    }
     if request.exact:
         return dict(cells)
     cumulated_cost = np.cumsum(sorted(cell.cost for cell in cells.values()))
@@ -75,7 +84,10 @@ def _remedies(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
     runs: dict[str, Scenario] = {}
     for case in request.cases:
-        if not case.changes or not RemedyComparison(request, case, outcomes).compares_remedies:
+        if (
+            not case.changes
+            or not RemedyComparison(request, case, outcomes).compares_remedies
+        ):
             continue
         for change, scenario in case.cells.items():
             if change:
@@ -87,13 +99,19 @@ def _remedies(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
         document = case.base.to_dict()
         if request.momentum > SLOW_MOMENTUM:
             name = samples_cell_name(case, SLOW_MOMENTUM_NAME)
-            cells[name] = EffectiveSamplesCell(document, name, SLOW_MOMENTUM, request.epochs)
+            cells[name] = EffectiveSamplesCell(
+                document, name, SLOW_MOMENTUM, request.epochs
+            )
         if request.channels:
             name = sums_cell_name(case)
             cells[name] = StatisticsSumCell(document, name, request.channels)
-    base_simulations = _affordable_simulations(request, _base_runs(request), MAX_SIMULATED_SECONDS)
+    base_simulations = _affordable_simulations(
+        request, _base_runs(request), MAX_SIMULATED_SECONDS
+    )
     spent_seconds = sum(cell.cost for cell in base_simulations.values())
-    return cells | _affordable_simulations(request, runs, MAX_SIMULATED_SECONDS - spent_seconds)
+    return cells | _affordable_simulations(
+        request, runs, MAX_SIMULATED_SECONDS - spent_seconds
+    )
 
 
 def _collect(request: AccuracyRequest, outcomes: Outcomes) -> Tables:
@@ -107,7 +125,9 @@ def _collect(request: AccuracyRequest, outcomes: Outcomes) -> Tables:
     }
 
 
-def _facts(request: AccuracyRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+def _facts(
+    request: AccuracyRequest, outcomes: Outcomes, tables: Tables
+) -> dict[str, Any]:
     """Return the facts that texts state beside tables."""
     base = request.cases[0].base
     return {
@@ -125,10 +145,11 @@ def _facts(request: AccuracyRequest, outcomes: Outcomes, tables: Tables) -> dict
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Yield tables with other rows than ``meta.json`` counts, and runs with several chosen
-    remedies.
+    """Yield tables with other rows than ``meta.json`` counts, and runs with several
+    chosen remedies.
     """
-    settings, remedies = result.tables["settings"], result.tables["remedies"]
+    settings = result.tables["settings"]
+    remedies = result.tables["remedies"]
     facts = result.meta["accuracy"]
     chosen = remedies.groupby(["world_size", "strategy"])["chosen"].sum()
     yield from problems_of_misfits(

@@ -60,7 +60,9 @@ _LOST = real(
 _LOW = real("lower end of its 90 % interval", empty=True, look=format_points)
 _HIGH = real("upper end", empty=True, look=format_points)
 _ENOUGH = flag("whether that end is within the tolerance")
-_OUTSIDE = text("what of it was never tried when the sensitivity was measured; empty if nothing")
+_OUTSIDE = text(
+    "what of it was never tried when the sensitivity was measured; empty if nothing"
+)
 _N = amount(
     "samples that the statistics rest on, n; empty without running statistics",
     empty=True,
@@ -80,9 +82,13 @@ SETTINGS = Schema(
         "local_batch": count("samples of a rank in an iteration", 1),
         "iterations": count("of an epoch", 1, head="iterations"),
         "n": _N,
-        "n_low": amount("lower end of the 90 % interval of n, from how ranks differ", empty=True),
+        "n_low": amount(
+            "lower end of the 90 % interval of n, from how ranks differ", empty=True
+        ),
         "n_high": amount("upper end", empty=True),
-        "n_global": amount("n of global shuffle", empty=True, head="n global", look=format_number),
+        "n_global": amount(
+            "n of global shuffle", empty=True, head="n global", look=format_number
+        ),
         "emulated": count("ranks that were followed to know n; 0 where it is exact"),
         "loss_points": _LOST,
         "low_points": _LOW,
@@ -106,7 +112,9 @@ REMEDIES = Schema(
         "low_points": _LOW,
         "high_points": _HIGH,
         "own_points": real(
-            "the same against global shuffle with the same change", empty=True, look=format_points
+            "the same against global shuffle with the same change",
+            empty=True,
+            look=format_points,
         ),
         "epoch_s": amount(
             "s of a warm epoch with it; empty where it cannot be had, or no costs are known",
@@ -115,12 +123,19 @@ REMEDIES = Schema(
             look=".4g",
         ),
         "added_s": real(
-            "s that this is longer than as it is", empty=True, head="added s", look="+.3g"
+            "s that this is longer than as it is",
+            empty=True,
+            head="added s",
+            look="+.3g",
         ),
         "outside": _OUTSIDE,
-        "note": text("why it cannot be had or is not chosen, and what the law leaves out"),
+        "note": text(
+            "why it cannot be had or is not chosen, and what the law leaves out"
+        ),
         "enough": _ENOUGH,
-        "front": flag("whether no other remedy of the same network loses less in less time"),
+        "front": flag(
+            "whether no other remedy of the same network loses less in less time"
+        ),
         "chosen": flag("the quickest that is enough; as it is, if that is"),
     },
     key=("world_size", "strategy", "remedy"),

@@ -1,4 +1,6 @@
-"""Write an accuracy to a terminal: the loss, the quickest remedy, and the basis of both."""
+"""Write an accuracy to a terminal: the loss, the quickest remedy, and the basis of
+both.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def verdict(result: Result) -> Iterator[str]:
 
     Runs of which nothing has to be done stand together.
     """
-    settings, remedies, meta = result.tables["settings"], result.tables["remedies"], result.meta
+    settings = result.tables["settings"]
+    remedies = result.tables["remedies"]
+    meta = result.meta
     if meta["sensitivity"]["norm"] != "batch":
         yield _norm_free_verdict(settings, meta)
     else:
@@ -64,8 +68,10 @@ def _verdict_on_ranks(
 ) -> Iterator[str]:
     """Yield the verdicts on the runs on one number of ranks."""
     is_reference = settings["low_points"] == settings["high_points"]
-    losing, reference = settings[~is_reference], settings[is_reference]
-    acceptable, unacceptable = losing[losing["enough"]], losing[~losing["enough"]]
+    losing = settings[~is_reference]
+    reference = settings[is_reference]
+    acceptable = losing[losing["enough"]]
+    unacceptable = losing[~losing["enough"]]
     for row in unacceptable.to_dict("records"):
         yield _losing_run(row, remedies_of(row, remedies), meta)
     if len(acceptable):
@@ -105,8 +111,12 @@ def remedies_of(row: Mapping[Any, Any], remedies: pd.DataFrame) -> pd.DataFrame:
     return remedy_rows
 
 
-def _losing_run(row: Mapping[Any, Any], remedies: pd.DataFrame, meta: Mapping[str, Any]) -> str:
-    """State the loss of a run that loses more than may be lost, and its quickest remedy."""
+def _losing_run(
+    row: Mapping[Any, Any], remedies: pd.DataFrame, meta: Mapping[str, Any]
+) -> str:
+    """State the loss of a run that loses more than may be lost, and its quickest
+    remedy.
+    """
     tolerance = meta["asked"]["tolerance"]
     loss_clause = (
         f"On {row['world_size']:,} ranks with {row['samples']:,} samples each {row['strategy']} is"
@@ -159,7 +169,9 @@ def _untried_inputs(outside: pd.Series[str]) -> list[str]:
 
 
 def parts(result: Result) -> Iterator[str | Table]:
-    """Yield the losses, and the remedies worth a look: the quickest, the front, and none."""
+    """Yield the losses, and the remedies worth a look: the quickest, the front, and
+    none.
+    """
     yield _loss_table(result)
     yield from _remedies(result, all_remedies=False)
     yield from _cautions(result)
@@ -172,13 +184,16 @@ def details(result: Result) -> Iterator[str | Table]:
 
 
 def document_parts(result: Result) -> list[str | Table]:
-    """Return the parts of documents: `parts` with all remedies instead of a few, and the notes."""
+    """Return the parts of documents: `parts` with all remedies instead of a few, and
+    the notes.
+    """
     return [_loss_table(result), *details(result), *_cautions(result)]
 
 
 def _loss_table(result: Result) -> Table:
     """Return the table of the loss of each run."""
-    settings, meta = result.tables["settings"], result.meta
+    settings = result.tables["settings"]
+    meta = result.meta
     title = f"What {meta['accuracy']['scenario']} loses, network {meta['sensitivity']['model']}"
     columns_shown = [
         "world_size",
@@ -190,7 +205,9 @@ def _loss_table(result: Result) -> Table:
         "loss_points",
     ]
     filled_columns = [name for name in columns_shown if settings[name].notna().any()]
-    rows_shown = settings.assign(interval=[*map(_format_interval, settings.to_dict("records"))])
+    rows_shown = settings.assign(
+        interval=[*map(_format_interval, settings.to_dict("records"))]
+    )
     columns = {**SETTINGS.columns, "interval": PRINTED_REMEDIES["interval"]}
     return Schema(columns).listing(
         rows_shown, title, [*filled_columns, "interval", "epoch_s"], names=2
@@ -199,7 +216,8 @@ def _loss_table(result: Result) -> Table:
 
 def _cautions(result: Result) -> Iterator[str]:
     """Yield sentences on how epochs were timed and importances drawn."""
-    settings, meta = result.tables["settings"], result.meta
+    settings = result.tables["settings"]
+    meta = result.meta
     if (settings["timed"] != TIMED[0]).any():
         yield (
             "Epochs that would take long to simulate are timed by closed forms, column timed of"
@@ -210,7 +228,8 @@ def _cautions(result: Result) -> Iterator[str]:
             "Importances are drawn anew for every epoch. Those of real losses last, so that the"
             " same samples stay: n is less than this, and more is lost."
         )
-    timed, model = meta["accuracy"]["timed"], meta["sensitivity"]["model"]
+    timed = meta["accuracy"]["timed"]
+    model = meta["sensitivity"]["model"]
     if timed != model:
         yield f"Times are those of {timed}, which the scenario trains (workload.model)."
 
@@ -218,15 +237,21 @@ def _cautions(result: Result) -> Iterator[str]:
 def _remedies(result: Result, *, all_remedies: bool) -> Iterator[Table]:
     """Yield the remedies of each run, only notable ones unless ``all_remedies``."""
     remedies = result.tables["remedies"]
-    is_notable = remedies["chosen"] | remedies["front"] | (remedies["remedy"] == "as it is")
+    is_notable = (
+        remedies["chosen"] | remedies["front"] | (remedies["remedy"] == "as it is")
+    )
     for row in result.tables["settings"].to_dict("records"):
         rows = remedies_of(row, remedies)
         if len(rows) > 1:
-            yield _remedy_table(row, rows if all_remedies else rows[is_notable[rows.index]])
+            yield _remedy_table(
+                row, rows if all_remedies else rows[is_notable[rows.index]]
+            )
 
 
 def _remedy_table(setting: Mapping[Any, Any], rows: pd.DataFrame) -> Table:
-    """Return the table of remedies by the seconds that they add, those that cannot be had last."""
+    """Return the table of remedies by the seconds that they add, those that cannot be
+    had last.
+    """
     rows = rows.sort_values("added_s", kind="stable", na_position="last")
     marks = [
         "*" if is_chosen else "+" if is_on_front else ""
@@ -257,5 +282,7 @@ def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
     noted = remedies[remedies["note"] != ""]
     for (remedy, note), rows in noted.groupby(["remedy", "note"], sort=False):
         sizes = ", ".join(f"{size:,}" for size in rows["world_size"])
-        at_ranks = f" (@{sizes})" if remedies["world_size"].nunique() > len(rows) else ""
+        at_ranks = (
+            f" (@{sizes})" if remedies["world_size"].nunique() > len(rows) else ""
+        )
         yield f"{remedy}{at_ranks}: {note}."

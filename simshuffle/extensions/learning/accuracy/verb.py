@@ -1,4 +1,6 @@
-"""The options of ``simshuffle accuracy``: the network, the ranks and the tolerated loss."""
+"""The options of ``simshuffle accuracy``: the network, the ranks and the tolerated
+loss.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
 class AccuracyOptions(RefinedOptions):
     """Say what a shuffle costs in accuracy, and what helps.
 
-    Against global shuffle, with each rank's own batch-norm statistics, before anything is trained.
-    The law holds for shards drawn at random."""
+    Against global shuffle, with each rank's own batch-norm statistics, before anything
+    is trained. The law holds for shards drawn at random.
+    """
 
     scenario: ScenarioName
     model: Annotated[
         str | None,
-        Option("NET", "The network whose sensitivity counts. Default: that of the scenario."),
+        Option(
+            "NET",
+            "The network whose sensitivity counts. Default: that of the scenario.",
+        ),
     ] = None
     norm: Annotated[
         str | None,
@@ -39,7 +45,10 @@ class AccuracyOptions(RefinedOptions):
     momentum: Annotated[
         float,
         Option(
-            "SHARE", "That running statistics take of each batch, as in PyTorch.", low=1e-3, high=1
+            "SHARE",
+            "That running statistics take of each batch, as in PyTorch.",
+            low=1e-3,
+            high=1,
         ),
     ] = 0.1
     world_size: Annotated[
@@ -48,7 +57,9 @@ class AccuracyOptions(RefinedOptions):
     ] = ()
     screening: Annotated[
         Path | None,
-        Option("FILE", "What simshuffle.train.screen measured of your own network (JSON)."),
+        Option(
+            "FILE", "What simshuffle.train.screen measured of your own network (JSON)."
+        ),
     ] = None
     shards: Annotated[
         str,

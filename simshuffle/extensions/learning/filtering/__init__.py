@@ -1,1 +1,3 @@
-"""Data-optimised training: filter a training set by a network's features, retrain, and report."""
+"""Data-optimised training: filter a training set by a network's features, retrain, and
+report.
+"""

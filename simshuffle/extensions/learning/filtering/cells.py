@@ -1,4 +1,5 @@
-"""The cells of a data-optimised study: extractions and retrainings, and the filters between them.
+"""The cells of a data-optimised study: extractions and retrainings, and the filters
+between them.
 
 An extraction goes from a trained network to points in a plane: the inputs of its last
 layer, principal components, t-SNE. A retraining uses the samples that a filter leaves.
@@ -50,19 +51,26 @@ POINTS = "points"
 ROWS_AT_ONCE = 512
 """Samples that pass the trained network together."""
 TSNE_COST = 200.0
-"""Samples passing a small network in the time that t-SNE takes for one (estimate, from digits)."""
+"""Samples passing a small network in the time that t-SNE takes for one (estimate, from
+digits).
+"""
 UNREADABLE = (
     *(OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError, EOFError),
     pickle.UnpicklingError,
 )
-"""Errors that torch raises at a file that holds no weights, or those of another network."""
+"""Errors that torch raises at a file that holds no weights, or those of another
+network.
+"""
 SMALL_BATCH = 64
-"""Samples; with smaller batches an iteration takes about as long as with this one (estimate)."""
+"""Samples; with smaller batches an iteration takes about as long as with this one
+(estimate).
+"""
 
 
 @dataclass(frozen=True)
 class ExtractionCell(TorchCell):
-    """An extraction: a network, trained or read, and its features of the training samples.
+    """An extraction: a network, trained or read, and its features of the training
+    samples.
 
     The features are projected to points in a plane.
     """
@@ -76,12 +84,20 @@ class ExtractionCell(TorchCell):
 
     @property
     def key(self) -> Any:
-        """The records, seed, weights, packages and kind of device that decide the outcome."""
+        """The records, seed, weights, packages and kind of device that decide the
+        outcome.
+        """
         records = (self.data, self.extractor, self.projection)
         records_as_json = [record.model_dump(mode="json") for record in records]
         packages = [version("torch"), version("scikit-learn")]
         kind = self.device.partition(":")[0]
-        return [*records_as_json, self.seed, weights_identity(self.extractor), packages, kind]
+        return [
+            *records_as_json,
+            self.seed,
+            weights_identity(self.extractor),
+            packages,
+            kind,
+        ]
 
     @property
     def label(self) -> str:
@@ -102,16 +118,20 @@ class ExtractionCell(TorchCell):
     def run(self, tell: Tell) -> Outcome:
         """Train or read the network, and return facts and the table `POINTS`.
 
-        The values are facts on the network and the projection. The table has a row for each
-        training sample: sample, label, x, y, loss, right.
+        The values are facts on the network and the projection. The table has a row for
+        each training sample: sample, label, x, y, loss, right.
         """
         start = perf_counter()
         with one_thread():
             data = self.data.load()
             run = one_rank_run(self.data, self.extractor, self.seed)
             model = train_network(run, data, self.extractor.weights, tell, self.device)
-            features, losses, is_right = evaluate_network(model, data, data.train, self.device)
-            _, _, is_right_in_test = evaluate_network(model, data, data.test, self.device)
+            features, losses, is_right = evaluate_network(
+                model, data, data.train, self.device
+            )
+            _, _, is_right_in_test = evaluate_network(
+                model, data, data.test, self.device
+            )
             points, facts = project_features(features, self.projection, self.seed)
         table = pd.DataFrame(
             {
@@ -140,8 +160,8 @@ class ExtractionCell(TorchCell):
 def weights_identity(extractor: Extractor) -> list[int] | None:
     """Return the size in bytes and the time of change in ns of a file of weights.
 
-    They tell the file of an extractor's weights from another one in its place. None if the
-    extractor is trained.
+    They tell the file of an extractor's weights from another one in its place. None if
+    the extractor is trained.
     """
     if extractor.weights is None:
         return None
@@ -150,14 +170,17 @@ def weights_identity(extractor: Extractor) -> list[int] | None:
 
 
 def one_rank_run(data: Data, recipe: Extractor | Retraining, seed: int) -> Run:
-    """Return the training of ``recipe`` with one rank, so batch norm goes over the whole batch."""
+    """Return the training of ``recipe`` with one rank, so batch norm goes over the
+    whole batch.
+    """
     return Run.of_one_rank(data, recipe.model, recipe.training, seed)
 
 
 def train_network(
     run: Run, data: TrainingSet, weights: str | None, tell: Tell, device: str = "cpu"
 ) -> nn.Module:
-    """Return the network of ``run``, trained on ``data`` or with the ``weights`` of a file.
+    """Return the network of ``run``, trained on ``data`` or with the ``weights`` of a
+    file.
 
     It is on ``device``, in eval mode.
 
@@ -170,7 +193,9 @@ def train_network(
     dtype = torch_dtype(run.training)
     if weights is not None:
         return load_weights(model, Path(weights)).to(torch_device, dtype).eval()
-    source = ArraySource(data.train, data.mean, data.std, dtype=dtype, device=torch_device)
+    source = ArraySource(
+        data.train, data.mean, data.std, dtype=dtype, device=torch_device
+    )
     emulation = Emulation(
         model,
         source,
@@ -214,18 +239,25 @@ def evaluate_network(
     head = model.get_submodule("head")
     head_inputs: list[torch.Tensor] = []
     hook = head.register_forward_pre_hook(
-        lambda module, inputs: head_inputs.append(inputs[0].detach().flatten(1).float().cpu())
+        lambda module, inputs: head_inputs.append(
+            inputs[0].detach().flatten(1).float().cpu()
+        )
     )
     dtype = next(model.parameters()).dtype
-    source = ArraySource(samples, data.mean, data.std, dtype=dtype, device=find_device(device))
-    losses, is_right = [], []
+    source = ArraySource(
+        samples, data.mean, data.std, dtype=dtype, device=find_device(device)
+    )
+    losses = []
+    is_right = []
     try:
         with torch.no_grad():
             for first in range(0, len(samples), ROWS_AT_ONCE):
                 end = min(first + ROWS_AT_ONCE, len(samples))
                 inputs, targets = source.batch(np.arange(first, end))
                 logits = model(inputs)
-                losses.append(nn.functional.cross_entropy(logits, targets, reduction="none").cpu())
+                losses.append(
+                    nn.functional.cross_entropy(logits, targets, reduction="none").cpu()
+                )
                 is_right.append((logits.argmax(1) == targets).cpu())
     finally:
         hook.remove()
@@ -239,10 +271,12 @@ def evaluate_network(
 def project_features(
     features: Floats, projection: Projection, seed: int
 ) -> tuple[Floats, dict[str, float]]:
-    """Project features (n, f) to points in a plane (n, 2), without unit, by PCA and t-SNE.
+    """Project features (n, f) to points in a plane (n, 2), without unit, by PCA and
+    t-SNE.
 
     Returns:
-        The points; and 'components', their 'explained_variance' (share of the features')
+        The points; and 'components', their 'explained_variance' (share of the
+        features')
             and 'kl_divergence' (of t-SNE, nats).
 
     Raises:
@@ -254,12 +288,20 @@ def project_features(
         raise SimulationError(f"{reason} Use a lower learning rate.")
     if projection.perplexity >= len(features):
         rule = f"must be below the number of samples, {len(features)}"
-        refuse("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it.", "study")
+        refuse(
+            "projection.perplexity",
+            rule,
+            f"{projection.perplexity:g}",
+            "Lower it.",
+            "study",
+        )
     random_state = int(stream(seed, "t-SNE").integers(2**32))
     count = min(projection.pca_components, *features.shape)
     pca = PCA(count, random_state=random_state)
     components = pca.fit_transform(features.astype(np.float64))
-    tsne = TSNE(2, perplexity=projection.perplexity, random_state=random_state, n_jobs=1)
+    tsne = TSNE(
+        2, perplexity=projection.perplexity, random_state=random_state, n_jobs=1
+    )
     points = np.asarray(tsne.fit_transform(components), np.float64)
     explained_variance = min(float(pca.explained_variance_ratio_.sum()), 1.0)
     if not math.isfinite(float(tsne.kl_divergence_)):
@@ -274,15 +316,18 @@ def project_features(
 def find_noise(
     points: NDArray[np.floating[Any]], labels: Ints64, eps: float, min_samples: int
 ) -> Flags:
-    """Return for each of the points (n, 2) whether DBSCAN puts it into no cluster: (n,).
+    """Return for each of the points (n, 2) whether DBSCAN puts it into no cluster:
+    (n,).
 
-    Each class is clustered by itself. A point is noise unless it is within ``eps`` of one
-    that has ``min_samples`` points of its class, itself included, within ``eps``.
+    Each class is clustered by itself. A point is noise unless it is within ``eps`` of
+    one that has ``min_samples`` points of its class, itself included, within ``eps``.
     """
     is_noise = np.zeros(len(points), np.bool_)
     for label in np.unique(labels):
         class_rows = np.flatnonzero(labels == label)
-        clusters = DBSCAN(eps=eps, min_samples=min_samples).fit_predict(points[class_rows])
+        clusters = DBSCAN(eps=eps, min_samples=min_samples).fit_predict(
+            points[class_rows]
+        )
         is_noise[class_rows] = clusters < 0  # scikit-learn gives -1 to noise
     return is_noise
 
@@ -290,7 +335,8 @@ def find_noise(
 def find_table_noise(
     table: pd.DataFrame, clustering: Clustering, eps: float | None = None
 ) -> Flags:
-    """Return whether each sample of an extraction's table is noise, (n,), see `find_noise`.
+    """Return whether each sample of an extraction's table is noise, (n,), see
+    `find_noise`.
 
     ``eps`` replaces that of ``clustering`` if it is given.
     """
@@ -302,7 +348,8 @@ def find_table_noise(
 
 
 def draw_random_filter(num_samples: int, removed: int, seed: int) -> Flags:
-    """Draw ``removed`` samples at random and return whether each sample is left out: (n,).
+    """Draw ``removed`` samples at random and return whether each sample is left out:
+    (n,).
 
     The class of a sample has no influence.
     """
@@ -319,7 +366,9 @@ class RetrainingCell(TorchCell):
     """A training on the samples that a filter leaves."""
 
     training_run: Run  # the run; its data are the full ones
-    retained_samples: Ints64 | None  # indices of the samples that are trained on; None for all
+    retained_samples: (
+        Ints64 | None
+    )  # indices of the samples that are trained on; None for all
     num_samples: int  # how many samples are trained on
     # values of `simshuffle.extensions.learning.filtering.tables.DESCRIPTION_COLUMNS`
     description: Mapping[str, Any]
@@ -339,10 +388,14 @@ class RetrainingCell(TorchCell):
         """The estimated s of the training on one core; small batches take longer."""
         training = self.training_run.training
         small_batch_factor = max(1.0, SMALL_BATCH / training.local_batch_size)
-        return SECONDS_PER_SAMPLE * self.num_samples * training.epochs * small_batch_factor
+        return (
+            SECONDS_PER_SAMPLE * self.num_samples * training.epochs * small_batch_factor
+        )
 
     def run(self, tell: Tell) -> Outcome:
-        """Train the run, and return its ending and the losses and accuracy of the last epoch."""
+        """Train the run, and return its ending and the losses and accuracy of the last
+        epoch.
+        """
         with one_thread():
             data = self.training_run.data.load()
             if self.retained_samples is not None:
@@ -354,7 +407,11 @@ class RetrainingCell(TorchCell):
             "seconds": record.seconds,
         }
         if record.status == "done":
-            names = {"train_loss": "train_loss", "accuracy": "own_accuracy", "loss": "own_loss"}
+            names = {
+                "train_loss": "train_loss",
+                "accuracy": "own_accuracy",
+                "loss": "own_loss",
+            }
             for key, column in names.items():
                 value = float(record.epochs[column].iloc[-1])
                 values[key] = value if math.isfinite(value) else math.nan
@@ -368,5 +425,7 @@ def select_samples(data: TrainingSet, retained_samples: Ints64) -> TrainingSet:
     """
     return replace(
         data,
-        train=Samples(data.train.inputs[retained_samples], data.train.targets[retained_samples]),
+        train=Samples(
+            data.train.inputs[retained_samples], data.train.targets[retained_samples]
+        ),
     )

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from simshuffle.extensions.learning.filtering.tables import SUBSETS, FilterTables, summary
+from simshuffle.extensions.learning.filtering.tables import (
+    SUBSETS,
+    FilterTables,
+    summary,
+)
 from simshuffle.report.chart import (
     Axis,
     Chart,
@@ -24,8 +28,26 @@ LOOKS = {
     "random": Look("randomly filtered", "#EE6677", "v"),
 }
 TAB20 = (
-    *("#1f77b4", "#aec7e8", "#ff7f0e", "#ffbb78", "#2ca02c", "#98df8a", "#d62728", "#ff9896"),
-    *("#9467bd", "#c5b0d5", "#8c564b", "#c49c94", "#e377c2", "#f7b6d2", "#7f7f7f", "#c7c7c7"),
+    *(
+        "#1f77b4",
+        "#aec7e8",
+        "#ff7f0e",
+        "#ffbb78",
+        "#2ca02c",
+        "#98df8a",
+        "#d62728",
+        "#ff9896",
+    ),
+    *(
+        "#9467bd",
+        "#c5b0d5",
+        "#8c564b",
+        "#c49c94",
+        "#e377c2",
+        "#f7b6d2",
+        "#7f7f7f",
+        "#c7c7c7",
+    ),
     *("#bcbd22", "#dbdb8d", "#17becf", "#9edae5"),
 )
 """Of classes."""
@@ -55,7 +77,9 @@ def points_chart(points: pd.DataFrame) -> Chart:
     noise = rows["noise"].astype(bool)
     size = min(max((3000 / len(rows)) ** 0.5, 0.45), 2.0)
     text = f"noise ({100 * noise.mean():.1f} %, seed {rows['seed'].iloc[0]})"
-    classes = {index: Look("", colour, "o", size=size) for index, colour in enumerate(TAB20)}
+    classes = {
+        index: Look("", colour, "o", size=size) for index, colour in enumerate(TAB20)
+    }
     noise_look = {"noise": Look(text, "#000000", "x", size=1.2 * size)}
     kept_look = {"kept": Look("kept (colour: class)", TAB20[0], "o", size=3)}
     marks = [
@@ -66,27 +90,41 @@ def points_chart(points: pd.DataFrame) -> Chart:
     x, y = (Axis(f"{ordinal} axis of t-SNE") for ordinal in ("first", "second"))
     alt_text = "Training samples in t-SNE's plane, and which are filtered out."
     return Chart(
-        [Panel(marks, x, y, equal=True)], 2.9, {**noise_look, **kept_look, **classes}, alt_text
+        [Panel(marks, x, y, equal=True)],
+        2.9,
+        {**noise_look, **kept_look, **classes},
+        alt_text,
     )
 
 
 def batch_size_chart(settings: pd.DataFrame) -> Chart:
-    """Draw accuracy against batch size, a line for each data set, of columns `SUMMARY_COLUMNS`.
+    """Draw accuracy against batch size, a line for each data set, of columns
+    `SUMMARY_COLUMNS`.
 
     The learning rate is the one that is best for the full data.
     """
     panel = _panel(settings[settings["chosen"]], "")
-    alt_text = "Accuracy by batch size, at the learning rate that is best for the full data."
+    alt_text = (
+        "Accuracy by batch size, at the learning rate that is best for the full data."
+    )
     return Chart([panel], 2.25, LOOKS, alt_text, x=SIZES, y=ACCURACY)
 
 
 def learning_rate_chart(settings: pd.DataFrame) -> Chart:
-    """Draw accuracy against batch size, a panel for each of the first six learning rates."""
+    """Draw accuracy against batch size, a panel for each of the first six learning
+    rates.
+    """
     rates = sorted(set(settings["learning_rate"]))[:MAX_RATES]
     titles = {rate: f"learning rate {rate:g}" for rate in rates}
-    panels = [_panel(settings[settings["learning_rate"] == rate], titles[rate]) for rate in rates]
-    height, alt_text = 1.35 * -(-len(rates) // 2) + 0.4, "Accuracy by batch size and learning rate."
-    return Chart(panels, height, LOOKS, alt_text, across=2, share="xy", x=SIZES, y=ACCURACY)
+    panels = [
+        _panel(settings[settings["learning_rate"] == rate], titles[rate])
+        for rate in rates
+    ]
+    height = 1.35 * -(-len(rates) // 2) + 0.4
+    alt_text = "Accuracy by batch size and learning rate."
+    return Chart(
+        panels, height, LOOKS, alt_text, across=2, share="xy", x=SIZES, y=ACCURACY
+    )
 
 
 def _panel(rows: pd.DataFrame, title: str) -> Panel:

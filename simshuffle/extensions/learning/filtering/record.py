@@ -26,7 +26,9 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
 def _check_loss(training: Training) -> Training:
     """Refuse a training whose loss is not that of labels."""
     if training.loss.kind != "cross_entropy":
-        raise PydanticCustomError("loss", "data-optimised training needs loss: cross_entropy")
+        raise PydanticCustomError(
+            "loss", "data-optimised training needs loss: cross_entropy"
+        )
     return training
 
 
@@ -40,9 +42,10 @@ class Extractor(Spec):
     Attributes:
         name: in tables.
         model: the network; features are what goes into its last layer, ``head``.
-        training: how it is trained on the full data. Its ``local_batch_size`` is the whole batch.
-        weights: file with the weights in place of training: a state_dict of the network, as
-            ``torch.save`` writes it.
+        training: how it is trained on the full data. Its ``local_batch_size`` is the
+            whole batch.
+        weights: file with the weights in place of training: a state_dict of the
+            network, as ``torch.save`` writes it.
     """
 
     name: Name
@@ -52,13 +55,14 @@ class Extractor(Spec):
 
 
 class Projection(Spec):
-    """From features to two dimensions: principal components, then t-SNE (van der Maaten and Hinton
-    2008), both of scikit-learn.
+    """From features to two dimensions: principal components, then t-SNE (van der Maaten
+    and Hinton 2008), both of scikit-learn.
 
     Attributes:
         pca_components: that t-SNE gets; all of them where there are no more. 50 is what
             scikit-learn's page on t-SNE recommends.
-        perplexity: of t-SNE, about the number of neighbours that count; scikit-learn's default.
+        perplexity: of t-SNE, about the number of neighbours that count; scikit-learn's
+            default.
     """
 
     pca_components: Count = 50
@@ -66,13 +70,14 @@ class Projection(Spec):
 
 
 class Clustering(Spec):
-    """DBSCAN (Ester et al. 1996) on the samples of each class; what belongs to no cluster is noise.
-    Defaults are scikit-learn's.
+    """DBSCAN (Ester et al. 1996) on the samples of each class; what belongs to no
+    cluster is noise. Defaults are scikit-learn's.
 
     Attributes:
-        eps: neighbours are at most that far apart, in units of t-SNE's plane, which spans about
-            100.
-        min_samples: neighbours, itself included, that make a sample the core of a cluster.
+        eps: neighbours are at most that far apart, in units of t-SNE's plane, which
+            spans about 100.
+        min_samples: neighbours, itself included, that make a sample the core of a
+            cluster.
         eps_table: further values of eps, of which only the share of noise is reported.
     """
 
@@ -84,14 +89,15 @@ class Clustering(Spec):
 
 
 class Retraining(Spec):
-    """A smaller network, trained on the full, the network-filtered and the randomly filtered data.
+    """A smaller network, trained on the full, the network-filtered and the randomly
+    filtered data.
 
     Attributes:
         model: the network.
-        training: how; ``local_batch_size`` and ``learning_rate`` are set by the lists below, and
-            only the last epoch is evaluated.
-        batch_sizes: samples; 'largest' is the number of samples that the filter leaves, the
-            smallest one over the seeds.
+        training: how; ``local_batch_size`` and ``learning_rate`` are set by the lists
+            below, and only the last epoch is evaluated.
+        batch_sizes: samples; 'largest' is the number of samples that the filter leaves,
+            the smallest one over the seeds.
         learning_rates: as of `Training`, each with every batch size.
     """
 
@@ -102,20 +108,21 @@ class Retraining(Spec):
 
 
 class DataOptimisedStudy(Spec):
-    """Data-optimised large-batch training: samples that look like noise in a trained network's
-    features are left out.
+    """Data-optimised large-batch training: samples that look like noise in a trained
+    network's features are left out.
 
     Attributes:
         name: of the study.
         description: in words; the report begins with it.
         data: what is learnt.
         extractors: networks that filter.
-        filter_with: name of the one whose filtered data are trained on; the first one if left out.
+        filter_with: name of the one whose filtered data are trained on; the first one
+            if left out.
         projection, clustering: from its features to noise.
         retrain: what is trained on the data sets.
         seeds: a list, or how many, which are 0, 1, ...; of weights, orders and filters.
-        independent_filters: extract and filter anew for every seed; otherwise the first seed's
-            filter serves all.
+        independent_filters: extract and filter anew for every seed; otherwise the first
+            seed's filter serves all.
     """
 
     kind: Literal["data_optimised"]
@@ -148,7 +155,11 @@ class DataOptimisedStudy(Spec):
     def filtering(self) -> Extractor:
         """The extractor whose filtered data are trained on."""
         return next(
-            (extractor for extractor in self.extractors if extractor.name == self.filter_with),
+            (
+                extractor
+                for extractor in self.extractors
+                if extractor.name == self.filter_with
+            ),
             self.extractors[0],
         )
 
@@ -167,8 +178,8 @@ def load_study(
 ) -> DataOptimisedStudy:
     """Load the study of a file, or of a shipped one by its name below ``studies/``.
 
-    ``values`` are set by dotted key, such as ``{"seeds": 3, "extractors.0.training.epochs":
-    2}``.
+    ``values`` are set by dotted key, such as ``{"seeds": 3,
+    "extractors.0.training.epochs": 2}``.
 
     Raises:
         InputError: the file has problems; all are in it.

@@ -1,4 +1,6 @@
-"""Turn a data-optimised study into its request: its cells, and the tables of their outcomes."""
+"""Turn a data-optimised study into its request: its cells, and the tables of their
+outcomes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from simshuffle.extensions.learning.filtering.cells import (
     one_rank_run,
     weights_identity,
 )
-from simshuffle.extensions.learning.filtering.record import DataOptimisedStudy, load_study
+from simshuffle.extensions.learning.filtering.record import (
+    DataOptimisedStudy,
+    load_study,
+)
 from simshuffle.extensions.learning.filtering.tables import (
     EPS_COLUMNS,
     FILTER_COLUMNS,
@@ -49,7 +54,8 @@ def request_by_kind(
 ) -> tuple[str, Request[Any]]:
     """Return the kind of a study, of shuffling or of filtering, and its request.
 
-    ``reference`` is a path or a name below ``studies/``; ``values`` are set by dotted key.
+    ``reference`` is a path or a name below ``studies/``; ``values`` are set by dotted
+    key.
 
     Raises:
         InputError: the study is missing or does not fit.
@@ -93,7 +99,9 @@ def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering
         if extractor.weights
     }
     facts |= {"weights": weights} if weights else {}
-    filtering = Filtering(study, device, extraction_cells(study, len(data.train), device))
+    filtering = Filtering(
+        study, device, extraction_cells(study, len(data.train), device)
+    )
     return Request(study.name, filtering, {"study.yaml": study.to_yaml()}, facts)
 
 
@@ -109,13 +117,18 @@ class Filtering:
     def facts(self) -> dict[str, Any]:
         """The facts of the study in ``meta.json``."""
         study = self.study
-        return {"study": study.name, "description": study.description, "device": self.device}
+        return {
+            "study": study.name,
+            "description": study.description,
+            "device": self.device,
+        }
 
     def retrainings(self, outcomes: Outcomes) -> dict[str, RetrainingCell]:
         """Return the trainings on the samples that the used filters leave, by name.
 
         Raises:
-            InputError: too few samples are left; the message says how many are with other eps.
+            InputError: too few samples are left; the message says how many are with
+                other eps.
             SimulationError: the network that filters is lost.
         """
         clustering = self.study.clustering
@@ -123,14 +136,19 @@ class Filtering:
         for name, cell in self.extractions.items():
             if self._is_chosen_filter(cell):
                 outcome = outcomes.get(name)
-                if outcome is None or outcome.lost:  # without it there is nothing to train on
+                if (
+                    outcome is None or outcome.lost
+                ):  # without it there is nothing to train on
                     reason = outcome.lost if outcome else "not done yet"
-                    raise SimulationError(f"The network that filters was lost. {name}: {reason}")
+                    raise SimulationError(
+                        f"The network that filters was lost. {name}: {reason}"
+                    )
                 noise[cell.seed] = find_table_noise(outcome.tables[POINTS], clustering)
         first_seed = self.study.filter_seeds[0]
         are_independent = self.study.independent_filters
         noise_by_seed = {
-            seed: noise[seed if are_independent else first_seed] for seed in self.study.seeds
+            seed: noise[seed if are_independent else first_seed]
+            for seed in self.study.seeds
         }
         try:
             return retraining_cells(self.study, noise_by_seed, self.device)
@@ -143,37 +161,54 @@ class Filtering:
             raise InputError(problems, self.study.name) from None
 
     def _describe_reductions(self, outcomes: Outcomes) -> str:
-        """Return the shares that the used extractor's filters leave out, by eps, in words."""
+        """Return the shares that the used extractor's filters leave out, by eps, in
+        words.
+        """
         eps = pd.DataFrame(self._eps_rows(outcomes), columns=list(EPS_COLUMNS))
         used_rows = eps[eps["extractor"] == self.study.filtering.name]
         shares = used_rows.groupby("eps")["reduction"].mean()
-        return ", ".join(f"{100 * share:.3g} % at {value:g}" for value, share in shares.items())
+        return ", ".join(
+            f"{100 * share:.3g} % at {value:g}" for value, share in shares.items()
+        )
 
     def tables(self, outcomes: Outcomes) -> FilterTables:
-        """Return the tables of extractions and trainings; raises the errors of `retrainings`."""
+        """Return the tables of extractions and trainings; raises the errors of
+        `retrainings`.
+        """
         cells = self.retrainings(outcomes)
-        filters, points = [], []
+        filters = []
+        points = []
         for cell, table, facts in self._finished_extractions(outcomes):
             noise = find_table_noise(table, self.study.clustering)
-            filters.append(filter_row(facts, table, noise, used=self._is_chosen_filter(cell)))
+            filters.append(
+                filter_row(facts, table, noise, used=self._is_chosen_filter(cell))
+            )
             if self._is_chosen_filter(cell):
-                points.append(table.assign(seed=cell.seed, noise=noise)[list(POINT_COLUMNS)])
+                points.append(
+                    table.assign(seed=cell.seed, noise=noise)[list(POINT_COLUMNS)]
+                )
         return FilterTables(
             pd.DataFrame(filters, columns=list(FILTER_COLUMNS)),
             pd.DataFrame(self._eps_rows(outcomes), columns=list(EPS_COLUMNS)),
             pd.concat(points, ignore_index=True),
-            run_table({name: cell.description for name, cell in cells.items()}, outcomes),
+            run_table(
+                {name: cell.description for name, cell in cells.items()}, outcomes
+            ),
         )
 
     def _is_chosen_filter(self, cell: ExtractionCell) -> bool:
-        """Return whether networks are trained on the samples that this extraction leaves."""
+        """Return whether networks are trained on the samples that this extraction
+        leaves.
+        """
         return cell.extractor.name == self.study.filtering.name
 
     def _finished_extractions(
         self, outcomes: Outcomes
     ) -> list[tuple[ExtractionCell, pd.DataFrame, Mapping[str, Any]]]:
         """Return the extractions that are there, with their points and facts."""
-        extractions = [(cell, outcomes.get(name)) for name, cell in self.extractions.items()]
+        extractions = [
+            (cell, outcomes.get(name)) for name, cell in self.extractions.items()
+        ]
         return [
             (cell, outcome.tables[POINTS], outcome.values)
             for cell, outcome in extractions
@@ -213,7 +248,8 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
         except InputError as error:
             problems += [
                 replace(
-                    problem, path=f"extractors.{index}.{problem.path.removeprefix('extractors.')}"
+                    problem,
+                    path=f"extractors.{index}.{problem.path.removeprefix('extractors.')}",
                 )
                 for problem in error.problems
             ]
@@ -225,9 +261,14 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
         problems.append(Problem("retrain.batch_sizes", rule, str(size), remedy))
     smallest = min([*set(sizes) - set(too_large), len(data.train)])
     try:
-        check_run(retraining_run(study, smallest, study.retrain.learning_rates[0], 0), data)
+        check_run(
+            retraining_run(study, smallest, study.retrain.learning_rates[0], 0), data
+        )
     except InputError as error:
-        problems += [replace(problem, path=f"retrain.{problem.path}") for problem in error.problems]
+        problems += [
+            replace(problem, path=f"retrain.{problem.path}")
+            for problem in error.problems
+        ]
     if problems:
         raise InputError(problems, study.name)
 
@@ -235,9 +276,13 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
 def extraction_cells(
     study: DataOptimisedStudy, num_samples: int, device: str = "cpu"
 ) -> dict[str, ExtractionCell]:
-    """Return extractions by name: the extractor's, the seed, and a digest of their inputs."""
+    """Return extractions by name: the extractor's, the seed, and a digest of their
+    inputs.
+    """
     return cells_by_name(
-        ExtractionCell(study.data, extractor, study.projection, seed, num_samples, device)
+        ExtractionCell(
+            study.data, extractor, study.projection, seed, num_samples, device
+        )
         for extractor in study.extractors
         for seed in study.filter_seeds
     )
@@ -248,16 +293,27 @@ def retraining_run(
 ) -> Run:
     """Return an ordinary training, evaluated after its last epoch."""
     retrain = study.retrain
-    evaluation = {"evaluate_every": retrain.training.epochs, "statistics": ["own"], "own_ranks": 1}
-    values = {"local_batch_size": batch_size, "learning_rate": learning_rate, **evaluation}
+    evaluation = {
+        "evaluate_every": retrain.training.epochs,
+        "statistics": ["own"],
+        "own_ranks": 1,
+    }
+    values = {
+        "local_batch_size": batch_size,
+        "learning_rate": learning_rate,
+        **evaluation,
+    }
     training = retrain.training.model_copy(update=values)
-    return one_rank_run(study.data, retrain.model_copy(update={"training": training}), seed)
+    return one_rank_run(
+        study.data, retrain.model_copy(update={"training": training}), seed
+    )
 
 
 def retraining_cells(
     study: DataOptimisedStudy, noise: Mapping[int, Flags], device: str = "cpu"
 ) -> dict[str, RetrainingCell]:
-    """Return runs by name: data set, batch size, learning rate, seed and a digest of the run.
+    """Return runs by name: data set, batch size, learning rate, seed and a digest of
+    the run.
 
     ``noise`` is by seed whether each training sample is left out, (n,).
 
@@ -266,7 +322,9 @@ def retraining_cells(
     """
     num_left = min(int((~is_removed).sum()) for is_removed in noise.values())
     return cells_by_name(
-        _retraining_cell(retraining_run(study, size, rate, seed), subset, is_removed, device)
+        _retraining_cell(
+            retraining_run(study, size, rate, seed), subset, is_removed, device
+        )
         for size in _batch_sizes(study, num_left)
         for rate in study.retrain.learning_rates
         for seed in study.seeds
@@ -275,16 +333,25 @@ def retraining_cells(
 
 
 def _filters_of_subsets(noise: Flags, seed: int) -> dict[str, Flags]:
-    """Return whether each sample is left out of each data set, (n,), by the data set's name."""
-    filters = (np.zeros_like(noise), noise, draw_random_filter(len(noise), int(noise.sum()), seed))
+    """Return whether each sample is left out of each data set, (n,), by the data set's
+    name.
+    """
+    filters = (
+        np.zeros_like(noise),
+        noise,
+        draw_random_filter(len(noise), int(noise.sum()), seed),
+    )
     return dict(zip(SUBSETS, filters, strict=True))
 
 
-def _retraining_cell(run: Run, subset: str, is_removed: Flags, device: str) -> RetrainingCell:
+def _retraining_cell(
+    run: Run, subset: str, is_removed: Flags, device: str
+) -> RetrainingCell:
     """Return the cell of ``run`` on the training samples that are not removed, (n,)."""
     retained_samples = None if subset == "full" else np.flatnonzero(~is_removed)
     count = len(is_removed) if retained_samples is None else len(retained_samples)
-    size, rate = run.training.local_batch_size, run.training.learning_rate
+    size = run.training.local_batch_size
+    rate = run.training.learning_rate
     setting = {"subset": subset, "batch_size": size, "learning_rate": rate}
     description = {**setting, "seed": run.seed, "num_samples": count}
     label = f"{subset}_b{size}_lr{rate:g}_s{run.seed}"
@@ -305,6 +372,11 @@ def _batch_sizes(study: DataOptimisedStudy, num_left: int) -> list[int]:
     if too_large:
         rule = f"must not exceed the {num_left} samples that the filter leaves"
         remedy = f"Lower it, or write 'largest'. {remedy}"
-        problems = [Problem("retrain.batch_sizes", rule, str(size), remedy) for size in too_large]
+        problems = [
+            Problem("retrain.batch_sizes", rule, str(size), remedy)
+            for size in too_large
+        ]
         raise InputError(problems, study.name)
-    return list(dict.fromkeys(num_left if size == "largest" else size for size in sizes))
+    return list(
+        dict.fromkeys(num_left if size == "largest" else size for size in sizes)
+    )

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import TypedDict
 
 from simshuffle.extensions.learning.filtering.figures import figures
-from simshuffle.extensions.learning.filtering.tables import STORED, SUMMARY, FilterTables, summary
+from simshuffle.extensions.learning.filtering.tables import (
+    STORED,
+    SUMMARY,
+    FilterTables,
+    summary,
+)
 from simshuffle.extensions.learning.filtering.text import parts
 from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.training.wording import report_fields
@@ -33,7 +38,10 @@ class FilteringFacts(TypedDict):
 def _json(result: Result) -> dict[str, Any]:
     """Return filters, runs and summary as plain values."""
     tables = {name: result.tables[name] for name in ("filters", "runs")}
-    return {name: plain_rows(table) for name, table in (tables | dict(result.derived)).items()}
+    return {
+        name: plain_rows(table)
+        for name, table in (tables | dict(result.derived)).items()
+    }
 
 
 STUDY: Study[Filtering] = Study(
@@ -46,7 +54,9 @@ STUDY: Study[Filtering] = Study(
     collect=lambda filtering, outcomes: vars(filtering.tables(outcomes)),
     stored=STORED,
     documents=("study.yaml",),
-    derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
+    derived={
+        "summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))
+    },
     figures=lambda result: figures(FilterTables(**result.tables)),
     **report_fields(lambda result: parts(FilterTables(**result.tables), result.meta)),
     as_json=_json,

@@ -26,15 +26,28 @@ from simshuffle.studies.training.tables import (
     share_column,
 )
 from simshuffle.study.cell import Outcome
-from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
+from simshuffle.study.schema import (
+    Column,
+    Schema,
+    count,
+    flag,
+    real,
+    share,
+    spent,
+    text,
+)
 
 SUBSETS = ("full", "network", "random")
-"""Trained on: all training samples; what the network's filter leaves; as many drawn at random."""
+"""Trained on: all training samples; what the network's filter leaves; as many drawn at
+random.
+"""
 FILTER_COLUMNS = {
     "extractor": text("network that the features are of"),
     "seed": count("of its weights, of t-SNE"),
     "parameters": count("weights of the network"),
-    "train_accuracy": share("share of the training samples that the network classifies rightly"),
+    "train_accuracy": share(
+        "share of the training samples that the network classifies rightly"
+    ),
     "test_accuracy": share("share of the test samples"),
     "features": count("values that go into its last layer"),
     "components": count("principal components that t-SNE got", 1),
@@ -105,7 +118,9 @@ def _reference_columns(reference: str) -> dict[str, Column]:
 
 
 REFERENCES = {"network": ("full", "random"), "random": ("full",), "full": ()}
-"""Subsets that a subset is compared with, in runs of equal batch size, learning rate and seed."""
+"""Subsets that a subset is compared with, in runs of equal batch size, learning rate
+and seed.
+"""
 SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
     "chosen": flag(
@@ -143,8 +158,8 @@ def run_table(
 ) -> pd.DataFrame:
     """Return a row for each run, columns `RUN_COLUMNS`.
 
-    A row has the values of `DESCRIPTION_COLUMNS` by the run's name, and of its outcome the
-    columns after these. Missing runs have no outcome.
+    A row has the values of `DESCRIPTION_COLUMNS` by the run's name, and of its outcome
+    the columns after these. Missing runs have no outcome.
     """
     rows = [
         {"run": name, **description, **_ending_values(outcomes.get(name))}
@@ -157,19 +172,20 @@ def _ending_values(outcome: Outcome | None) -> Mapping[str, Any]:
     """Return status and message of a run, and the values of its outcome if it has one."""
     if outcome is None:
         return {"status": "missing", "message": ""}
-    return {"status": "lost", "message": outcome.lost} if outcome.lost else outcome.values
+    return (
+        {"status": "lost", "message": outcome.lost} if outcome.lost else outcome.values
+    )
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each subset, batch size and learning rate, columns `SUMMARY_COLUMNS`.
+    """Return a row for each subset, batch size and learning rate, columns
+    `SUMMARY_COLUMNS`.
 
     ``runs`` that are not done are left out.
     """
     finished_runs = runs[runs["status"] == "done"]
-    accuracies, best = (
-        group_values(finished_runs, "accuracy", SETTING_COLUMNS),
-        best_rates(finished_runs),
-    )
+    accuracies = group_values(finished_runs, "accuracy", SETTING_COLUMNS)
+    best = best_rates(finished_runs)
     rows = [_summary_row(key, accuracies, best) for key in accuracies]
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
     for reference in ("full", "random"):
@@ -197,8 +213,12 @@ def best_rates(finished_runs: pd.DataFrame) -> dict[int, float]:
     return rates
 
 
-def _summary_row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) -> dict[str, Any]:
-    """Return the summary of a setting: its accuracy, and its differences to the references."""
+def _summary_row(
+    key: Key, accuracies: Accuracies, best: Mapping[Any, float]
+) -> dict[str, Any]:
+    """Return the summary of a setting: its accuracy, and its differences to the
+    references.
+    """
     (subset, size, rate), values = key, accuracies[key]
     mean = estimate(list(values.values()))
     row: dict[str, Any] = {
@@ -214,7 +234,9 @@ def _summary_row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) ->
             else {}
         )
         differences = [
-            values[seed] - reference_values[seed] for seed in values if seed in reference_values
+            values[seed] - reference_values[seed]
+            for seed in values
+            if seed in reference_values
         ]
         row |= comparison_values(reference, estimate(differences))
     return row
@@ -232,18 +254,20 @@ def filter_row(
         used: whether networks are trained on the samples that this filter leaves.
     """
     is_noise = np.asarray(list(noise), np.bool_)
-    is_right, labels_left = (
-        points["right"].to_numpy(np.bool_),
-        points["label"].to_numpy()[~is_noise],
-    )
+    is_right = points["right"].to_numpy(np.bool_)
+    labels_left = points["label"].to_numpy()[~is_noise]
     classes = np.unique(points["label"].to_numpy())
     counts = {
         "num_samples": len(is_noise),
         "removed": int(is_noise.sum()),
         "reduction": float(is_noise.mean()),
         "smallest_class": int(min((labels_left == label).sum() for label in classes)),
-        "noise_accuracy": float(is_right[is_noise].mean()) if is_noise.any() else math.nan,
-        "kept_accuracy": float(is_right[~is_noise].mean()) if not is_noise.all() else math.nan,
+        "noise_accuracy": float(is_right[is_noise].mean())
+        if is_noise.any()
+        else math.nan,
+        "kept_accuracy": float(is_right[~is_noise].mean())
+        if not is_noise.all()
+        else math.nan,
         "used": used,
     }
     return {name: (dict(facts) | counts)[name] for name in FILTER_COLUMNS}

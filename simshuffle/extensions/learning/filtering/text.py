@@ -1,4 +1,6 @@
-"""Write the report of a data-optimised study: the filters, and their effect on accuracy."""
+"""Write the report of a data-optimised study: the filters, and their effect on
+accuracy.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.extensions.learning.filtering.tables import SUBSETS, FilterTables, summary
+from simshuffle.extensions.learning.filtering.tables import (
+    SUBSETS,
+    FilterTables,
+    summary,
+)
 from simshuffle.report.console import new_table
 from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.wording import (
@@ -35,7 +41,9 @@ NAMES = {
 def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the report, in order; ``meta`` has 'study' and 'description' of the study."""
     lines = [str(meta.get("description", "")), count_runs(tables.runs)]
-    yield paragraph(f"Study {meta.get('study', '')}", [line for line in lines if line.strip()])
+    yield paragraph(
+        f"Study {meta.get('study', '')}", [line for line in lines if line.strip()]
+    )
     yield _list_unusable_runs(tables.runs)
     if len(tables.filters):
         yield from _state_reduction(tables.filters)
@@ -61,7 +69,9 @@ def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table
                 for size, size_rows in _rows_by_size(chosen)
             ],
         )
-        yield "\n".join(wrap_paragraph(_state_comparison(chosen, *pair)) for pair in PAIRS)
+        yield "\n".join(
+            wrap_paragraph(_state_comparison(chosen, *pair)) for pair in PAIRS
+        )
         yield _state_all_rates(settings)
 
 
@@ -85,9 +95,12 @@ def _state_reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
         star = " *" if name in set(used_rows["extractor"]) else ""
         rows.append([f"{name}{star}", *cells])
     title = (
-        "Amount of data reduction (mean over seeds, 95 % interval); * what it leaves is trained on"
+        "Amount of data reduction (mean over seeds, 95 % interval); *"
+        " what it leaves is trained on"
     )
-    yield new_table(title, ["extractor"], ["test accuracy in %", "samples left out in %"], rows)
+    yield new_table(
+        title, ["extractor"], ["test accuracy in %", "samples left out in %"], rows
+    )
     noise_accuracy, kept_accuracy = (
         used_rows[name].dropna().mean() for name in ("noise_accuracy", "kept_accuracy")
     )
@@ -122,25 +135,34 @@ def _rows_by_size(chosen: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _accuracy_rows(chosen: pd.DataFrame) -> list[list[str]]:
-    """Return rows of batch size, learning rate, and the accuracy with each of `SUBSETS`."""
+    """Return rows of batch size, learning rate, and the accuracy with each of
+    `SUBSETS`.
+    """
     rows_shown = []
     for size, rows in _rows_by_size(chosen):
         cells = (
-            format_accuracy(row) if (row := _subset_row(rows, name)) else "-" for name in SUBSETS
+            format_accuracy(row) if (row := _subset_row(rows, name)) else "-"
+            for name in SUBSETS
         )
         rows_shown.append([size, f"{rows['learning_rate'].iloc[0]:g}", *cells])
     return rows_shown
 
 
 def _format_gap(rows: pd.DataFrame, subset: str, reference: str) -> str:
-    """Format the difference of a subset to another one; '-' where there are no pairs of seeds."""
+    """Format the difference of a subset to another one; '-' where there are no pairs of
+    seeds.
+    """
     row = _subset_row(rows, subset)
     return star_difference(row, reference) if row and row[f"{reference}_pairs"] else "-"
 
 
-def _comparable_rows(settings: pd.DataFrame, subset: str, reference: str) -> pd.DataFrame:
+def _comparable_rows(
+    settings: pd.DataFrame, subset: str, reference: str
+) -> pd.DataFrame:
     """Return the rows of a data set that were compared with another over several seeds."""
-    return settings[(settings["subset"] == subset) & (settings[f"{reference}_pairs"] > 1)]
+    return settings[
+        (settings["subset"] == subset) & (settings[f"{reference}_pairs"] > 1)
+    ]
 
 
 def _state_comparison(chosen: pd.DataFrame, subset: str, reference: str) -> str:
@@ -153,18 +175,24 @@ def _state_comparison(chosen: pd.DataFrame, subset: str, reference: str) -> str:
     parts = []
     for word, sign in (("better", 1), ("worse", -1)):
         sizes = [
-            row["batch_size"] for row in significant if sign * row[f"{reference}_difference"] > 0
+            row["batch_size"]
+            for row in significant
+            if sign * row[f"{reference}_difference"] > 0
         ]
         if sizes:
             parts.append(f"{word} at batch size {', '.join(map(str, sizes))}")
     if num_undecided := len(rows) - len(significant):
         sizes_clause = "the other" if significant else "all"
-        parts.append(f"no difference found at {sizes_clause} {num_undecided} of {len(rows)}")
+        parts.append(
+            f"no difference found at {sizes_clause} {num_undecided} of {len(rows)}"
+        )
     return f"{subject}: {'; '.join(parts)}."
 
 
 def _state_all_rates(settings: pd.DataFrame) -> str:
-    """Count over every learning rate the settings in which one data set is better than another."""
+    """Count over every learning rate the settings in which one data set is better than
+    another.
+    """
     if settings["learning_rate"].nunique() < 2:
         return ""
     lines = []

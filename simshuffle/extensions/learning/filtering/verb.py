@@ -1,4 +1,6 @@
-"""The options of ``simshuffle train``: a study of shuffling strategies, or of filtering."""
+"""The options of ``simshuffle train``: a study of shuffling strategies, or of
+filtering.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ class TrainOptions(CellOptions):
     Writes tables, a report and figures. A stopped study goes on when called again."""
 
     study: Annotated[
-        str, Argument("STUDY", "A study file, or a name below studies/.", complete=study_names)
+        str,
+        Argument(
+            "STUDY", "A study file, or a name below studies/.", complete=study_names
+        ),
     ]
     device: Annotated[
         str,
@@ -62,9 +67,11 @@ def check_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, index = device.partition(":")
-    rule, remedy = "", "Train on the CPU."
+    rule = ""
+    remedy = "Train on the CPU."
     if kind not in {"cpu", "cuda"} or (index and not index.isdigit()):
-        rule, remedy = "must be auto, cpu, cuda or cuda:N", "Leave it out for auto."
+        rule = "must be auto, cpu, cuda or cuda:N"
+        remedy = "Leave it out for auto."
     elif kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         rule = f"must be there; torch finds {torch.cuda.device_count()} GPUs that torch can use"
     if rule:

@@ -1,1 +1,3 @@
-"""Time to accuracy: a training after each epoch, joined with the simulated time. No torch."""
+"""Time to accuracy: a training after each epoch, joined with the simulated time. No
+torch.
+"""

@@ -1,7 +1,7 @@
 """State three claims about importance exchange, each with its finding in a study.
 
-Source: Nguyen and Tanimura, 'Efficient Sample Exchanging for Large-Scale Training Distributed Deep
-Learning with Local Sampling', poster.
+Source: Nguyen and Tanimura, 'Efficient Sample Exchanging for Large-Scale Training
+Distributed Deep Learning with Local Sampling', poster.
 """
 
 from __future__ import annotations
@@ -29,24 +29,32 @@ class FractionComparison:
     """A strategy at one Q against global shuffle."""
 
     fraction: float  # Q
-    difference: Estimate  # accuracy less that of global shuffle, over the seeds that both have
+    difference: (
+        Estimate  # accuracy less that of global shuffle, over the seeds that both have
+    )
     # `EQUIVALENT` if the interval is above -1 point, `BELOW` if it is below, else `UNDECIDED`
     verdict: str
 
 
 def compare_with_global(tables: JoinTables, strategy: str) -> list[FractionComparison]:
-    """Compare the strategy at each of its Q, rising, with global; empty if one was not trained."""
+    """Compare the strategy at each of its Q, rising, with global; empty if one was not
+    trained.
+    """
     settings = tables.settings
     reference = settings[settings["strategy"] == "global"]
     if not len(reference):
         return []
     comparisons = []
-    strategy_settings = settings[settings["strategy"] == strategy].sort_values("exchange_fraction")
+    strategy_settings = settings[settings["strategy"] == strategy].sort_values(
+        "exchange_fraction"
+    )
     reference_name = str(reference["setting"].iloc[0])
     for row in strategy_settings.to_dict("records"):
         fraction = float(row["exchange_fraction"])
         difference = accuracy_difference(tables, str(row["setting"]), reference_name)
-        comparisons.append(FractionComparison(fraction, difference, judge_not_below(difference)))
+        comparisons.append(
+            FractionComparison(fraction, difference, judge_not_below(difference))
+        )
     return comparisons
 
 
@@ -65,18 +73,23 @@ def judge_equality(difference: Estimate) -> str:
     """
     if difference.low > -MARGIN and difference.high < MARGIN:
         return "the same"
-    return "different" if difference.low > MARGIN or difference.high < -MARGIN else UNDECIDED
+    return (
+        "different"
+        if difference.low > MARGIN or difference.high < -MARGIN
+        else UNDECIDED
+    )
 
 
 def needs_less_exchange(
     first_comparisons: Sequence[FractionComparison],
     second_comparisons: Sequence[FractionComparison],
 ) -> str:
-    """Judge whether a strategy needs less exchange than another to be as good as global shuffle.
+    """Judge whether a strategy needs less exchange than another to be as good as global
+    shuffle.
 
-    Yes: the smallest Q at which the first is not below is smaller than every Q at which the
-    second may be not below. No: the other way round, or both begin at the same Q for
-    certain. Undecided: anything else, also where neither is not below at any Q.
+    Yes: the smallest Q at which the first is not below is smaller than every Q at which
+    the second may be not below. No: the other way round, or both begin at the same Q
+    for certain. Undecided: anything else, also where neither is not below at any Q.
 
     Returns:
         'yes', 'no' or 'undecided'.
@@ -88,20 +101,36 @@ def needs_less_exchange(
     second_possible = _smallest_fraction(second_comparisons, possible_verdicts)
     if first_sure < second_possible:
         return "yes"
-    return "no" if first_possible >= second_sure and not math.isinf(second_sure) else UNDECIDED
+    return (
+        "no"
+        if first_possible >= second_sure and not math.isinf(second_sure)
+        else UNDECIDED
+    )
 
 
-def _smallest_fraction(comparisons: Sequence[FractionComparison], verdicts: set[str]) -> float:
+def _smallest_fraction(
+    comparisons: Sequence[FractionComparison], verdicts: set[str]
+) -> float:
     """Return the smallest Q with one of the ``verdicts``; infinite if there is none."""
     return min(
-        (comparison.fraction for comparison in comparisons if comparison.verdict in verdicts),
+        (
+            comparison.fraction
+            for comparison in comparisons
+            if comparison.verdict in verdicts
+        ),
         default=math.inf,
     )
 
 
 def state_claims(tables: JoinTables) -> list[str]:
-    """Return the three claims, each with its finding or with the reason that there is none."""
-    return [*_less_exchange(tables), *_less_communication(tables), *_no_inference(tables)]
+    """Return the three claims, each with its finding or with the reason that there is
+    none.
+    """
+    return [
+        *_less_exchange(tables),
+        *_less_communication(tables),
+        *_no_inference(tables),
+    ]
 
 
 def _less_exchange(tables: JoinTables) -> Iterator[str]:
@@ -125,7 +154,9 @@ def _less_exchange(tables: JoinTables) -> Iterator[str]:
         if comparisons and reference_comparisons:
             answer = needs_less_exchange(comparisons, reference_comparisons)
             yield f"{strategy} needs a smaller Q than {reference}: {answer}."
-    untrained = [name for name, comparisons in comparisons_by_strategy.items() if not comparisons]
+    untrained = [
+        name for name, comparisons in comparisons_by_strategy.items() if not comparisons
+    ]
     if untrained:
         names = ", ".join(untrained)
         yield f"Not trained here, or without global shuffle to compare with: {names}."
@@ -148,7 +179,9 @@ def _state_by_fraction(strategy: str, comparisons: Sequence[FractionComparison])
 def rows_at_equal_fraction(
     tables: JoinTables, strategy: str, reference: str
 ) -> list[tuple[float, pd.Series, pd.Series]]:
-    """Return each Q at which both strategies were simulated, with their rows of settings.csv."""
+    """Return each Q at which both strategies were simulated, with their rows of
+    settings.csv.
+    """
     simulated_settings = tables.settings[tables.settings["message"] == ""]
     by_fraction = simulated_settings.set_index("exchange_fraction")
     strategy_rows = by_fraction[by_fraction["strategy"] == strategy]
@@ -203,11 +236,17 @@ def _no_inference(tables: JoinTables) -> Iterator[str]:
     )
     is_compared = False
     for lagging, fresh in (("ILag-Pair", "IS-Pair"), ("ILag", "IS")):
-        for fraction, lagging_row, fresh_row in rows_at_equal_fraction(tables, lagging, fresh):
+        for fraction, lagging_row, fresh_row in rows_at_equal_fraction(
+            tables, lagging, fresh
+        ):
             is_compared = True
             lagging_name = str(lagging_row["setting"])
-            difference = accuracy_difference(tables, lagging_name, str(fresh_row["setting"]))
-            verdict = judge_equality(difference).replace("the same", "the same within 1 point")
+            difference = accuracy_difference(
+                tables, lagging_name, str(fresh_row["setting"])
+            )
+            verdict = judge_equality(difference).replace(
+                "the same", "the same within 1 point"
+            )
             yield (
                 f"{lagging} {fraction:g}: IMPT {lagging_row['impt_s']:.3g} s against"
                 f" {fresh_row['impt_s']:.3g} s; accuracy less that of {fresh}"

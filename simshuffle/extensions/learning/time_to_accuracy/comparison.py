@@ -1,7 +1,8 @@
 """Compare settings from tables alone: times to an accuracy, and the Pareto front.
 
-Source of the interval of a probability: C. J. Clopper and E. S. Pearson, 'The use of confidence or
-fiducial limits illustrated in the case of the binomial', Biometrika 26 (1934).
+Source of the interval of a probability: C. J. Clopper and E. S. Pearson, 'The use of
+confidence or fiducial limits illustrated in the case of the binomial', Biometrika 26
+(1934).
 """
 
 from __future__ import annotations
@@ -14,9 +15,17 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from simshuffle.extensions.learning.time_to_accuracy.tables import TARGET_COLUMNS, JoinTables
+from simshuffle.extensions.learning.time_to_accuracy.tables import (
+    TARGET_COLUMNS,
+    JoinTables,
+)
 from simshuffle.spec.arrays import Flags, Floats
-from simshuffle.studies.training.summary import LEVEL, Estimate, estimate, paired_difference
+from simshuffle.studies.training.summary import (
+    LEVEL,
+    Estimate,
+    estimate,
+    paired_difference,
+)
 from simshuffle.studies.training.wording import format_percent
 
 BELOW_GLOBAL = (0.01, 0.03)
@@ -28,8 +37,8 @@ def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
     """Return the 95 % interval of the probability of an event.
 
     The event came in ``reached`` of ``n`` independent trials. The interval is the 2.5th
-    percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k + 1, n - k), 1
-    for k = n.
+    percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k + 1, n - k),
+    1 for k = n.
 
     Raises:
         ValueError: n is 0, or ``reached`` not from 0 to n.
@@ -38,7 +47,11 @@ def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
         raise ValueError(f"{reached} of {n}")
     tail = (1 - LEVEL) / 2
     low = float(stats.beta.ppf(tail, reached, n - reached + 1)) if reached else 0.0
-    high = float(stats.beta.ppf(1 - tail, reached + 1, n - reached)) if reached < n else 1.0
+    high = (
+        float(stats.beta.ppf(1 - tail, reached + 1, n - reached))
+        if reached < n
+        else 1.0
+    )
     return low, high
 
 
@@ -63,19 +76,23 @@ def default_targets(settings: pd.DataFrame) -> dict[float, str]:
 
 
 def targets_table(
-    curves: pd.DataFrame, seeds: Mapping[str, Sequence[int]], targets: Mapping[float, str]
+    curves: pd.DataFrame,
+    seeds: Mapping[str, Sequence[int]],
+    targets: Mapping[float, str],
 ) -> pd.DataFrame:
     """Return a row for each setting and target, columns `TARGET_COLUMNS`.
 
-    ``seeds`` are those trained, to their end or until they failed; ``targets`` are names by
-    accuracy.
+    ``seeds`` are those trained, to their end or until they failed; ``targets`` are
+    names by accuracy.
     """
     rows = [
         {
             "setting": setting,
             "target": target,
             "name": name,
-            **_target_columns(curves[curves["setting"] == setting], target, len(setting_seeds)),
+            **_target_columns(
+                curves[curves["setting"] == setting], target, len(setting_seeds)
+            ),
         }
         for target, name in targets.items()
         for setting, setting_seeds in seeds.items()
@@ -84,7 +101,8 @@ def targets_table(
 
 
 def first_rows_at_target(curve: pd.DataFrame, target: float) -> pd.DataFrame:
-    """Return the first evaluation at or above ``target`` of each seed that reached it, by seed.
+    """Return the first evaluation at or above ``target`` of each seed that reached it,
+    by seed.
 
     ``curve`` has rows of one setting, columns `CURVE_COLUMNS`.
     """
@@ -93,7 +111,8 @@ def first_rows_at_target(curve: pd.DataFrame, target: float) -> pd.DataFrame:
 
 
 def _target_columns(curve: pd.DataFrame, target: float, n: int) -> dict[str, Any]:
-    """Return columns of `TARGET_COLUMNS`: the seeds that reached the target, their share and time.
+    """Return columns of `TARGET_COLUMNS`: the seeds that reached the target, their
+    share and time.
 
     ``curve`` has the rows of a setting with ``n`` seeds.
     """
@@ -109,7 +128,9 @@ def _target_columns(curve: pd.DataFrame, target: float, n: int) -> dict[str, Any
         "time_s": time.mean,
         "time_low_s": time.low,
         "time_high_s": time.high,
-        "epochs": float(first_rows["epoch"].mean()) if len(first_rows) else float("nan"),
+        "epochs": float(first_rows["epoch"].mean())
+        if len(first_rows)
+        else float("nan"),
     }
 
 
@@ -125,11 +146,12 @@ CRITERIA = {
 
 
 def find_pareto_front(costs: Floats) -> Flags:
-    """Return whether each row of ``costs``, (n, criteria), is on the Pareto front: (n,).
+    """Return whether each row of ``costs``, (n, criteria), is on the Pareto front:
+    (n,).
 
     Smaller costs are better. A row is on the front if no other dominates it: is nowhere
-    larger and somewhere smaller. Equal rows do not dominate each other; a row with a NaN is
-    not on the front, and dominates none.
+    larger and somewhere smaller. Equal rows do not dominate each other; a row with a
+    NaN is not on the front, and dominates none.
     """
     return np.asarray(~np.isnan(costs).any(axis=1) & ~_dominates(costs).any(axis=0))
 
@@ -146,7 +168,11 @@ def _dominates(costs: Floats) -> Flags:
 
 def _costs(settings: pd.DataFrame) -> Floats:
     """Return the costs of settings, (n, criteria), each better if smaller."""
-    return settings[list(CRITERIA.values())].assign(accuracy=-settings["accuracy"]).to_numpy(float)
+    return (
+        settings[list(CRITERIA.values())]
+        .assign(accuracy=-settings["accuracy"])
+        .to_numpy(float)
+    )
 
 
 def is_on_front(settings: pd.DataFrame) -> Flags:
@@ -166,7 +192,8 @@ class DominatedSetting:
 
 
 def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:
-    """Return every setting that another one beats, with the quickest winner on the front.
+    """Return every setting that another one beats, with the quickest winner on the
+    front.
 
     Settings that were not simulated are passed over.
     """
@@ -178,10 +205,16 @@ def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:
 
     dominated_settings = []
     for loser in np.flatnonzero(beats.any(axis=0)):
-        winner = min(np.flatnonzero(beats[:, loser]), key=lambda rival: costs[rival][time_column])
+        winner = min(
+            np.flatnonzero(beats[:, loser]), key=lambda rival: costs[rival][time_column]
+        )
         is_better = costs[winner] < costs[loser]
-        criteria = tuple(name for name, flag in zip(CRITERIA, is_better, strict=True) if flag)
-        dominated_settings.append(DominatedSetting(names[loser], names[winner], criteria))
+        criteria = tuple(
+            name for name, flag in zip(CRITERIA, is_better, strict=True) if flag
+        )
+        dominated_settings.append(
+            DominatedSetting(names[loser], names[winner], criteria)
+        )
     return dominated_settings
 
 
@@ -189,14 +222,20 @@ def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:
 
 
 def accuracy_difference(tables: JoinTables, setting: str, reference: str) -> Estimate:
-    """Estimate the final accuracy of ``setting`` less that of ``reference``, over common seeds."""
-    return paired_difference(final_accuracy(tables, setting), final_accuracy(tables, reference))
+    """Estimate the final accuracy of ``setting`` less that of ``reference``, over
+    common seeds.
+    """
+    return paired_difference(
+        final_accuracy(tables, setting), final_accuracy(tables, reference)
+    )
 
 
 def final_accuracy(tables: JoinTables, setting: str) -> dict[int, float]:
     """Return the accuracy after the last epoch, by seed."""
     epochs = int(tables.settings["epochs"].iloc[0])
-    rows = tables.curves[(tables.curves["setting"] == setting) & (tables.curves["epoch"] == epochs)]
+    rows = tables.curves[
+        (tables.curves["setting"] == setting) & (tables.curves["epoch"] == epochs)
+    ]
     return {int(row["seed"]): float(row["accuracy"]) for row in rows.to_dict("records")}
 
 

@@ -36,7 +36,9 @@ from simshuffle.studies.training.figures import (
 from simshuffle.studies.training.summary import estimate
 
 MUCH_LONGER = 4.0
-"""Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
+"""Axes of time are logarithmic where the longest takes so many times as long as the
+shortest.
+"""
 HOUR = 3600.0
 MAX_COLOURED = 8
 """Most strategies told apart by colours and letters beside points; more are numbered."""
@@ -68,7 +70,9 @@ def figures(tables: JoinTables, meta: Mapping[str, Any]) -> dict[str, Chart]:
     return charts
 
 
-def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
+def time_chart(
+    settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, Any]
+) -> Chart:
     """Draw accuracy against simulated time with 95 % bands.
 
     A panel is a Q, with global and local shuffle.
@@ -86,18 +90,27 @@ def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, 
     unit, name = time_unit(float(settings["total_s"].max()))
     strategy_order = order_strategies(settings)
     lines = _mean_curves(settings, curves, unit)
-    x = time_axis(f"simulated time ({name})", settings["total_s"] / unit, lines["x"].min())
+    x = time_axis(
+        f"simulated time ({name})", settings["total_s"] / unit, lines["x"].min()
+    )
     colour_of_strategy = {
-        strategy: look_of(strategy, strategy_order)["color"] for strategy in strategy_order
+        strategy: look_of(strategy, strategy_order)["color"]
+        for strategy in strategy_order
     }
     panels = []
     for title, rows in groups.items():
         panel_settings = _legend_settings(pd.concat([band_settings, rows]))
-        panel_lines = lines.merge(panel_settings[["setting", "strategy", "look"]], on="setting")
-        panel_lines = panel_lines.assign(colour=panel_lines["strategy"].map(colour_of_strategy))
+        panel_lines = lines.merge(
+            panel_settings[["setting", "strategy", "look"]], on="setting"
+        )
+        panel_lines = panel_lines.assign(
+            colour=panel_lines["strategy"].map(colour_of_strategy)
+        )
         panels.append(Panel(lines_and_bands(panel_lines), x, Axis(small=True), title))
     across = 1 if len(panels) == 1 else 2
-    names = _legend_settings(settings)[["strategy", "look"]].itertuples(index=False, name=None)
+    names = _legend_settings(settings)[["strategy", "look"]].itertuples(
+        index=False, name=None
+    )
     return Chart(
         panels,
         -(-len(panels) // across) * PANEL_INCHES + (0.9 if across == 1 else 0.35),
@@ -111,7 +124,9 @@ def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, 
     )
 
 
-def _mean_curves(settings: pd.DataFrame, curves: pd.DataFrame, unit: float) -> pd.DataFrame:
+def _mean_curves(
+    settings: pd.DataFrame, curves: pd.DataFrame, unit: float
+) -> pd.DataFrame:
     """Return mean accuracy and its interval in %, after each epoch of each setting."""
     estimates = [
         {
@@ -121,7 +136,9 @@ def _mean_curves(settings: pd.DataFrame, curves: pd.DataFrame, unit: float) -> p
         }
         for (setting, _), epoch_rows in curves.groupby(["setting", "epoch"])
     ]
-    return scale_to_percent(pd.DataFrame(estimates).rename(columns={"mean": "accuracy"}))
+    return scale_to_percent(
+        pd.DataFrame(estimates).rename(columns={"mean": "accuracy"})
+    )
 
 
 def _legend_settings(settings: pd.DataFrame) -> pd.DataFrame:
@@ -129,7 +146,9 @@ def _legend_settings(settings: pd.DataFrame) -> pd.DataFrame:
 
     They are the first of each strategy, and of each source of global shuffle.
     """
-    looks = settings["strategy"].where(settings["strategy"] != "global", settings["setting"])
+    looks = settings["strategy"].where(
+        settings["strategy"] != "global", settings["setting"]
+    )
     return settings.assign(look=looks).drop_duplicates("look")
 
 
@@ -137,7 +156,8 @@ def _legend_settings(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
-    """Draw final accuracy against the time of all epochs, storage of a host, and requests.
+    """Draw final accuracy against the time of all epochs, storage of a host, and
+    requests.
 
     Intervals are of 95 %. Points on the front are filled and in colour. Beside points
     stands Q, or a number if there are more than `MAX_COLOURED` strategies.
@@ -158,13 +178,22 @@ def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
         high=min(np.nanmax(bounds) + margin, 104.0),
         small=True,
     )
-    storage, requests = settings["storage_nbytes"], settings["total_requests"]
+    storage = settings["storage_nbytes"]
+    requests = settings["total_requests"]
     bytes_axis = place_on_log_axis(
-        "stored on a host", storage, lambda value: readable(value, Dimension.NBYTES, 2), 0.5, 0.15
+        "stored on a host",
+        storage,
+        lambda value: readable(value, Dimension.NBYTES, 2),
+        0.5,
+        0.15,
     )
-    files_axis = place_on_log_axis("requests to the PFS", requests, readable_count, margin=0.15)
+    files_axis = place_on_log_axis(
+        "requests to the PFS", requests, readable_count, margin=0.15
+    )
     wide = width() > WIDE_COLUMNS * COLUMN_INCHES
-    first = _frontier_panel(rows, times, replace(axis, small=True), accuracy_axis, labels_all=True)
+    first = _frontier_panel(
+        rows, times, replace(axis, small=True), accuracy_axis, labels_all=True
+    )
     cost_panels = [
         _frontier_panel(rows, *positions_and_axis, accuracy_axis)
         for positions_and_axis in (bytes_axis, files_axis)
@@ -174,7 +203,10 @@ def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
         [
             replace(
                 first,
-                marks=[*first.marks, *(key(name, "point") for name in looks if looks[name].label)],
+                marks=[
+                    *first.marks,
+                    *(key(name, "point") for name in looks if looks[name].label),
+                ],
                 span=1 if wide else 2,
                 weight=1.6,
             ),
@@ -205,7 +237,8 @@ def point_label(row: Mapping[Any, Any]) -> str:
 
 
 def _frontier_rows(settings: pd.DataFrame) -> pd.DataFrame:
-    """Return settings as they are drawn: points, their names, looks, texts, colours and sizes.
+    """Return settings as they are drawn: points, their names, looks, texts, colours and
+    sizes.
 
     y, low and high are in %; ``name`` is that of the legend, ``text`` stands beside the
     point.
@@ -237,7 +270,9 @@ def _frontier_looks(rows: pd.DataFrame, settings: pd.DataFrame) -> dict[str, Loo
     looks = {}
     for name, strategy in rows[["name", "strategy"]].itertuples(index=False, name=None):
         strategy_look = look_of(strategy, strategy_order)
-        looks[name] = Look(name, strategy_look["color"], strategy_look["marker"], size=FRONT_SIZE)
+        looks[name] = Look(
+            name, strategy_look["color"], strategy_look["marker"], size=FRONT_SIZE
+        )
     return {**looks, **KEYS, **hollow_looks(looks, ", beaten", size=BEATEN_SIZE)}
 
 
@@ -277,7 +312,13 @@ def darken(colour: str) -> str:
 
 def time_unit(longest: float) -> tuple[float, str]:
     """Return the seconds of the unit that times are shown in, and its name."""
-    return (HOUR, "h") if longest >= 2 * HOUR else (60.0, "min") if longest >= 600 else (1.0, "s")
+    return (
+        (HOUR, "h")
+        if longest >= 2 * HOUR
+        else (60.0, "min")
+        if longest >= 600
+        else (1.0, "s")
+    )
 
 
 def scale_note(meta: Mapping[str, Any]) -> str:
@@ -290,8 +331,8 @@ def scale_note(meta: Mapping[str, Any]) -> str:
 def time_axis(title: str, totals: pd.Series[float], shortest: float) -> Axis:
     """Return an axis of time from 0, or a logarithmic one from ``shortest`` on.
 
-    It is logarithmic where some settings take much longer than others. ``totals`` of the
-    settings and ``shortest`` are in the unit of the title.
+    It is logarithmic where some settings take much longer than others. ``totals`` of
+    the settings and ``shortest`` are in the unit of the title.
     """
     if totals.max() > MUCH_LONGER * totals.min():
         return log_axis(title, 0.85 * shortest, 1.15 * totals.max())
@@ -305,7 +346,8 @@ def place_on_log_axis(
     min_gap: float = 0.3,
     margin: float = 0.12,
 ) -> tuple[pd.Series[float], Axis]:
-    """Return the positions of ``values`` (n,) from 0 on an axis in powers of ten, and the axis.
+    """Return the positions of ``values`` (n,) from 0 on an axis in powers of ten, and
+    the axis.
 
     A 0 stands left of all others.
 
@@ -319,10 +361,12 @@ def place_on_log_axis(
     positive_values = values[values > 0]
     if positive_values.empty:
         return values * 0.0, Axis(title, ticks={0.0: "none"}, small=True)
-    low, high = np.log10(float(positive_values.min())), np.log10(float(positive_values.max()))
+    low = np.log10(float(positive_values.min()))
+    high = np.log10(float(positive_values.max()))
     zero_position = low - max(0.4 * (high - low), 0.1)
     ticks = {
-        float(np.log10(value)): label(value) for value in _round_ticks(positive_values, min_gap)
+        float(np.log10(value)): label(value)
+        for value in _round_ticks(positive_values, min_gap)
     }
     if (values == 0).any():
         ticks[zero_position] = "none"
@@ -332,16 +376,30 @@ def place_on_log_axis(
         "low": float(positions.min()) - margin_width,
         "high": float(positions.max()) + margin_width,
     }
-    return positions, Axis(title, ticks=dict(sorted(ticks.items())), small=True, **limits)
+    return positions, Axis(
+        title, ticks=dict(sorted(ticks.items())), small=True, **limits
+    )
 
 
 def _round_ticks(values: pd.Series[float], min_gap: float) -> list[float]:
-    """Return few values for ticks: round ones between the ends that are far apart, or the ends."""
-    low, high = float(values.min()), float(values.max())
-    first_power, last_power = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+    """Return few values for ticks: round ones between the ends that are far apart, or
+    the ends.
+    """
+    low = float(values.min())
+    high = float(values.max())
+    first_power = int(np.floor(np.log10(low)))
+    last_power = int(np.ceil(np.log10(high)))
     ticks = sorted({low, high}) if high > 1.5 * low else [low]
-    for step_of_powers, mantissas in ((3, (1,)), (2, (1,)), (1, (1,)), (1, (1, 3)), (1, (1, 2, 5))):
-        powers = range(first_power - first_power % step_of_powers, last_power + 1, step_of_powers)
+    for step_of_powers, mantissas in (
+        (3, (1,)),
+        (2, (1,)),
+        (1, (1,)),
+        (1, (1, 3)),
+        (1, (1, 2, 5)),
+    ):
+        powers = range(
+            first_power - first_power % step_of_powers, last_power + 1, step_of_powers
+        )
         candidates = [
             mantissa * 10.0**power
             for power in powers

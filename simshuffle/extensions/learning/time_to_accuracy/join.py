@@ -1,4 +1,6 @@
-"""START HERE. Join accuracy by epoch from a training with time by epoch from the simulator."""
+"""START HERE. Join accuracy by epoch from a training with time by epoch from the
+simulator.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,14 @@ from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     is_on_front,
     targets_table,
 )
-from simshuffle.extensions.learning.time_to_accuracy.learned import LearnedStudy, read_study
-from simshuffle.extensions.learning.time_to_accuracy.replay import ReplayCell, end_of_epoch
+from simshuffle.extensions.learning.time_to_accuracy.learned import (
+    LearnedStudy,
+    read_study,
+)
+from simshuffle.extensions.learning.time_to_accuracy.replay import (
+    ReplayCell,
+    end_of_epoch,
+)
 from simshuffle.extensions.learning.time_to_accuracy.simulated import (
     SIMULATED_EPOCHS,
     Setting,
@@ -58,7 +66,11 @@ class Join:
     @cached_property
     def cells(self) -> dict[str, ReplayCell]:
         """The simulations of all settings, by name."""
-        return {name: cell for setting in self.settings for name, cell in setting.cells.items()}
+        return {
+            name: cell
+            for setting in self.settings
+            for name, cell in setting.cells.items()
+        }
 
     def tables(self, outcomes: Outcomes) -> JoinTables:
         """Return the tables of accuracy joined with time."""
@@ -66,14 +78,17 @@ class Join:
             setting.name: [outcomes[name].values for name in setting.cells]
             for setting in self.settings
         }
-        return join_tables(self.study, self.scale, self.settings, values_by_setting, self.targets)
+        return join_tables(
+            self.study, self.scale, self.settings, values_by_setting, self.targets
+        )
 
 
 def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Join]:
-    """Build the request: simulate the training in ``folder`` on the cluster of ``scenario``.
+    """Build the request: simulate the training in ``folder`` on the cluster of
+    ``scenario``.
 
-    Model, sizes and step times are the scenario's, and so are the global and local shuffle
-    of its sweep; of several swept world sizes the largest is taken.
+    Model, sizes and step times are the scenario's, and so are the global and local
+    shuffle of its sweep; of several swept world sizes the largest is taken.
 
     Raises:
         InputError: the training does not fit, or another key is swept.
@@ -119,29 +134,45 @@ def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Jo
 
 
 def _largest_run(scenario: Scenario) -> tuple[Scenario, list[int]]:
-    """Return the scenario on the most ranks of its sweep, and all world sizes of the sweep."""
+    """Return the scenario on the most ranks of its sweep, and all world sizes of the
+    sweep.
+    """
     runs = runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE)).values()
     sizes = sorted({run.world_size for run in runs})
-    exchanges = {key: values for key, values in scenario.sweep.items() if key.startswith(EXCHANGE)}
-    largest_scenario = scenario.model_copy(update={"sweep": exchanges, "world_size": sizes[-1]})
+    exchanges = {
+        key: values
+        for key, values in scenario.sweep.items()
+        if key.startswith(EXCHANGE)
+    }
+    largest_scenario = scenario.model_copy(
+        update={"sweep": exchanges, "world_size": sizes[-1]}
+    )
     return largest_scenario, sizes
 
 
 def first_answer(join: Join) -> Iterator[str]:
-    """Yield a line on each setting: seconds of all epochs by closed forms, and accuracy."""
+    """Yield a line on each setting: seconds of all epochs by closed forms, and
+    accuracy.
+    """
     epochs = join.study.epochs
     for setting in join.settings:
         if not setting.replays:
             continue
-        warm = setting.replays[0].model_copy(update={"epochs": max(SIMULATED_EPOCHS, 2)})
+        warm = setting.replays[0].model_copy(
+            update={"epochs": max(SIMULATED_EPOCHS, 2)}
+        )
         cold = warm.model_copy(update={"epochs": 1})
         total = closed_form_epoch(cold) + (epochs - 1) * closed_form_epoch(warm)
         finals = join.study.finals
-        accuracy = finals.loc[finals["setting"] == setting.learned.name, "accuracy"].mean()
+        accuracy = finals.loc[
+            finals["setting"] == setting.learned.name, "accuracy"
+        ].mean()
         yield f"{setting.name}: about {total:,.3g} s for {epochs} epochs, {accuracy:.1%} accuracy"
 
 
-def _study_facts(study: LearnedStudy, scenario: Scenario, scale: SimulatedScale) -> dict[str, Any]:
+def _study_facts(
+    study: LearnedStudy, scenario: Scenario, scale: SimulatedScale
+) -> dict[str, Any]:
     """Return the facts on study and scenario that the report and the figures state."""
     variant, norm, world_size = study.condition
     return {
@@ -172,9 +203,10 @@ def join_tables(
     """Join accuracy and time to tables.
 
     Args:
-        study, scale, settings: the training, its scale in the simulation, and its settings.
-        values_by_setting: values of each replay, by setting; none where nothing could be
-            simulated.
+        study, scale, settings: the training, its scale in the simulation, and its
+            settings.
+        values_by_setting: values of each replay, by setting; none where nothing could
+            be simulated.
         targets: accuracies; empty for the default ones.
     """
     simulated = {
@@ -182,21 +214,29 @@ def join_tables(
         for setting in settings
     }
     table = pd.DataFrame(
-        [_setting_row(study, scale, setting, simulated[setting.name]) for setting in settings],
+        [
+            _setting_row(study, scale, setting, simulated[setting.name])
+            for setting in settings
+        ],
         columns=list(SETTING_COLUMNS),
     )
     table["on_front"] = is_on_front(table)
     curves = _timed_curves(study, settings, simulated)
     name_by_target = dict.fromkeys(targets, USER_TARGET) or default_targets(table)
     seeds = {
-        setting.name: sorted(setting.learned.finished_runs | setting.learned.failed_runs)
+        setting.name: sorted(
+            setting.learned.finished_runs | setting.learned.failed_runs
+        )
         for setting in settings
     }
     return JoinTables(curves, table, targets_table(curves, seeds, name_by_target))
 
 
 def _setting_row(
-    study: LearnedStudy, scale: SimulatedScale, setting: Setting, simulated: Mapping[str, Any]
+    study: LearnedStudy,
+    scale: SimulatedScale,
+    setting: Setting,
+    simulated: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return a row of settings.csv."""
     learned = setting.learned
@@ -224,13 +264,19 @@ def _setting_row(
 
 
 def _timed_curves(
-    study: LearnedStudy, settings: Sequence[Setting], simulated: Mapping[str, Mapping[str, Any]]
+    study: LearnedStudy,
+    settings: Sequence[Setting],
+    simulated: Mapping[str, Mapping[str, Any]],
 ) -> pd.DataFrame:
-    """Return the evaluations with their times; a setting that was not simulated has no times."""
+    """Return the evaluations with their times; a setting that was not simulated has no
+    times.
+    """
     curves = []
     for setting in settings:
         means = simulated[setting.name]
         rows = study.curves[study.curves["setting"] == setting.learned.name]
-        times = [end_of_epoch(means, epoch) if means else math.nan for epoch in rows["epoch"]]
+        times = [
+            end_of_epoch(means, epoch) if means else math.nan for epoch in rows["epoch"]
+        ]
         curves.append(rows.assign(setting=setting.name, time_s=times))
     return pd.concat(curves, ignore_index=True)[list(CURVE_COLUMNS)]

@@ -1,4 +1,6 @@
-"""Read one condition of a training study from its folder: accuracy by epoch, and recorded plans."""
+"""Read one condition of a training study from its folder: accuracy by epoch, and
+recorded plans.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 Descriptions = Mapping[str, Mapping[str, Any]]
 """What ``meta.json`` of the study says of each run."""
 RETRAIN_REMEDY = "Train it again with this version: simshuffle train STUDY."
-RESUME_REMEDY = "Give the command of the training again; finished runs are not repeated."
+RESUME_REMEDY = (
+    "Give the command of the training again; finished runs are not repeated."
+)
 _EXCHANGE_ADAPTER: TypeAdapter[TrainedExchange] = TypeAdapter(TrainedExchange)
 
 
@@ -42,7 +46,9 @@ class LearnedSetting:
     name: str  # strategy and Q
     strategy: str  # the strategy's name in the tables of the study
     fraction: float | None  # Q; None where there is none
-    finished_runs: dict[int, str]  # names of the runs that ended as they should, by seed
+    finished_runs: dict[
+        int, str
+    ]  # names of the runs that ended as they should, by seed
     failed_runs: dict[int, str]  # names of the runs that failed, by seed
     exchange: TrainedExchange  # the strategy with its values
     # files of the recorded plans, of the first finished seeds; empty where nothing is exchanged
@@ -66,7 +72,9 @@ class LearnedStudy:
     condition: tuple[str, str, int]  # variant, kind of batch norm and M
     statistics: str  # statistics of the evaluation
     model: str  # networks and data that were trained, in words
-    schedules: list[str]  # names of the exchange schedules, in the order of the settings
+    schedules: list[
+        str
+    ]  # names of the exchange schedules, in the order of the settings
     training_scale: TrainingScale  # M, N and b of the training
     epochs: int  # epochs of the training
     settings: list[LearnedSetting]  # settings in the order of the study's tables
@@ -81,8 +89,8 @@ class LearnedStudy:
 def read_study(folder: Path, options: TtaOptions) -> LearnedStudy:
     """Read one condition of the study in ``folder``.
 
-    By default it is batch norm per rank if the study has it, else its first one; and of the
-    variant and M with most settings the first variant and the largest M.
+    By default it is batch norm per rank if the study has it, else its first one; and of
+    the variant and M with most settings the first variant and the largest M.
 
     Raises:
         InputError: the study has no such condition, or no finished run.
@@ -96,10 +104,18 @@ def read_study(folder: Path, options: TtaOptions) -> LearnedStudy:
         refuse("", "no run of this study has finished", "", RESUME_REMEDY, str(folder))
     if options.statistics not in (names := evaluated_statistics(finished_runs)):
         rule = f"must be one that the study evaluated: {', '.join(names)}"
-        refuse("--statistics", rule, repr(options.statistics), "Name one of them.", str(folder))
+        refuse(
+            "--statistics",
+            rule,
+            repr(options.statistics),
+            "Name one of them.",
+            str(folder),
+        )
     condition = _choose_condition(finished_runs, options, str(folder))
     condition_runs = runs[(runs[list(CONDITION)] == list(condition)).all(axis=1)]
-    settings = _read_settings(condition_runs, folder, options.replayed_seeds, descriptions)
+    settings = _read_settings(
+        condition_runs, folder, options.replayed_seeds, descriptions
+    )
     schedules = [setting.exchange.exchange_schedule for setting in settings]
     ended_runs = condition_runs[condition_runs["status"].isin(["done", "failed"])]
     return LearnedStudy(
@@ -107,7 +123,9 @@ def read_study(folder: Path, options: TtaOptions) -> LearnedStudy:
         condition=condition,
         statistics=options.statistics,
         model=describe_networks(ended_runs),
-        schedules=list(dict.fromkeys(schedule.name for schedule in schedules if schedule)),
+        schedules=list(
+            dict.fromkeys(schedule.name for schedule in schedules if schedule)
+        ),
         training_scale=_common_scale(condition[2], settings, descriptions, str(folder)),
         epochs=int(condition_runs["epochs_planned"].max()),
         settings=settings,
@@ -131,14 +149,18 @@ def _choose_condition(
     if options.variant is not None:
         rows = _filter_rows(rows, "variant", options.variant, "--variant", source)
     if options.world_size is not None:
-        rows = _filter_rows(rows, "world_size", options.world_size, "--world-size", source)
+        rows = _filter_rows(
+            rows, "world_size", options.world_size, "--world-size", source
+        )
     condition = ["variant", "world_size"]
     settings = rows[[*condition, "strategy", "exchange_fraction"]].drop_duplicates()
     counts = settings.groupby(condition, sort=False).size()
     # (variant, M) with most settings
     largest_conditions = list(counts.index[counts == counts.max()])
     first_variant = largest_conditions[0][0]
-    sizes = [int(size) for variant, size in largest_conditions if variant == first_variant]
+    sizes = [
+        int(size) for variant, size in largest_conditions if variant == first_variant
+    ]
     return str(first_variant), norm, max(sizes)
 
 
@@ -148,7 +170,9 @@ def _filter_rows(
     """Return the rows with a value in a column, which an option asks for."""
     matching_rows: pd.DataFrame = rows[rows[column] == value]
     if not len(matching_rows):
-        present_values = [str(name) or "''" for name in dict.fromkeys(rows[column].tolist())]
+        present_values = [
+            str(name) or "''" for name in dict.fromkeys(rows[column].tolist())
+        ]
         rule = f"must be one that the study has finished runs of: {', '.join(present_values)}"
         refuse(option, rule, str(value), "Name one.", source)
     return matching_rows
@@ -164,22 +188,30 @@ def _read_settings(
     runs = runs.sort_values("seed", kind="stable")
     rows_of_setting: dict[tuple[str, float | None], pd.DataFrame] = {}
     key: Any
-    for key, rows in runs.groupby(["strategy", "exchange_fraction"], sort=False, dropna=False):
+    for key, rows in runs.groupby(
+        ["strategy", "exchange_fraction"], sort=False, dropna=False
+    ):
         fraction = None if math.isnan(key[1]) else float(key[1])
         rows_of_setting[str(key[0]), fraction] = rows
 
     settings = []
-    for strategy, fraction in sorted(rows_of_setting, key=lambda key: strategy_sort_key(*key)):
+    for strategy, fraction in sorted(
+        rows_of_setting, key=lambda key: strategy_sort_key(*key)
+    ):
         rows = rows_of_setting[strategy, fraction]
         finished, failed = (_run_names(rows, status) for status in ("done", "failed"))
         if not finished:
             continue
         replayed_runs = list(finished.values())[:replays]
-        exchange = _read_exchange(descriptions.get(replayed_runs[0], {}), replayed_runs[0], folder)
+        exchange = _read_exchange(
+            descriptions.get(replayed_runs[0], {}), replayed_runs[0], folder
+        )
         recorded_runs = replayed_runs if exchange.exchange_schedule is not None else []
         plans = tuple(_plans_file(folder, run) for run in recorded_runs)
         name = setting_name({"strategy": strategy, "exchange_fraction": fraction})
-        settings.append(LearnedSetting(name, strategy, fraction, finished, failed, exchange, plans))
+        settings.append(
+            LearnedSetting(name, strategy, fraction, finished, failed, exchange, plans)
+        )
     return settings
 
 
@@ -192,14 +224,18 @@ def _run_names(runs: pd.DataFrame, status: str) -> dict[int, str]:
     }
 
 
-def _read_exchange(description: Mapping[str, Any], run: str, folder: Path) -> TrainedExchange:
+def _read_exchange(
+    description: Mapping[str, Any], run: str, folder: Path
+) -> TrainedExchange:
     """Read the strategy of a run with its values from the run's record."""
     try:
         return _EXCHANGE_ADAPTER.validate_python(description["exchange"])
     except (KeyError, ValidationError):
         rule = "does not say in 'exchange' which strategy it followed"
         exchange_text = str(description.get("exchange", ""))
-        refuse(f"meta.json: runs: {run}", rule, exchange_text, RETRAIN_REMEDY, str(folder))
+        refuse(
+            f"meta.json: runs: {run}", rule, exchange_text, RETRAIN_REMEDY, str(folder)
+        )
 
 
 def _plans_file(folder: Path, run: str) -> Path:
@@ -212,7 +248,10 @@ def _plans_file(folder: Path, run: str) -> Path:
 
 
 def _common_scale(
-    world_size: int, settings: list[LearnedSetting], descriptions: Descriptions, source: str
+    world_size: int,
+    settings: list[LearnedSetting],
+    descriptions: Descriptions,
+    source: str,
 ) -> TrainingScale:
     """Return the scale that all finished runs of the condition have."""
     scale_of_run = {}
@@ -220,7 +259,9 @@ def _common_scale(
         try:
             description = descriptions[run]
             scale_of_run[run] = TrainingScale(
-                world_size, int(description["num_samples"]), int(description["local_batch_size"])
+                world_size,
+                int(description["num_samples"]),
+                int(description["local_batch_size"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError):
             rule = "must give num_samples and local_batch_size"
@@ -231,7 +272,8 @@ def _common_scale(
             f"{scale.num_samples} samples with local batch {scale.local_batch_size}"
             for scale in scales
         )
-        rule, remedy = "must all have the same data and local batch", "Choose a --variant."
+        rule = "must all have the same data and local batch"
+        remedy = "Choose a --variant."
         refuse("runs", rule, differences, remedy, source)
     return scales[0]
 
@@ -242,7 +284,9 @@ def _common_scale(
 def _accuracy_curves(
     tables: TrainingTables, settings: list[LearnedSetting], statistics: str
 ) -> pd.DataFrame:
-    """Return the evaluations of all runs, failed ones too: setting, seed, epoch, accuracy."""
+    """Return the evaluations of all runs, failed ones too: setting, seed, epoch,
+    accuracy.
+    """
     column = f"{statistics}_accuracy"
     runs = [
         (run, setting.name, seed)
@@ -253,20 +297,26 @@ def _accuracy_curves(
         tables.epochs[["run", "epoch", column]], on="run", how="left"
     )
     table = table[table[column].notna()].rename(columns={column: "accuracy"})
-    return table.astype({"epoch": int})[["setting", "seed", "epoch", "accuracy"]].reset_index(
-        drop=True
-    )
+    return table.astype({"epoch": int})[
+        ["setting", "seed", "epoch", "accuracy"]
+    ].reset_index(drop=True)
 
 
 def _final_values(
     tables: TrainingTables, settings: list[LearnedSetting], statistics: str
 ) -> pd.DataFrame:
-    """Return a row for each finished run: setting, accuracy, label_divergence, between_ranks."""
+    """Return a row for each finished run: setting, accuracy, label_divergence,
+    between_ranks.
+    """
     last_epochs = (
-        tables.epochs.sort_values("epoch").drop_duplicates("run", keep="last").set_index("run")
+        tables.epochs.sort_values("epoch")
+        .drop_duplicates("run", keep="last")
+        .set_index("run")
     )
     importance = tables.importance
-    training_losses = importance[importance["source"] == "training"].sort_values("epoch")
+    training_losses = importance[importance["source"] == "training"].sort_values(
+        "epoch"
+    )
     last_losses = training_losses.drop_duplicates("run", keep="last").set_index("run")
     # each column by run
     columns = {
@@ -275,8 +325,12 @@ def _final_values(
         "between_ranks": last_losses["between_ranks"],
     }
     setting_and_run = [
-        (setting.name, run) for setting in settings for run in setting.finished_runs.values()
+        (setting.name, run)
+        for setting in settings
+        for run in setting.finished_runs.values()
     ]
     names, runs = zip(*setting_and_run, strict=True)
-    values = {name: column.reindex(runs).to_numpy(float) for name, column in columns.items()}
+    values = {
+        name: column.reindex(runs).to_numpy(float) for name, column in columns.items()
+    }
     return pd.DataFrame({"setting": names, **values})

@@ -20,7 +20,11 @@ from simshuffle.studies.presentation.named_results import (
     declared_figure,
     unsuitable_results,
 )
-from simshuffle.studies.training.figures import look_of, order_strategies, scale_to_percent
+from simshuffle.studies.training.figures import (
+    look_of,
+    order_strategies,
+    scale_to_percent,
+)
 
 TAKES = ("time_to_accuracy",)
 INTERVAL = Look(colour=GREY, width=0.9)
@@ -38,14 +42,25 @@ def simulated_settings(results: Sequence[NamedResult]) -> pd.DataFrame:
     settings = settings[settings["message"] == ""]
     if settings.empty:
         raise unsuitable_results(
-            "needs a setting that was simulated", results, "Its settings.csv says why not."
+            "needs a setting that was simulated",
+            results,
+            "Its settings.csv says why not.",
         )
     return settings
 
 
 def accuracy_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return the time at which each setting reached each target, with 95 % intervals."""
-    columns = ["setting", "target", "name", "n", "reached", "time_s", "time_low_s", "time_high_s"]
+    columns = [
+        "setting",
+        "target",
+        "name",
+        "n",
+        "reached",
+        "time_s",
+        "time_low_s",
+        "time_high_s",
+    ]
     return results[0].result.tables["targets"][[*columns, "epochs"]]
 
 
@@ -54,34 +69,50 @@ def frontier_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 
     Accuracy has a 95 % interval.
     """
-    return simulated_settings(results)[[*COST_COLUMNS, *ACCURACY_COLUMNS, "on_front"]].reset_index(
-        drop=True
-    )
+    return simulated_settings(results)[
+        [*COST_COLUMNS, *ACCURACY_COLUMNS, "on_front"]
+    ].reset_index(drop=True)
 
 
 def storage_accuracy_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return storage of a host, final accuracy and time of each simulated setting.
 
-    Accuracy has a 95 % interval. A last column says whether the setting is on the front.
+    Accuracy has a 95 % interval. A last column says whether the setting is on the
+    front.
     """
-    columns = ["setting", "strategy", "exchange_fraction", "storage_nbytes", *ACCURACY_COLUMNS]
-    return simulated_settings(results)[[*columns, "total_s", "on_front"]].reset_index(drop=True)
+    columns = [
+        "setting",
+        "strategy",
+        "exchange_fraction",
+        "storage_nbytes",
+        *ACCURACY_COLUMNS,
+    ]
+    return simulated_settings(results)[[*columns, "total_s", "on_front"]].reset_index(
+        drop=True
+    )
 
 
 def storage_accuracy(results: Sequence[NamedResult]) -> Chart:
-    """Draw final accuracy against storage of a host, with Q beside points and time in colour."""
+    """Draw final accuracy against storage of a host, with Q beside points and time in
+    colour.
+    """
     rows = scale_to_percent(storage_accuracy_table(results))
     unit, name = time_unit(float(rows["total_s"].max()))
     nbytes = rows["storage_nbytes"]
     x, axis = place_on_log_axis(
         "stored on a host", nbytes, lambda value: readable(value, Dimension.NBYTES, 2)
     )
-    times, strategy_order = rows["total_s"] / unit, order_strategies(rows)
+    times = rows["total_s"] / unit
+    strategy_order = order_strategies(rows)
     texts = [point_label(row) for row in rows.to_dict("records")]
     tips = rows["setting"] + (100 * rows["accuracy"]).map(": {:.4g} %".format)
-    rows = rows.assign(x=x, value=times, text=texts, size=4.0, colour="#333333", tip=tips)
+    rows = rows.assign(
+        x=x, value=times, text=texts, size=4.0, colour="#333333", tip=tips
+    )
     looks = {
-        strategy: Look(strategy, "#777777", look_of(strategy, strategy_order)["marker"], size=4.0)
+        strategy: Look(
+            strategy, "#777777", look_of(strategy, strategy_order)["marker"], size=4.0
+        )
         for strategy in strategy_order
     }
     marks = [
@@ -89,10 +120,12 @@ def storage_accuracy(results: Sequence[NamedResult]) -> Chart:
         Mark("point", rows, look="strategy", value="value"),
         Mark("label", rows),
     ]
-    log, longest = bool(times.max() > 4 * times.min()), float(times.max()) or 1.0
+    log = bool(times.max() > 4 * times.min())
+    longest = float(times.max()) or 1.0
     title = f"simulated time of all epochs ({name})"
     bounds = rows[["y", "low", "high"]].to_numpy(float)
-    lowest, highest = float(np.nanmin(bounds)), float(np.nanmax(bounds))
+    lowest = float(np.nanmin(bounds))
+    highest = float(np.nanmax(bounds))
     margin = 0.12 * (highest - lowest) or 1.0
     y = Axis("final test accuracy (%)", low=lowest - margin, high=highest + margin)
     return Chart(
@@ -105,6 +138,8 @@ def storage_accuracy(results: Sequence[NamedResult]) -> Chart:
     )
 
 
-ACCURACY = Kind(TAKES, declared_figure("accuracy_time", simulated_settings), accuracy_table)
+ACCURACY = Kind(
+    TAKES, declared_figure("accuracy_time", simulated_settings), accuracy_table
+)
 FRONTIER = Kind(TAKES, declared_figure("frontier", simulated_settings), frontier_table)
 STORAGE_ACCURACY = Kind(TAKES, storage_accuracy, storage_accuracy_table)

@@ -1,4 +1,6 @@
-"""A setting of a training as a cell: the simulation of its exchange, and its measurements."""
+"""A setting of a training as a cell: the simulation of its exchange, and its
+measurements.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.extensions.learning.time_to_accuracy.tables import LABELS, SIMULATED_COLUMNS
+from simshuffle.extensions.learning.time_to_accuracy.tables import (
+    LABELS,
+    SIMULATED_COLUMNS,
+)
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.report import report
 from simshuffle.report.timeline import Timeline
@@ -19,13 +24,16 @@ from simshuffle.workload.exchange import Recorded
 from simshuffle.workload.exchange.recording import read_plans
 
 MAX_EPOCHS = 8
-"""With exchange there may be more: until a warm epoch has come with every number of samples that
-the training exchanged."""
+"""With exchange there may be more: until a warm epoch has come with every number of
+samples that the training exchanged.
+"""
 
 
 @dataclass(frozen=True)
 class ReplayCell(RunCell):
-    """The simulation of a setting: values of `SIMULATED_COLUMNS`, and ``storage_nbytes``."""
+    """The simulation of a setting: values of `SIMULATED_COLUMNS`, and
+    ``storage_nbytes``.
+    """
 
     # of the training, for which what loaders keep is counted; 1 will do for others
     trained_epochs: int = 1
@@ -47,13 +55,20 @@ class ReplayCell(RunCell):
         steps = [0] * scenario.epochs
         if isinstance(exchange, Recorded):
             steps = read_steps(exchange.path)
-        elif exchange.fetches:  # caches fill: what comes later is like the last that is simulated
-            steps = [min(epoch, scenario.epochs) for epoch in range(1, self.trained_epochs + 1)]
+        elif (
+            exchange.fetches
+        ):  # caches fill: what comes later is like the last that is simulated
+            steps = [
+                min(epoch, scenario.epochs)
+                for epoch in range(1, self.trained_epochs + 1)
+            ]
         values = measure_timeline(
             self.simulate_timeline(tell), weigh_epochs(steps, scenario.epochs)
         )
         held_nbytes = self.max_held_nbytes(self.trained_epochs)
-        return Outcome({**values, "storage_nbytes": scenario.storage_per_host + held_nbytes})
+        return Outcome(
+            {**values, "storage_nbytes": scenario.storage_per_host + held_nbytes}
+        )
 
 
 def read_steps(plans: str) -> list[int]:
@@ -66,10 +81,11 @@ def read_steps(plans: str) -> list[int]:
 
 
 def epochs_to_simulate(steps: Sequence[int]) -> int:
-    """Return the epochs until every number in ``steps`` (epochs,) has come in a warm epoch.
+    """Return the epochs until every number in ``steps`` (epochs,) has come in a warm
+    epoch.
 
-    At most `MAX_EPOCHS`: Q N/M need not be whole, and then the second epoch is not like all
-    others.
+    At most `MAX_EPOCHS`: Q N/M need not be whole, and then the second epoch is not like
+    all others.
     """
     distinct_steps = set(steps[1:])
     visited_steps = set()
@@ -83,18 +99,23 @@ def epochs_to_simulate(steps: Sequence[int]) -> int:
 def weigh_epochs(steps: Sequence[int], simulated: int) -> dict[int, float]:
     """Return the share of the training that each warm epoch of a simulation stands for.
 
-    Simulated epochs are from 2 to ``simulated``. Each stands for those of the training that
-    exchange as many samples, or nearly; shares add up to 1.
+    Simulated epochs are from 2 to ``simulated``. Each stands for those of the training
+    that exchange as many samples, or nearly; shares add up to 1.
     """
     steps_by_epoch = {epoch: steps[epoch - 1] for epoch in range(2, simulated + 1)}
     share_by_epoch = dict.fromkeys(steps_by_epoch, 0.0)
     for num_sent in steps[1:]:
         nearest = min(
             steps_by_epoch.values(),
-            key=lambda simulated_steps: (abs(simulated_steps - num_sent), simulated_steps),
+            key=lambda simulated_steps: (
+                abs(simulated_steps - num_sent),
+                simulated_steps,
+            ),
         )
         equal_epochs = [
-            epoch for epoch, simulated_steps in steps_by_epoch.items() if simulated_steps == nearest
+            epoch
+            for epoch, simulated_steps in steps_by_epoch.items()
+            if simulated_steps == nearest
         ]
         for epoch in equal_epochs:
             share_by_epoch[epoch] += 1.0 / len(equal_epochs) / (len(steps) - 1)
@@ -104,11 +125,13 @@ def weigh_epochs(steps: Sequence[int], simulated: int) -> dict[int, float]:
 def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
     """Return the values of `SIMULATED_COLUMNS` of one run.
 
-    ``shares`` are those of its warm epochs in the mean that stands for every epoch but the
-    first, see `weigh_epochs`; empty if there is none.
+    ``shares`` are those of its warm epochs in the mean that stands for every epoch but
+    the first, see `weigh_epochs`; empty if there is none.
     """
     epochs = report.epochs(timeline).set_index("epoch")
-    epoch_shares = dict(shares) or {1: 1.0}  # of a single epoch, the labels are all there is
+    epoch_shares = dict(shares) or {
+        1: 1.0
+    }  # of a single epoch, the labels are all there is
     breakdown = report.book_as_papers(report.breakdown(timeline))
     seconds = {
         str(label): label_rows.set_index("epoch")["seconds"]
@@ -116,7 +139,9 @@ def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[st
     }
 
     def mean(values: pd.Series[float]) -> float:
-        return sum(share * float(values[epoch]) for epoch, share in epoch_shares.items())
+        return sum(
+            share * float(values[epoch]) for epoch, share in epoch_shares.items()
+        )
 
     requests = epochs["read_requests"] + epochs["read_requests_object_store"]
     values = {
@@ -127,7 +152,10 @@ def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[st
             column: mean(seconds[label]) if label in seconds else 0.0
             for label, column in LABELS.items()
         },
-        **{name: mean(epochs[name]) for name in ("exchange_total_s", "exchange_exposed_s")},
+        **{
+            name: mean(epochs[name])
+            for name in ("exchange_total_s", "exchange_exposed_s")
+        },
         "peer_nbytes": mean(epochs["nbytes_peer"]),
         "cold_requests": float(requests[1]),
         "requests": mean(requests) if shares else math.nan,
@@ -139,17 +167,21 @@ def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[st
 
 
 def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str, Any]:
-    """Return tier and mean utilisation of the cable that is used most in the mean of some epochs.
+    """Return tier and mean utilisation of the cable that is used most in the mean of
+    some epochs.
 
     Epochs are from 1 and count by their ``shares``. ``links`` has the columns
     `LINK_COLUMNS`; a cable is 'a>b'.
     """
     cables = links[
-        links["link"].astype(str).str.contains(">", regex=False) & links["epoch"].isin(list(shares))
+        links["link"].astype(str).str.contains(">", regex=False)
+        & links["epoch"].isin(list(shares))
     ]
     if not len(cables):
         return {"cable_tier": "", "cable_utilisation": 0.0}
-    weighted_utilisation = cables["mean_utilisation"] * cables["epoch"].astype(int).map(shares)
+    weighted_utilisation = cables["mean_utilisation"] * cables["epoch"].astype(int).map(
+        shares
+    )
     mean_by_link = weighted_utilisation.groupby(cables["link"].astype(str)).sum()
     busiest_link = str(mean_by_link.idxmax())
     return {
@@ -167,11 +199,14 @@ def end_of_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
 
 
 def requests_after_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
-    """Return the requests to the parallel file system from the staging to the end of an epoch.
+    """Return the requests to the parallel file system from the staging to the end of an
+    epoch.
 
     Epochs count from 1; the first is cold.
     """
-    return _total_until(simulated, epoch, "staging_requests", "cold_requests", "requests")
+    return _total_until(
+        simulated, epoch, "staging_requests", "cold_requests", "requests"
+    )
 
 
 def _total_until(

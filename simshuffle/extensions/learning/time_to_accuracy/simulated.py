@@ -66,8 +66,8 @@ def scale_scenario(
 ) -> SimulatedScale:
     """Return the scale at which a training is simulated on ``scenario``.
 
-    ``scale`` is None if the two scales agree; 'trained' takes the training's M, N and b;
-    'samples' the training's M and the scenario's N and b; 'ranks' the scenario's.
+    ``scale`` is None if the two scales agree; 'trained' takes the training's M, N and
+    b; 'samples' the training's M and the scenario's N and b; 'ranks' the scenario's.
 
     Raises:
         InputError: the scales differ, or do not go together so.
@@ -87,7 +87,13 @@ def scale_scenario(
             "Give --scale trained, samples or ranks, or set world_size and"
             " workload.dataset.num_samples."
         )
-        refuse("--scale", "is needed where the scales differ", difference, remedy, scenario.name)
+        refuse(
+            "--scale",
+            "is needed where the scales differ",
+            difference,
+            remedy,
+            scenario.name,
+        )
     if scale == "trained":
         ranks = trained_ranks
         samples = trained_samples
@@ -97,7 +103,9 @@ def scale_scenario(
 
     ranks_each = ranks // trained_ranks
     if ranks % trained_ranks:
-        remedy = f"Set world_size to a multiple of {trained_ranks}, or give --scale samples."
+        remedy = (
+            f"Set world_size to a multiple of {trained_ranks}, or give --scale samples."
+        )
         rule = f"must be a multiple of the {trained_ranks} trained ranks"
         refuse("world_size", rule, str(ranks), remedy, scenario.name)
     samples_each = samples // (trained_samples * ranks_each)
@@ -107,23 +115,33 @@ def scale_scenario(
             f" {trained_samples} trained samples"
         )
         remedy = "Give --scale trained, or train on fewer samples."
-        refuse("workload.dataset.num_samples", rule, str(samples), remedy, scenario.name)
+        refuse(
+            "workload.dataset.num_samples", rule, str(samples), remedy, scenario.name
+        )
 
-    simulated_scale = SimulatedScale(ranks, samples, batch, samples_each, ranks_each, "")
-    return replace(simulated_scale, rule=_state_rule(scenario, training_scale, simulated_scale))
+    simulated_scale = SimulatedScale(
+        ranks, samples, batch, samples_each, ranks_each, ""
+    )
+    return replace(
+        simulated_scale, rule=_state_rule(scenario, training_scale, simulated_scale)
+    )
 
 
 def _state_rule(
     scenario: Scenario, training_scale: TrainingScale, simulated_scale: SimulatedScale
 ) -> str:
-    """State in one sentence how the scale of the simulation follows from that of the training."""
+    """State in one sentence how the scale of the simulation follows from that of the
+    training.
+    """
     dataset = scenario.workload.dataset.name
     ranks = simulated_scale.world_size
     samples = simulated_scale.num_samples
     batch = simulated_scale.local_batch_size
 
     if simulated_scale.ranks_each == 1:
-        samples_clause = f" and {samples} samples" * (samples == training_scale.num_samples)
+        samples_clause = f" and {samples} samples" * (
+            samples == training_scale.num_samples
+        )
         parts = [f"{ranks} ranks{samples_clause} as trained"]
     else:
         parts = [
@@ -131,9 +149,13 @@ def _state_rule(
             f" {simulated_scale.ranks_each} of {ranks}"
         ]
     if samples != training_scale.num_samples:
-        parts.append(f"each trained sample stands for {simulated_scale.samples_each} of {dataset}")
+        parts.append(
+            f"each trained sample stands for {simulated_scale.samples_each} of {dataset}"
+        )
     if batch != training_scale.local_batch_size:
-        parts.append(f"local batch {batch} (trained: {training_scale.local_batch_size})")
+        parts.append(
+            f"local batch {batch} (trained: {training_scale.local_batch_size})"
+        )
     parts.append(
         f"sizes of {dataset} and step times of {scenario.workload.model.name} on"
         f" {scenario.cluster.name}"
@@ -170,8 +192,9 @@ class Setting:
 
 
 MAX_REPLAY_SECONDS = 60.0
-"""Most s of one core, by the costs of runs, that replays of recorded exchanges take unless they are
-asked for: less than a minute on two cores."""
+"""Most s of one core, by the costs of runs, that replays of recorded exchanges take
+unless they are asked for: less than a minute on two cores.
+"""
 DRAWN_TOLERANCE = 0.01
 """The time_tolerance of a scenario that has none, where exchanges are drawn anew."""
 
@@ -185,12 +208,13 @@ def timed_settings(
     *,
     exact: bool,
 ) -> tuple[list[Setting], bool]:
-    """Return the settings of `build_settings`, and whether their exchanges are drawn anew.
+    """Return the settings of `build_settings`, and whether their exchanges are drawn
+    anew.
 
-    The strategies that were trained draw them anew where replaying the recorded ones takes
-    longer than `MAX_REPLAY_SECONDS`, and the times need not be ``exact``. A strategy sends
-    as many samples as were recorded, at the same pace, and of its epochs a window may stand
-    for the rest.
+    The strategies that were trained draw them anew where replaying the recorded ones
+    takes longer than `MAX_REPLAY_SECONDS`, and the times need not be ``exact``. A
+    strategy sends as many samples as were recorded, at the same pace, and of its epochs
+    a window may stand for the rest.
     """
     settings = build_settings(study, scenario, scale, replays, sources)
     cost = sum(cell.cost for setting in settings for cell in setting.cells.values())
@@ -198,7 +222,9 @@ def timed_settings(
         return settings, False
     tolerance = {"time_tolerance": scenario.time_tolerance or DRAWN_TOLERANCE}
     windowed_scenario = scenario.model_copy(update=tolerance)
-    return build_settings(study, windowed_scenario, scale, replays, sources, are_drawn=True), True
+    return build_settings(
+        study, windowed_scenario, scale, replays, sources, are_drawn=True
+    ), True
 
 
 def build_settings(
@@ -214,8 +240,8 @@ def build_settings(
 
     Args:
         study, scenario, scale: the training, the scenario and its scale.
-        replays: simulations of each setting. The k-th has the plans of its k-th finished
-            seed, and the scenario's seed + k.
+        replays: simulations of each setting. The k-th has the plans of its k-th
+            finished seed, and the scenario's seed + k.
         sources: tiers that global shuffle reads from, one setting each; empty for the
             scenario's own.
         are_drawn: the strategies draw their exchanges anew, and no plans are replayed.
@@ -254,7 +280,9 @@ def _setting_with_scenarios(
     scale: SimulatedScale,
     epochs: int,
 ) -> Setting:
-    """Return the setting with a scenario for each of ``exchanges``; ``epochs`` of the training."""
+    """Return the setting with a scenario for each of ``exchanges``; ``epochs`` of the
+    training.
+    """
     scenarios = []
     for index, exchange in enumerate(exchanges):
         num_epochs = min(SIMULATED_EPOCHS, epochs)
@@ -272,7 +300,9 @@ def _setting_with_scenarios(
         try:
             scenarios.append(base.with_values({**values, "name": label}))
         except ScenarioError as error:
-            reason = "; ".join(f"{problem.path} {problem.rule}" for problem in error.problems)
+            reason = "; ".join(
+                f"{problem.path} {problem.rule}" for problem in error.problems
+            )
             return Setting(name, learned, (), reason)
     return Setting(name, learned, tuple(scenarios), epochs=epochs)
 
@@ -303,18 +333,22 @@ def _exchange_values(
 def _scale_shards(exchange: LoaderShuffle, scale: SimulatedScale) -> LoaderShuffle:
     """Return a loader's shuffle with shards that stand for the trained ones.
 
-    Where a trained sample or rank stands for several, nodes and workers are the scenario's.
+    Where a trained sample or rank stands for several, nodes and workers are the
+    scenario's.
     """
     if scale.ranks_each == scale.samples_each == 1:
         return exchange
     samples = exchange.samples_per_shard
     machine_values = dict.fromkeys(("ranks_per_node", "workers", "sample_size"))
     shard_samples = None if samples is None else samples * scale.samples_each
-    return exchange.model_copy(update={**machine_values, "samples_per_shard": shard_samples})
+    return exchange.model_copy(
+        update={**machine_values, "samples_per_shard": shard_samples}
+    )
 
 
 def _scenario_strategy(scenario: Scenario, exchange: StrategyT) -> StrategyT:
-    """Return the scenario's strategy of the kind that was trained, its own or one of its sweep.
+    """Return the scenario's strategy of the kind that was trained, its own or one of
+    its sweep.
 
     It is the first such one of the sweep; without one it is the trained strategy. Of
     loaders the order is of that kind too.
@@ -324,14 +358,18 @@ def _scenario_strategy(scenario: Scenario, exchange: StrategyT) -> StrategyT:
         return candidate
     for values in scenario.sweep.get("workload.exchange", []):
         unswept_scenario = scenario.model_copy(update={"sweep": {}})
-        candidate = unswept_scenario.with_values({"workload.exchange": values}).workload.exchange
+        candidate = unswept_scenario.with_values(
+            {"workload.exchange": values}
+        ).workload.exchange
         if _is_same_kind(candidate, exchange):
             return candidate
     return exchange
 
 
 def _is_same_kind(candidate: Strategy, exchange: StrategyT) -> TypeGuard[StrategyT]:
-    """Return whether two strategies are of one kind; of loaders, with one kind of order."""
+    """Return whether two strategies are of one kind; of loaders, with one kind of
+    order.
+    """
     if not isinstance(candidate, type(exchange)):
         return False
     if isinstance(candidate, LoaderShuffle) and isinstance(exchange, LoaderShuffle):
@@ -356,12 +394,14 @@ def _recorded_values(
     }
 
 
-def mean_of_replays(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]:
+def mean_of_replays(
+    replays: Sequence[Mapping[str, Any]], epochs: int
+) -> dict[str, Any]:
     """Return the means over the replays of a setting.
 
     Of the busiest cable it is the first of the most frequent tiers. Further values are
-    total_s and total_requests of ``epochs`` epochs, and replay_spread_s of the totals of
-    time.
+    total_s and total_requests of ``epochs`` epochs, and replay_spread_s of the totals
+    of time.
     """
     if not replays:
         return {}

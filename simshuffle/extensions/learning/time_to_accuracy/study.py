@@ -1,4 +1,5 @@
-"""The study behind ``study tta``: accuracy by epoch of a training, joined with simulated time.
+"""The study behind ``study tta``: accuracy by epoch of a training, joined with
+simulated time.
 
 The join comes with the request, so that results are read without the simulator.
 """
@@ -63,11 +64,15 @@ class TimeToAccuracy(Result):
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Yield the missing rows of settings, and settings that were simulated without a result."""
+    """Yield the missing rows of settings, and settings that were simulated without a
+    result.
+    """
     settings = result.tables["settings"]
     setting_names = set(settings["setting"])
     measured = settings[settings["message"] == ""]
-    lacks_values = measured[["cold_epoch_s", "total_s", "accuracy"]].isna().any(axis=None)
+    lacks_values = (
+        measured[["cold_epoch_s", "total_s", "accuracy"]].isna().any(axis=None)
+    )
     is_outside = (measured["low"] > measured["accuracy"]) | (
         measured["high"] < measured["accuracy"]
     )
@@ -75,9 +80,13 @@ def _faults(result: Result) -> Iterator[Problem]:
         rule = "must have times, and an accuracy within its interval, where message is empty"
         yield Problem("settings.csv", rule, "others", REMEDY)
     for name in ("curves", "targets"):
-        if unknown_settings := sorted(set(result.tables[name]["setting"]) - setting_names):
+        if unknown_settings := sorted(
+            set(result.tables[name]["setting"]) - setting_names
+        ):
             rule = "must name settings of settings.csv"
-            yield Problem(f"{name}.csv: setting", rule, repr(unknown_settings[0]), REMEDY)
+            yield Problem(
+                f"{name}.csv: setting", rule, repr(unknown_settings[0]), REMEDY
+            )
 
 
 def _json(result: Result) -> dict[str, Any]:

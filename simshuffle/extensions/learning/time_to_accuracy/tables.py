@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from simshuffle.studies.training.tables import INTERVAL_COLUMNS, number_column, share_column
+from simshuffle.studies.training.tables import (
+    INTERVAL_COLUMNS,
+    number_column,
+    share_column,
+)
 from simshuffle.study.schema import Column, Schema, amount, count, flag, share, text
 
 NOT_SCALED = (
@@ -44,7 +48,9 @@ SIMULATED_COLUMNS = {
     "epoch_s": amount_column(
         "s of every other epoch, the mean of the warm ones; empty if the training had one epoch"
     ),
-    "staging_s": amount_column("s of the copying of samples to the hosts before the first epoch"),
+    "staging_s": amount_column(
+        "s of the copying of samples to the hosts before the first epoch"
+    ),
     **{
         column: amount_column(
             f"s under {label} in a warm epoch (or the only one), mean over epochs and ranks"
@@ -62,10 +68,18 @@ SIMULATED_COLUMNS = {
     "cold_requests": amount_column(
         "requests to the parallel file system or the object store in the first epoch"
     ),
-    "requests": amount_column("requests to them in every other epoch, the mean of the warm ones"),
-    "staging_requests": amount_column("requests to them of the copying before the first epoch"),
-    "ssd_requests": amount_column("requests to SSDs in a warm epoch, those of senders among them"),
-    "cable_tier": text("tier of the cable that is used most in it, on average; empty if none is"),
+    "requests": amount_column(
+        "requests to them in every other epoch, the mean of the warm ones"
+    ),
+    "staging_requests": amount_column(
+        "requests to them of the copying before the first epoch"
+    ),
+    "ssd_requests": amount_column(
+        "requests to SSDs in a warm epoch, those of senders among them"
+    ),
+    "cable_tier": text(
+        "tier of the cable that is used most in it, on average; empty if none is"
+    ),
     "cable_utilisation": amount_column("its mean utilisation, share of its capacity"),
 }
 """What is simulated for a setting; means over the replays."""
@@ -80,7 +94,9 @@ SETTING_COLUMNS = {
         "trainings that failed; not in accuracy, and in targets.csv as not reached unless they had"
         " reached it before"
     ),
-    "replays": count("simulations with the plans of as many seeds; the times are their means"),
+    "replays": count(
+        "simulations with the plans of as many seeds; the times are their means"
+    ),
     "replay_spread_s": amount_column(
         "s from the shortest to the longest of all epochs among the replays; 0 for one"
     ),
@@ -94,7 +110,9 @@ SETTING_COLUMNS = {
         "bytes of samples that a host keeps, at most: of what is staged, or of what its loaders"
         " fetch in all epochs"
     ),
-    "accuracy": share_column("after the last epoch, mean over seeds, share of test samples"),
+    "accuracy": share_column(
+        "after the last epoch, mean over seeds, share of test samples"
+    ),
     **INTERVAL_COLUMNS,
     "label_divergence": share_column(
         "after the last epoch, mean over seeds: how far the labels of shards are from those of the"

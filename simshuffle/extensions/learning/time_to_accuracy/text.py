@@ -1,4 +1,6 @@
-"""Write the report from tables alone: the fastest settings, the front, and three claims."""
+"""Write the report from tables alone: the fastest settings, the front, and three
+claims.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,32 @@ from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     first_rows_at_target,
     format_difference,
 )
-from simshuffle.extensions.learning.time_to_accuracy.tables import NOT_SCALED, JoinTables
+from simshuffle.extensions.learning.time_to_accuracy.tables import (
+    NOT_SCALED,
+    JoinTables,
+)
 from simshuffle.report import intervals
 from simshuffle.report.console import new_table
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.tables import NORMS
-from simshuffle.studies.training.wording import Row, format_accuracy, paragraph, wrap_paragraph
+from simshuffle.studies.training.wording import (
+    Row,
+    format_accuracy,
+    paragraph,
+    wrap_paragraph,
+)
 
-TIMES = ("storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests")
+TIMES = (
+    "storage/host",
+    "staging",
+    "epoch 1",
+    "epoch",
+    "all",
+    "IMPT",
+    "EXCHANGE",
+    "requests",
+)
 MIXING = (
     "Of a warm epoch: bytes from peers, all ranks; s of exchange, and of it exposed; the busiest"
     " cable. After the last epoch: label divergence (how far a shard's labels are from those of the"
@@ -41,25 +60,48 @@ def parts(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     yield section("What is missing", list(_list_gaps(tables, meta)))
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
     settings = tables.settings.to_dict("records")
-    yield new_table(title, ["setting"], [*TIMES, "accuracy"], map(_setting_row, settings))
+    yield new_table(
+        title, ["setting"], [*TIMES, "accuracy"], map(_setting_row, settings)
+    )
     by_target = list(tables.targets.groupby("target", sort=False))
     yield from (_state_target(tables, target_rows) for _, target_rows in by_target)
     if rows := [
-        _target_row(row) for _, target_rows in by_target for row in _sort_reaching_rows(target_rows)
+        _target_row(row)
+        for _, target_rows in by_target
+        for row in _sort_reaching_rows(target_rows)
     ]:
-        names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
+        names = [
+            "target (%)",
+            "reached",
+            "probability, 95 %",
+            "time (s), 95 %",
+            "epochs",
+        ]
         yield new_table("What reached which accuracy when", ["setting"], names, rows)
 
 
 def details(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the details of the report: provenance, mixing, the Pareto front, claims, and method."""
+    """Yield the details of the report: provenance, mixing, the Pareto front, claims,
+    and method.
+    """
     yield _study_head(tables, meta)
     settings = tables.settings.to_dict("records")
     if rows := [
-        _mixing_row(row) for row in settings if not row["message"] and row["peer_nbytes"] > 0
+        _mixing_row(row)
+        for row in settings
+        if not row["message"] and row["peer_nbytes"] > 0
     ]:
-        names = ["from peers", "exchange", "exposed", "busiest cable", "labels", "between"]
-        yield new_table("Mixing and congestion", ["setting"], [*names, "accuracy"], rows)
+        names = [
+            "from peers",
+            "exchange",
+            "exposed",
+            "busiest cable",
+            "labels",
+            "between",
+        ]
+        yield new_table(
+            "Mixing and congestion", ["setting"], [*names, "accuracy"], rows
+        )
         yield wrap_paragraph(MIXING)
     yield from _state_front(tables)
     yield section("Claims about importance exchange", state_claims(tables))
@@ -72,10 +114,18 @@ def section(title: str, lines: Sequence[str]) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Format seconds with three digits, two below 0.1 s, and whole seconds from 100 s on."""
+    """Format seconds with three digits, two below 0.1 s, and whole seconds from 100 s
+    on.
+    """
     if math.isnan(value):
         return ""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 0.1 else f"{value:.3g}"
+    return (
+        f"{value:,.0f}"
+        if value >= 100
+        else f"{value:.2g}"
+        if value < 0.1
+        else f"{value:.3g}"
+    )
 
 
 def _study_head(tables: JoinTables, meta: Mapping[str, Any]) -> str:
@@ -122,7 +172,9 @@ def _list_gaps(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str]:
         if row["failed_seeds"]
     )
     yield from (
-        f"{row['setting']} cannot be simulated: {row['message']}." for row in rows if row["message"]
+        f"{row['setting']} cannot be simulated: {row['message']}."
+        for row in rows
+        if row["message"]
     )
     if not (tables.settings["strategy"] == "global").any():
         yield (
@@ -151,14 +203,19 @@ def _setting_row(row: Row) -> list[str]:
 def _mixing_row(row: Row) -> list[str]:
     """Return the cells of a setting in table ``Mixing and congestion``.
 
-    They are bytes from peers, exchange, exposed, busiest cable, label divergence, between
-    ranks; and accuracy.
+    They are bytes from peers, exchange, exposed, busiest cable, label divergence,
+    between ranks; and accuracy.
     """
     return [
         row["setting"],
         readable(row["peer_nbytes"], Dimension.NBYTES, 3),
-        *(format_seconds(row[name]) for name in ("exchange_total_s", "exchange_exposed_s")),
-        f"{row['cable_tier']} {row['cable_utilisation']:.1%}" if row["cable_tier"] else "",
+        *(
+            format_seconds(row[name])
+            for name in ("exchange_total_s", "exchange_exposed_s")
+        ),
+        f"{row['cable_tier']} {row['cable_utilisation']:.1%}"
+        if row["cable_tier"]
+        else "",
         *(
             "" if math.isnan(row[name]) else f"{row[name]:.3f}"
             for name in ("label_divergence", "between_ranks")
@@ -186,7 +243,8 @@ def verdict(tables: JoinTables) -> Iterator[str]:
 
 def _state_target(tables: JoinTables, rows: pd.DataFrame) -> str:
     """State the fastest settings to a target, and those that never reached it."""
-    name, failing_settings = rows["name"].iloc[0], rows.loc[rows["reached"] == 0, "setting"]
+    name = rows["name"].iloc[0]
+    failing_settings = rows.loc[rows["reached"] == 0, "setting"]
     lines = _state_fastest(tables, rows)
     if len(failing_settings):
         lines.append(f"Not reached by any seed: {', '.join(failing_settings)}.")
@@ -200,14 +258,20 @@ def _sort_reaching_rows(rows: pd.DataFrame) -> list[dict[Any, Any]]:
     First stand settings of which every seed did; then settings stand by time.
     """
     reaching_rows = rows[rows["reached"] > 0].to_dict("records")
-    return sorted(reaching_rows, key=lambda row: (row["reached"] < row["n"], float(row["time_s"])))
+    return sorted(
+        reaching_rows, key=lambda row: (row["reached"] < row["n"], float(row["time_s"]))
+    )
 
 
 def _target_row(row: Row) -> list[str]:
-    """Return the cells of a setting and a target: seeds that reached it, share, time, epochs."""
+    """Return the cells of a setting and a target: seeds that reached it, share, time,
+    epochs.
+    """
     target = f"{100 * row['target']:.1f}"
     reached = f"{row['reached']} of {row['n']}"
-    interval = f"{100 * row['probability_low']:.0f} to {100 * row['probability_high']:.0f} %"
+    interval = (
+        f"{100 * row['probability_low']:.0f} to {100 * row['probability_high']:.0f} %"
+    )
     time = format_seconds(row["time_s"])
     if not math.isnan(row["time_low_s"]):
         low = format_seconds(max(row["time_low_s"], 0.0))
@@ -216,10 +280,14 @@ def _target_row(row: Row) -> list[str]:
 
 
 def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
-    """State the certain setting with the smallest mean time, and those not told apart from it."""
+    """State the certain setting with the smallest mean time, and those not told apart
+    from it.
+    """
     timed_rows = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
     certain_rows = timed_rows[timed_rows["reached"] == timed_rows["n"]]
-    certain_records = certain_rows.sort_values("time_s", kind="stable").to_dict("records")
+    certain_records = certain_rows.sort_values("time_s", kind="stable").to_dict(
+        "records"
+    )
     if not certain_records:
         seeds_clause = " with every seed" if len(timed_rows) else ""
         return [f"No setting that was simulated reached it{seeds_clause}."]
@@ -240,7 +308,8 @@ def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
             f"Not told apart from it by the seeds (95 %, paired): {', '.join(tied_settings)}."
         )
     uncertain_rows = timed_rows[
-        (timed_rows["reached"] < timed_rows["n"]) & (timed_rows["time_s"] < best["time_s"])
+        (timed_rows["reached"] < timed_rows["n"])
+        & (timed_rows["time_s"] < best["time_s"])
     ]
     uncertain_settings = [
         f"{row['setting']} ({format_seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
@@ -249,7 +318,9 @@ def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
     if uncertain_settings:
         names = ", ".join(uncertain_settings)
         lines.append(f"Faster where they reached it, but not with every seed: {names}.")
-    reference = next((row for row in certain_records if row["setting"].startswith("global")), None)
+    reference = next(
+        (row for row in certain_records if row["setting"].startswith("global")), None
+    )
     if reference is not None and reference is not best:
         name = str(reference["setting"])
         time_ratio = reference["time_s"] / best["time_s"]
@@ -260,21 +331,27 @@ def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
     return lines
 
 
-def is_surely_slower(tables: JoinTables, setting: str, best: str, target: float) -> bool:
+def is_surely_slower(
+    tables: JoinTables, setting: str, best: str, target: float
+) -> bool:
     """Return whether a setting reaches ``target`` later than ``best`` for certain.
 
     It does where the paired 95 % interval of the times, of common seeds, is above 0.
     """
     curves = tables.curves
     times = first_rows_at_target(curves[curves["setting"] == setting], target)["time_s"]
-    best_times = first_rows_at_target(curves[curves["setting"] == best], target)["time_s"]
+    best_times = first_rows_at_target(curves[curves["setting"] == best], target)[
+        "time_s"
+    ]
     common_seeds = times.index.intersection(best_times.index)
     differences = times[common_seeds] - best_times[common_seeds]
     return estimate(differences.tolist()).low > 0
 
 
 def _state_front(tables: JoinTables) -> Iterator[str]:
-    """Yield the settings that no other one beats, and the setting that beats each of the others."""
+    """Yield the settings that no other one beats, and the setting that beats each of
+    the others.
+    """
     settings = tables.settings
     front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
     if not front:
@@ -292,7 +369,9 @@ def _state_front(tables: JoinTables) -> Iterator[str]:
         )
     yield section("Pareto front", lines)
     dominated_settings = find_dominated_settings(settings)
-    if beaten_lines := [_state_beaten(tables, dominated) for dominated in dominated_settings]:
+    if beaten_lines := [
+        _state_beaten(tables, dominated) for dominated in dominated_settings
+    ]:
         heading = "In brackets: accuracy of the one that beats it less its own, paired."
         yield section("Beaten", [heading, *beaten_lines])
 
@@ -302,11 +381,16 @@ def _state_beaten(tables: JoinTables, dominated: DominatedSetting) -> str:
     if len(dominated.better_criteria) == len(CRITERIA):
         criteria_clause = "in all four"
     else:
-        equal_criteria = [name for name in CRITERIA if name not in dominated.better_criteria]
+        equal_criteria = [
+            name for name in CRITERIA if name not in dominated.better_criteria
+        ]
         criteria_clause = (
-            f"in {_join_words(dominated.better_criteria)}; alike in {_join_words(equal_criteria)}"
+            f"in {_join_words(dominated.better_criteria)}; alike in"
+            f" {_join_words(equal_criteria)}"
         )
-    difference = format_difference(accuracy_difference(tables, dominated.winner, dominated.setting))
+    difference = format_difference(
+        accuracy_difference(tables, dominated.winner, dominated.setting)
+    )
     return (
         f"{dominated.setting}: beaten by {dominated.winner} {criteria_clause} ({difference}"
         " points)."

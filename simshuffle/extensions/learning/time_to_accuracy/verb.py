@@ -19,7 +19,13 @@ from simshuffle.job.scenario.options import (
     scenario_of,
     study_names,
 )
-from simshuffle.study.options import COMMAND_LINE, Argument, Option, RefinedOptions, words
+from simshuffle.study.options import (
+    COMMAND_LINE,
+    Argument,
+    Option,
+    RefinedOptions,
+    words,
+)
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -60,7 +66,8 @@ class TtaOptions(RefinedOptions):
         ),
     ] = ()
     world_size: Annotated[
-        int | None, Option("M", "Of the study; the default is the M with most strategies.")
+        int | None,
+        Option("M", "Of the study; the default is the M with most strategies."),
     ] = None
     batch_norm: Annotated[
         str | None,
@@ -70,7 +77,9 @@ class TtaOptions(RefinedOptions):
             complete=words("per_rank", "sync", "none"),
         ),
     ] = None
-    variant: Annotated[str | None, Option("TEXT", "Of the study, as in its tables.")] = None
+    variant: Annotated[
+        str | None, Option("TEXT", "Of the study, as in its tables.")
+    ] = None
     statistics: Annotated[
         str,
         Option(
@@ -118,16 +127,23 @@ def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
     scenario = scenario_of(options.scenario, options.set)
     join_request = join.request(options, _training_folder(options), scenario)
     rule = str(join_request.asked["rule"])
-    description = f"{len(join_request.values.cells)} simulations. {rule[0].upper()}{rule[1:]}."
+    description = (
+        f"{len(join_request.values.cells)} simulations. {rule[0].upper()}{rule[1:]}."
+    )
     return STUDY, replace(join_request, about=description)
 
 
 def _training_folder(options: TtaOptions) -> Path:
-    """Return the result folder that is named; or train the study that is named to its end."""
+    """Return the result folder that is named; or train the study that is named to its
+    end.
+    """
     if options.study.is_dir():
         if options.set_study:
-            values = ", ".join(f"{key}={value}" for key, value in options.set_study.items())
-            rule, remedy = "has no effect on a training that is done", "Name the study instead."
+            values = ", ".join(
+                f"{key}={value}" for key, value in options.set_study.items()
+            )
+            rule = "has no effect on a training that is done"
+            remedy = "Name the study instead."
             refuse("--set-study", rule, values, remedy, COMMAND_LINE)
         return options.study
     from simshuffle.study.perform import Performance  # noqa: PLC0415 - what computes
@@ -155,7 +171,9 @@ VERBS = (
             "simshuffle study tta quick quickstart --scale trained",
             "simshuffle study tta results/digits abci-imagenet1k --target 0.9 --scale ranks",
         ),
-        kinds={"time_to_accuracy": "simshuffle.extensions.learning.time_to_accuracy.study"},
+        kinds={
+            "time_to_accuracy": "simshuffle.extensions.learning.time_to_accuracy.study"
+        },
         function="tta",
         first_answer="simshuffle.extensions.learning.time_to_accuracy.join:first_answer",
     ),

@@ -1,5 +1,5 @@
-"""The months of a run: its failures are drawn, its course is followed, and each period of
-checkpoints is evaluated.
+"""The months of a run: its failures are drawn, its course is followed, and each period
+of checkpoints is evaluated.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class MonthCell(PlainCell):
     """Cell that draws and follows the months of a run."""
 
     document: Mapping[str, Any]  # scenario as plain values
-    epoch: Mapping[str, Any]  # outcome of `simshuffle.extensions.planning.month.epoch.EpochCell`
+    epoch: Mapping[
+        str, Any
+    ]  # outcome of `simshuffle.extensions.planning.month.epoch.EpochCell`
     label: str  # name of the run, for people
     days: float | None  # days of each month; None if epochs count
     epochs: int | None  # epochs that are trained in each month; None if days count
@@ -68,12 +70,14 @@ class MonthCell(PlainCell):
         return [identity_of(self.document), dict(self.epoch), *length]
 
     def run(self, tell: Tell) -> Outcome:
-        """Draw and follow the months, and return the rows of every table and the inputs of the
-        months.
+        """Draw and follow the months, and return the rows of every table and the inputs
+        of the months.
         """
         scenario = from_dict(self.document, self.label)
         month = Month(scenario, self.epoch, self.period)
-        work_seconds = None if self.epochs is None else month.training_seconds(self.epochs)
+        work_seconds = (
+            None if self.epochs is None else month.training_seconds(self.epochs)
+        )
         course_seconds = work_seconds if self.days is None else self.days * DAY
         assert course_seconds is not None, "one of both is given"  # noqa: S101
         courses = month.draw_courses(self.seeds, course_seconds, tell)
@@ -84,10 +88,17 @@ class MonthCell(PlainCell):
                 for seed, course in enumerate(courses)
             ]
         saves = month.saves(month.period)
-        days = [month.seed_row(seed, course, saves) for seed, course in enumerate(courses)]
+        days = [
+            month.seed_row(seed, course, saves) for seed, course in enumerate(courses)
+        ]
         causes = _interruptions_by_cause(courses, saves)
         return Outcome(
-            {"days": days, "periods": periods, "causes": causes, "inputs": month.inputs()}
+            {
+                "days": days,
+                "periods": periods,
+                "causes": causes,
+                "inputs": month.inputs(),
+            }
         )
 
 
@@ -100,7 +111,9 @@ class PeriodGoodput(NamedTuple):
 
 
 class Month:
-    """The model of a scenario whose months are drawn: its epochs, failures, saves and restarts."""
+    """The model of a scenario whose months are drawn: its epochs, failures, saves and
+    restarts.
+    """
 
     def __init__(
         self, scenario: Scenario, epoch: Mapping[str, Any], period: float | None = None
@@ -119,7 +132,9 @@ class Month:
         checkpoint = scenario.workload.checkpoint
         assert checkpoint is not None, "the request has seen it"  # noqa: S101
         iteration_seconds = float(epoch["steady_s"]) / int(epoch["iterations"])
-        scenario_period = checkpoint.period or (checkpoint.every or 1) * iteration_seconds
+        scenario_period = (
+            checkpoint.period or (checkpoint.every or 1) * iteration_seconds
+        )
         self.period = period or scenario_period
         self.restarts = RestartPolicy(
             scenario.hosts,
@@ -134,17 +149,21 @@ class Month:
 
     @property
     def seconds_between_faults(self) -> float:
-        """Return the mean time (s) between two faults of the hosts of the job; infinite where none
-        fails.
+        """Return the mean time (s) between two faults of the hosts of the job; infinite
+        where none fails.
         """
         if self._failures is None:
             return math.inf
-        return DAY / max(self._failures.expected_faults(self.restarts.hosts, DAY), 1e-300)
+        return DAY / max(
+            self._failures.expected_faults(self.restarts.hosts, DAY), 1e-300
+        )
 
     def training_seconds(self, epochs: int) -> float:
         """Return the s of training that ``epochs`` epochs take."""
         epoch = self._epoch
-        return float(epoch["staging_s"] + epoch["first_s"] + (epochs - 1) * epoch["steady_s"])
+        return float(
+            epoch["staging_s"] + epoch["first_s"] + (epochs - 1) * epoch["steady_s"]
+        )
 
     def count_epochs(self, useful_seconds: float) -> float:
         """Return the number of epochs that ``useful_seconds`` s of training are."""
@@ -154,7 +173,9 @@ class Month:
         return 1.0 + (useful_seconds - first_seconds) / float(self._epoch["steady_s"])
 
     def saves(self, period: float) -> Saves:
-        """Return the stall and delay of saves with ``period`` s of training between two."""
+        """Return the stall and delay of saves with ``period`` s of training between
+        two.
+        """
         scenario_workload = self._scenario.workload
         saved = scenario_workload.checkpoint
         assert saved is not None, "the request has seen it"  # noqa: S101
@@ -164,7 +185,9 @@ class Month:
         usable_seconds = save_seconds(scenario) + drain_seconds(scenario)
         return Saves(period, stall_seconds(scenario), usable_seconds)
 
-    def draw_courses(self, seeds: int, course_seconds: float, tell: Tell) -> list[JobCourse]:
+    def draw_courses(
+        self, seeds: int, course_seconds: float, tell: Tell
+    ) -> list[JobCourse]:
         """Draw a course of ``course_seconds`` s for each seed.
 
         Raises:
@@ -172,11 +195,19 @@ class Month:
         """
         if self._failures is not None:
             hosts = self.restarts.hosts + self.restarts.spares
-            expected_faults = seeds * self._failures.expected_faults(hosts, course_seconds)
+            expected_faults = seeds * self._failures.expected_faults(
+                hosts, course_seconds
+            )
             if expected_faults > MAX_FAULTS:
                 rule = f"must have at most {MAX_FAULTS:g} faults in all months"
                 remedy = "Use fewer seeds or days, or a longer failures.mean_between."
-                refuse("failures", rule, f"{expected_faults:.3g}", remedy, self._scenario.name)
+                refuse(
+                    "failures",
+                    rule,
+                    f"{expected_faults:.3g}",
+                    remedy,
+                    self._scenario.name,
+                )
         courses = []
         for seed in range(seeds):
             courses.append(self._draw_course(seed, course_seconds))
@@ -188,27 +219,36 @@ class Month:
         hosts = self.restarts.hosts + self.restarts.spares
         rng = stream(self._scenario.seed + seed, "failures")
         no_times = np.zeros(0)
-        faults = Faults(no_times.astype(int), no_times, no_times, no_times.astype(int), ())
+        faults = Faults(
+            no_times.astype(int), no_times, no_times, no_times.astype(int), ()
+        )
         if self._failures is not None:
             faults = self._failures.draw(rng, hosts, course_seconds)
         return follow_job(faults, self.restarts, course_seconds)
 
-    def extend_course(self, seed: int, course: JobCourse, work_seconds: float) -> JobCourse:
-        """Return the course of a seed up to the end of ``work_seconds`` s of useful training.
+    def extend_course(
+        self, seed: int, course: JobCourse, work_seconds: float
+    ) -> JobCourse:
+        """Return the course of a seed up to the end of ``work_seconds`` s of useful
+        training.
 
         Args:
             seed: index of the seed.
-            course: a course of that seed; if it is too short, it is drawn anew at twice the length.
+            course: a course of that seed; if it is too short, it is drawn anew at twice
+                the length.
             work_seconds: s of useful training.
 
         Raises:
-            ScenarioError: the course would last more than `MAX_SLOWDOWN` times the work.
+            ScenarioError: the course would last more than `MAX_SLOWDOWN` times the
+                work.
         """
         saves = self.saves(self.period)
         while math.isinf(end_seconds := completion_time(course, saves, work_seconds)):
             if course.length > MAX_SLOWDOWN * work_seconds:
                 rule = f"must end within {MAX_SLOWDOWN:g} times its length without failures"
-                useful_share = time_by_category(course, saves)[:, TRAINING].sum() / course.length
+                useful_share = (
+                    time_by_category(course, saves)[:, TRAINING].sum() / course.length
+                )
                 useful_text = f"{100 * useful_share:.2g} % useful"
                 remedy = "Use a shorter --period, more spares, or fewer failures."
                 problem = Problem("--epochs", rule, useful_text, remedy)
@@ -217,9 +257,13 @@ class Month:
         return truncate_course(course, end_seconds)
 
     def seed_row(self, seed: int, course: JobCourse, saves: Saves) -> dict[str, Any]:
-        """Return the row of table ``days`` for a seed: the days of each category, and goodput."""
+        """Return the row of table ``days`` for a seed: the days of each category, and
+        goodput.
+        """
         seconds = time_by_category(course, saves).sum(axis=0)
-        days = dict(zip((f"{name}_days" for name in CATEGORIES), seconds / DAY, strict=True))
+        days = dict(
+            zip((f"{name}_days" for name in CATEGORIES), seconds / DAY, strict=True)
+        )
         useful_seconds = float(seconds[TRAINING])
         return {
             "seed": self._scenario.seed + seed,
@@ -231,10 +275,12 @@ class Month:
         }
 
     def compare_periods(self, courses: Sequence[JobCourse]) -> list[dict[str, Any]]:
-        """Evaluate every period in the drawn months, and return the rows of table ``periods``.
+        """Evaluate every period in the drawn months, and return the rows of table
+        ``periods``.
 
-        The periods are a grid around Daly's, the one in use, Daly's and Young's. ``best`` is
-        the best of the last three and of the fit to the grid (`best_period`).
+        The periods are a grid around Daly's, the one in use, Daly's and Young's.
+        ``best`` is the best of the last three and of the fit to the grid
+        (`best_period`).
         """
         stall_seconds = self.saves(1e3 * self.period).stall_s
         fault_seconds = self.seconds_between_faults
@@ -262,14 +308,16 @@ class Month:
                 [float(candidate.goodputs.mean()) for candidate in grid],
             )
             fit = PeriodGoodput("best", fitted, self._seed_goodputs(courses, fitted))
-            best = max([fit, *named], key=lambda candidate: float(candidate.goodputs.mean()))
+            best = max(
+                [fit, *named], key=lambda candidate: float(candidate.goodputs.mean())
+            )
             evaluated.append(best._replace(name="best"))
         rows = [self._period_row(candidate) for candidate in evaluated]
         return sorted(rows, key=lambda row: (row["period_s"], row["which"]))
 
     def _seed_goodputs(self, courses: Sequence[JobCourse], period: float) -> Floats:
-        """Return (seeds,) the goodput of each course with ``period`` s of training between
-        checkpoints.
+        """Return (seeds,) the goodput of each course with ``period`` s of training
+        between checkpoints.
         """
         saves = self.saves(period)
         return np.array(
@@ -280,8 +328,8 @@ class Month:
         )
 
     def _period_row(self, candidate: PeriodGoodput) -> dict[str, Any]:
-        """Return the row of table ``periods`` for a period of checkpoints, with Daly's formula
-        beside it.
+        """Return the row of table ``periods`` for a period of checkpoints, with Daly's
+        formula beside it.
         """
         period = candidate.period
         goodputs = candidate.goodputs
@@ -304,7 +352,9 @@ class Month:
         }
 
     def inputs(self) -> dict[str, Any]:
-        """Return the numbers that the months rest on, in s: the row of table ``inputs``."""
+        """Return the numbers that the months rest on, in s: the row of table
+        ``inputs``.
+        """
         restarts = self.restarts
         saves = self.saves(self.period)
         between_s = self.seconds_between_faults
@@ -328,8 +378,8 @@ class Month:
         }
 
     def _loader_inputs(self) -> dict[str, Any]:
-        """Return the loader and the shares of an epoch that an interruption repeats, loses and
-        refuses.
+        """Return the loader and the shares of an epoch that an interruption repeats,
+        loses and refuses.
 
         They are empty where no law of a loader says them.
         """
@@ -340,8 +390,11 @@ class Month:
         return {"loader": resume_law.short_name, **asdict(interruption)}
 
 
-def _interruptions_by_cause(courses: Sequence[JobCourse], saves: Saves) -> list[dict[str, Any]]:
-    """Return the mean interruptions of a month by their cause, and the days that each cause costs.
+def _interruptions_by_cause(
+    courses: Sequence[JobCourse], saves: Saves
+) -> list[dict[str, Any]]:
+    """Return the mean interruptions of a month by their cause, and the days that each
+    cause costs.
 
     The days are lost training, and all time until training goes on.
     """
@@ -349,7 +402,9 @@ def _interruptions_by_cause(courses: Sequence[JobCourse], saves: Saves) -> list[
     seconds_by_cause: dict[str, float] = {}
     for course in courses:
         seconds = time_by_category(course, saves)[:, LOST:].sum(axis=1)
-        for cause_index, lost_seconds in zip(course.cause.tolist(), seconds.tolist(), strict=True):
+        for cause_index, lost_seconds in zip(
+            course.cause.tolist(), seconds.tolist(), strict=True
+        ):
             if cause_index >= 0:
                 name = course.causes[cause_index]
                 interruptions_by_cause[name] = interruptions_by_cause.get(name, 0) + 1

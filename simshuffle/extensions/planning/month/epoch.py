@@ -17,7 +17,9 @@ from simshuffle.study.cell import Outcome, Tell
 MAX_EPOCHS = 8
 """Epochs that are simulated until two agree."""
 EPOCH_TOLERANCE = 0.01
-"""Two epochs agree if their lengths differ by at most this share, or ``time_tolerance``."""
+"""Two epochs agree if their lengths differ by at most this share, or
+``time_tolerance``.
+"""
 READ_PHASES = ("io", "decode")
 """Phases in which a rank waits for its samples."""
 IGNORED_KEYS = ("name", "description", "failures", "recovery", "sweep")
@@ -25,10 +27,12 @@ IGNORED_KEYS = ("name", "description", "failures", "recovery", "sweep")
 
 
 def epoch_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scenario whose epochs are simulated: without failures and checkpoints, whose time
-    is added later.
+    """Return the scenario whose epochs are simulated: without failures and checkpoints,
+    whose time is added later.
     """
-    epoch_values = {key: value for key, value in document.items() if key not in IGNORED_KEYS}
+    epoch_values = {
+        key: value for key, value in document.items() if key not in IGNORED_KEYS
+    }
     epoch_values["workload"] = {
         key: value for key, value in document["workload"].items() if key != "checkpoint"
     }
@@ -44,7 +48,9 @@ class EpochCell(NetworkCell):
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome: the contents of the scenario, and the tolerance."""
+        """Return what decides the outcome: the contents of the scenario, and the
+        tolerance.
+        """
         return [by_content(dict(self.document)), EPOCH_TOLERANCE]
 
     @property
@@ -64,8 +70,9 @@ class EpochCell(NetworkCell):
     def run(self, tell: Tell) -> Outcome:
         """Simulate epochs until two agree, and return their lengths.
 
-        The outcome has the s of the first epoch and of its staging, the s of the epoch that repeats
-        and of its waiting for samples, and the number of its iterations and of simulated epochs.
+        The outcome has the s of the first epoch and of its staging, the s of the epoch
+        that repeats and of its waiting for samples, and the number of its iterations
+        and of simulated epochs.
 
         Raises:
             SimshuffleError: `MAX_EPOCHS` epochs do not repeat.
@@ -79,11 +86,14 @@ class EpochCell(NetworkCell):
             length = float(row["epoch_s"])
             tell(min(epoch / 4, 1.0))
             if epoch == 1:
-                first_length, staging_seconds = length, float(row["staging_s"])
+                first_length = length
+                staging_seconds = float(row["staging_s"])
             # the first is cold, so the second and the third are the first two that may agree
             elif epoch > 2 and abs(length - previous_length) <= tolerance * length:
                 reads = sum(
-                    float(seconds[phase].iloc[0]) for phase in READ_PHASES if phase in seconds
+                    float(seconds[phase].iloc[0])
+                    for phase in READ_PHASES
+                    if phase in seconds
                 )
                 return Outcome(
                     {

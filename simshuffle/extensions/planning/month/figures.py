@@ -1,5 +1,5 @@
-"""The figure of a month, from tables alone: goodput by period of checkpoints, and the days beside
-training.
+"""The figure of a month, from tables alone: goodput by period of checkpoints, and the
+days beside training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ from simshuffle.report.chart import (
 from simshuffle.report.style import BRIGHT
 from simshuffle.study.study import Tables
 
-COLOURS = ("#228833", "#BBCC33", "#CCBB44", "#EE6677", "#AA3377", "#4477AA", "#66CCEE", "#99DDFF")
+COLOURS = (
+    "#228833",
+    "#BBCC33",
+    "#CCBB44",
+    "#EE6677",
+    "#AA3377",
+    "#4477AA",
+    "#66CCEE",
+    "#99DDFF",
+)
 PART_COLOURS = dict(zip(MEANINGS.values(), (*COLOURS, "#BBBBBB"), strict=True))
 MARKERS: Mapping[str, tuple[Marker, str]] = {
     "used": ("o", "used"),
@@ -34,8 +43,8 @@ MINUTE = 60.0
 
 
 def month_chart(tables: Tables) -> Chart:
-    """Draw the goodput of each run by its period, and a bar of its shares, from tables ``periods``
-    and ``parts``.
+    """Draw the goodput of each run by its period, and a bar of its shares, from tables
+    ``periods`` and ``parts``.
     """
     runs = list(dict.fromkeys(tables["parts"]["run"]))
     has_many_runs = len(runs) > 1
@@ -57,9 +66,13 @@ def month_chart(tables: Tables) -> Chart:
 
 
 def _goodput_panel(periods: pd.DataFrame) -> Panel:
-    """Draw the goodput of each run by its period of checkpoints, with the marked periods."""
+    """Draw the goodput of each run by its period of checkpoints, with the marked
+    periods.
+    """
     rows = periods.assign(x=periods["period_s"] / MINUTE, look="of " + periods["run"])
-    rows = rows.assign(y=100 * rows["goodput"], low=100 * rows["low"], high=100 * rows["high"])
+    rows = rows.assign(
+        y=100 * rows["goodput"], low=100 * rows["low"], high=100 * rows["high"]
+    )
     sorted_rows = rows.sort_values(["run", "x"], kind="stable")
     marked_rows = rows[rows["which"].isin([*MARKERS])]
     marked_rows = marked_rows.assign(look=marked_rows["which"])
@@ -71,7 +84,8 @@ def _goodput_panel(periods: pd.DataFrame) -> Panel:
     ]
     if rows["run"].nunique() > 1:  # bands would hide one another
         marks = [marks[0], marks[3]]
-    low, high = float(rows["x"].min()), float(rows["x"].max())
+    low = float(rows["x"].min())
+    high = float(rows["x"].max())
     x = log_axis("training between two checkpoints (min)", low, high)
     return Panel(marks, x, Axis("goodput (%)", high=100.0), weight=2.0)
 
@@ -80,6 +94,8 @@ def _days_panel(parts: pd.DataFrame, runs: list[str]) -> Panel:
     """Draw a bar for each run: the shares of all days that are no training."""
     rows = parts[(parts["share"] > 0) & (parts["part"] != MEANINGS["training"])]
     rows = rows.assign(percent=100 * rows["share"], look=rows["part"])
-    rows = stack_rows(rows.assign(y=rows["run"].map(runs.index)), "run", "percent", ("x", "x2"))
+    rows = stack_rows(
+        rows.assign(y=rows["run"].map(runs.index)), "run", "percent", ("x", "x2")
+    )
     x = Axis("share of all days that is no training (%)", low=0.0)
     return Panel([Mark("bar", rows)], x, in_rows(runs))

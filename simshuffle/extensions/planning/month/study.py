@@ -25,7 +25,11 @@ from simshuffle.extensions.planning.month.tables import (
 from simshuffle.extensions.planning.month.text import list_details, list_parts, verdict
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.scenario.reading import by_content
-from simshuffle.job.scenario.scenario import Scenario, load_scenario, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    Scenario,
+    load_scenario,
+    serialise_scenarios,
+)
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import (
@@ -53,7 +57,9 @@ class MonthLength:
 
     days: float | None = None  # days of the training; None if epochs count
     epochs: int | None = None  # epochs of the training; None if days count
-    period: float | None = None  # s of training between checkpoints; the scenario's if None
+    period: float | None = (
+        None  # s of training between checkpoints; the scenario's if None
+    )
     seeds: int = 20  # number of months that are drawn
 
 
@@ -61,7 +67,9 @@ class MonthLength:
 class MonthRequest:
     """The request of ``simshuffle month``: the scenarios of its runs, and their length."""
 
-    documents: Mapping[str, Mapping[str, Any]]  # scenarios as plain values, by the name of the run
+    documents: Mapping[
+        str, Mapping[str, Any]
+    ]  # scenarios as plain values, by the name of the run
     length: MonthLength
 
     def epochs_of(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
@@ -73,7 +81,9 @@ class MonthRequest:
         epoch_of_run: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for run, document in self.documents.items():
             epoch = epoch_document(document)
-            name = run_by_content.setdefault(json.dumps(by_content(epoch), sort_keys=True), run)
+            name = run_by_content.setdefault(
+                json.dumps(by_content(epoch), sort_keys=True), run
+            )
             epoch_of_run[run] = (name, epoch)
         return epoch_of_run
 
@@ -81,7 +91,8 @@ class MonthRequest:
 def request(
     scenario: Scenario, length: MonthLength, over: Mapping[str, Sequence[Any]]
 ) -> Request[MonthRequest]:
-    """Return the request for every run of the scenario's sweep, to which ``over`` adds axes.
+    """Return the request for every run of the scenario's sweep, to which ``over`` adds
+    axes.
 
     Raises:
         InputError: both days and epochs are given, or a value is not valid.
@@ -89,7 +100,9 @@ def request(
     """
     if length.days is not None and length.epochs is not None:
         remedy = "Give one of them."
-        refuse("--epochs", "must not be given beside --days", "both", remedy, COMMAND_LINE)
+        refuse(
+            "--epochs", "must not be given beside --days", "both", remedy, COMMAND_LINE
+        )
     if length.days is None and length.epochs is None:
         length = MonthLength(DEFAULT_DAYS, None, length.period, length.seeds)
     if length.period is not None and length.period < 1.0:
@@ -107,7 +120,9 @@ def request(
     documents = {name: run_scenario.to_dict() for name, run_scenario in runs.items()}
     document, files = serialise_scenarios([swept])
     month_request = MonthRequest(documents, length)
-    return Request(scenario.name, month_request, {"scenario.yaml": document}, asdict(length), files)
+    return Request(
+        scenario.name, month_request, {"scenario.yaml": document}, asdict(length), files
+    )
 
 
 def check_checkpoint(scenario: Scenario) -> None:
@@ -116,7 +131,8 @@ def check_checkpoint(scenario: Scenario) -> None:
     Raises:
         ScenarioError: there are none, or a failed host takes them along.
     """
-    path, checkpoint = "workload.checkpoint", scenario.workload.checkpoint
+    path = "workload.checkpoint"
+    checkpoint = scenario.workload.checkpoint
     if checkpoint is None:
         remedy = f"Add it, as {path}: {{period: 30 min, mode: synchronous, layout: sharded}}."
         problem = Problem(path, "is required: what is not saved is lost", "", remedy)
@@ -124,7 +140,9 @@ def check_checkpoint(scenario: Scenario) -> None:
     if scenario.failures is not None and checkpoint.kept_in not in DURABLE_STORES:
         rule = "must end where it outlives the host that wrote it"
         remedy = f"Set {path}.drain: pfs."
-        raise ScenarioError(Problem(path, rule, checkpoint.describe(), remedy), scenario.name)
+        raise ScenarioError(
+            Problem(path, rule, checkpoint.describe(), remedy), scenario.name
+        )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[MonthRequest]:
@@ -134,7 +152,9 @@ def repeat(folder: Path, meta: Meta) -> Request[MonthRequest]:
 
 
 def _epoch_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str, Cell]:
-    """Return the cells of the first stage: the epochs of each run; equal ones share a cell."""
+    """Return the cells of the first stage: the epochs of each run; equal ones share a
+    cell.
+    """
     return {
         f"epochs of {name}": EpochCell(document, name)
         for name, document in month_request.epochs_of().values()

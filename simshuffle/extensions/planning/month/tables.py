@@ -46,7 +46,10 @@ DAYS = Schema(
         "run": RUN,
         "seed": count("of the failures that are drawn"),
         "days": amount("days of the training; the next columns add up to them"),
-        **{f"{name}_days": amount(f"days of {meaning}") for name, meaning in MEANINGS.items()},
+        **{
+            f"{name}_days": amount(f"days of {meaning}")
+            for name, meaning in MEANINGS.items()
+        },
         "goodput": share("training that counts over all days"),
         "interruptions": count("failures that interrupt training"),
         "epochs": amount("epochs that are trained"),
@@ -57,7 +60,9 @@ PERIODS = Schema(
     {
         "run": RUN,
         "which": text("why this period is tried", *WHICH, head="period"),
-        "period_s": amount("s of training between two checkpoints", head="s", look=",.0f"),
+        "period_s": amount(
+            "s of training between two checkpoints", head="s", look=",.0f"
+        ),
         "goodput": share("mean over seeds", look=".2%"),
         "low": share("5 % of the seeds have less", head="5 %", look=".2%"),
         "high": share("5 % of the seeds have more", head="95 %", look=".2%"),
@@ -74,7 +79,9 @@ CAUSES = Schema(
         "run": RUN,
         "cause": text("of a failure", head="cause"),
         "interruptions": amount("of a month, mean over seeds", look=".1f"),
-        "days": amount("that they cost, mean over seeds: lost work and all until training goes on"),
+        "days": amount(
+            "that they cost, mean over seeds: lost work and all until training goes on"
+        ),
     },
     key=("run", "cause"),
 )
@@ -103,23 +110,36 @@ INPUTS = Schema(
         ),
         "detect_s": amount("s until a failure is noticed"),
         "restart_s": amount("s to start all processes"),
-        "restore_s": amount("s to read the last checkpoint", head="restore", look=format_duration),
-        "reread_s": amount(
-            "s for a new host to read its shard", head="shard again", look=format_duration
+        "restore_s": amount(
+            "s to read the last checkpoint", head="restore", look=format_duration
         ),
-        "loader": text("the law by which the loader resumes (`recovery.resume`); empty without"),
+        "reread_s": amount(
+            "s for a new host to read its shard",
+            head="shard again",
+            look=format_duration,
+        ),
+        "loader": text(
+            "the law by which the loader resumes (`recovery.resume`); empty without"
+        ),
         "repeated": share(
             "of the data set that comes again after an interruption, mean; empty without",
             empty=True,
         ),
-        "lost": share("of the data set that its epoch never has, mean; empty without", empty=True),
+        "lost": share(
+            "of the data set that its epoch never has, mean; empty without", empty=True
+        ),
         "refused": share(
-            "of the moments at which the loader does not go on; empty without", empty=True
+            "of the moments at which the loader does not go on; empty without",
+            empty=True,
         ),
         "first_s": amount("s of the first epoch and the staging before it"),
-        "steady_s": amount("s of the epoch that repeats", head="epoch", look=format_duration),
+        "steady_s": amount(
+            "s of the epoch that repeats", head="epoch", look=format_duration
+        ),
         "reads_share": share(
-            "of the epoch that repeats, waiting for samples", head="waits for samples", look=".1%"
+            "of the epoch that repeats, waiting for samples",
+            head="waits for samples",
+            look=".1%",
         ),
         "simulated": count("epochs that were simulated until two agreed"),
     },
@@ -140,7 +160,9 @@ assert set(MEANINGS) == set(CATEGORIES) and set(PHASES) < set(CATEGORIES)  # noq
 
 
 def days_by_category(days: pd.DataFrame) -> pd.DataFrame:
-    """Return the days that each run spends on each category, over its seeds: columns `PARTS`."""
+    """Return the days that each run spends on each category, over its seeds: columns
+    `PARTS`.
+    """
     rows = []
     for run, run_days in days.groupby("run", sort=False):
         for name, meaning in MEANINGS.items():

@@ -19,7 +19,9 @@ from simshuffle.extensions.planning.month.tables import (
 from simshuffle.study.study import Result
 
 MIN_INTERRUPTIONS = 100
-"""Interruptions of all months together from which on the best period can be told to a tenth."""
+"""Interruptions of all months together from which on the best period can be told to a
+tenth.
+"""
 EQUAL_GOODPUT = 0.001
 """Shares of useful time that differ by less than this are equal."""
 NOTABLE_WAITS = 0.05
@@ -40,7 +42,9 @@ def verdict(result: Result) -> Iterator[str]:
     inputs = next(row for row in rows if row["run"] == run)
     waiting_share = inputs["reads_share"]
     waiting_text = (
-        f", {waiting_share:.0%} of it waiting for samples," if waiting_share > NOTABLE_WAITS else ""
+        f", {waiting_share:.0%} of it waiting for samples,"
+        if waiting_share > NOTABLE_WAITS
+        else ""
     )
     epoch = f"an epoch of {format_duration(inputs['steady_s'])}{waiting_text}"
     save = format_duration(inputs["save_s"])
@@ -60,7 +64,8 @@ def _describe_data_loss(inputs: Mapping[Any, Any], days: pd.DataFrame) -> str:
     mean_interruptions = days["interruptions"].mean()
     if inputs["refused"] == 1:
         return (
-            f"{inputs['loader']} goes on after no interruption: the days above need another loader."
+            f"{inputs['loader']} goes on after no interruption: the days"
+            " above need another loader."
         )
     repeated_epochs = mean_interruptions * inputs["repeated"]
     lost_epochs = mean_interruptions * inputs["lost"]
@@ -77,7 +82,8 @@ def _describe_goodput(result: Result, run: str, num_runs: int) -> str:
     run_days = result.tables["days"]
     run_days = run_days[run_days["run"] == run]
     goodput = run_days["goodput"]
-    low, high = goodput.quantile(0.05), goodput.quantile(0.95)
+    low = goodput.quantile(0.05)
+    high = goodput.quantile(0.95)
     run_prefix = f"{run}, the best of {num_runs} runs: " if num_runs > 1 else ""
     sentence = (
         f"{run_prefix}{goodput.mean():.2%} of {run_days['days'].mean():.4g} days are training that"
@@ -95,8 +101,8 @@ def _describe_goodput(result: Result, run: str, num_runs: int) -> str:
 
 
 def _describe_period(result: Result, run: str, interruptions: int) -> str:
-    """Return the sentence that compares the period of checkpoints in use with the best one and
-    with Daly's.
+    """Return the sentence that compares the period of checkpoints in use with the best
+    one and with Daly's.
     """
     periods = result.tables["periods"]
     periods_by_name = {
@@ -107,7 +113,8 @@ def _describe_period(result: Result, run: str, interruptions: int) -> str:
     sentence = f"Checkpoints after {used_duration} of training give {used_period['goodput']:.2%}"
     if "best" not in periods_by_name:
         return f"{sentence}; without failures, or with saves that take no time, no period is best."
-    best_period, daly_period = periods_by_name["best"], periods_by_name["daly"]
+    best_period = periods_by_name["best"]
+    daly_period = periods_by_name["daly"]
     period_ratio = best_period["period_s"] / daly_period["period_s"]
     if interruptions < MIN_INTERRUPTIONS:
         agreement = f"and {interruptions} interruptions in all are too few to tell which is best"
@@ -115,7 +122,8 @@ def _describe_period(result: Result, run: str, interruptions: int) -> str:
         agreement = f"which agree within {EQUAL_PERIODS:.0%}"
     elif abs(best_period["goodput"] - daly_period["goodput"]) <= EQUAL_GOODPUT:
         agreement = (
-            f"which differ by {period_ratio - 1:+.0%} and give the same within {EQUAL_GOODPUT:.1%}"
+            f"which differ by {period_ratio - 1:+.0%} and give the same"
+            f" within {EQUAL_GOODPUT:.1%}"
         )
     else:
         agreement = (
@@ -136,7 +144,9 @@ def list_parts(result: Result) -> Iterator[Any]:
     parts = result.derived["parts"]
     displayed_parts = parts[parts["days"] > 0]
     columns = (*run_columns, "part", "days", "share", "low", "high")
-    yield PARTS.listing(displayed_parts, "Where the days go", columns, names=len(run_columns) + 1)
+    yield PARTS.listing(
+        displayed_parts, "Where the days go", columns, names=len(run_columns) + 1
+    )
 
 
 def list_details(result: Result) -> Iterator[Any]:
@@ -149,13 +159,23 @@ def list_details(result: Result) -> Iterator[Any]:
     columns = (*run_columns, "which", "period_s", "goodput", "low", "high", "formula")
     title = "Training between two checkpoints"
     yield PERIODS.listing(periods, title, columns, names=len(run_columns) + 1)
-    columns = ("run", "hosts", "between_s", "period_s", "save_s", "stall_s", "restore_s")
+    columns = (
+        "run",
+        "hosts",
+        "between_s",
+        "period_s",
+        "save_s",
+        "stall_s",
+        "restore_s",
+    )
     columns = (*columns, "reread_s", "steady_s", "reads_share")
     yield INPUTS.listing(result.tables["inputs"], "What the months rest on", columns)
     causes = result.tables["causes"]
     if len(causes):
         columns = (*run_columns, "cause", "interruptions", "days")
-        yield CAUSES.listing(causes, "Interruptions by cause", columns, names=len(run_columns) + 1)
+        yield CAUSES.listing(
+            causes, "Interruptions by cause", columns, names=len(run_columns) + 1
+        )
 
 
 def _run_columns(result: Result) -> tuple[str, ...]:

@@ -24,7 +24,9 @@ def _parse_seconds(text: str) -> float:
     try:
         return parse_quantity(text, Dimension.SECONDS)
     except UnitError as error:
-        problem = Problem("--period", str(error), repr(text), "For example --period 10min.")
+        problem = Problem(
+            "--period", str(error), repr(text), "For example --period 10min."
+        )
         raise InputError(problem, COMMAND_LINE) from None
 
 
@@ -32,15 +34,18 @@ def _parse_seconds(text: str) -> float:
 class MonthOptions(CellOptions):
     """Say where the days of a long training go while hosts fail.
 
-    Failures, checkpoints, restarts, waiting for hosts; the best period of checkpoints beside
-    Daly's. Epochs are simulated until they repeat, the failures are drawn."""
+    Failures, checkpoints, restarts, waiting for hosts; the best period of checkpoints
+    beside Daly's. Epochs are simulated until they repeat, the failures are drawn.
+    """
 
     scenario: ScenarioName
     days: Annotated[
-        float | None, Option("N", "Days of the training. Default: 30.", low=0.01, high=10_000)
+        float | None,
+        Option("N", "Days of the training. Default: 30.", low=0.01, high=10_000),
     ] = None
     epochs: Annotated[
-        int | None, Option("N", "Until so many epochs are trained, in place of --days.", low=1)
+        int | None,
+        Option("N", "Until so many epochs are trained, in place of --days.", low=1),
     ] = None
     period: Annotated[
         float | None,
@@ -50,20 +55,24 @@ class MonthOptions(CellOptions):
             read=_parse_seconds,
         ),
     ] = None
-    seeds: Annotated[int, Option("N", "Months that are drawn.", low=1, high=10_000)] = 20
+    seeds: Annotated[int, Option("N", "Months that are drawn.", low=1, high=10_000)] = (
+        20
+    )
     over: Over = field(default_factory=dict)
     set: Set = field(default_factory=dict)
 
 
 def request(options: MonthOptions) -> tuple[Study[Any], Request[Any]]:
-    """Return the study and the request that simulate the steady epoch of each run, then its
-    months.
+    """Return the study and the request that simulate the steady epoch of each run, then
+    its months.
     """
     from simshuffle.extensions.planning.month import study  # noqa: PLC0415
     from simshuffle.job.scenario.options import scenario_of  # noqa: PLC0415 - what computes
 
     scenario = scenario_of(options.scenario, options.set)
-    length = study.MonthLength(options.days, options.epochs, options.period, options.seeds)
+    length = study.MonthLength(
+        options.days, options.epochs, options.period, options.seeds
+    )
     return study.STUDY, study.request(scenario, length, options.over)
 
 

@@ -1,4 +1,6 @@
-"""Begin to watch where this folder is on PYTHONPATH, and run the next sitecustomize, too."""
+"""Begin to watch where this folder is on PYTHONPATH, and run the next sitecustomize,
+too.
+"""
 
 import importlib.machinery
 import importlib.util
@@ -10,10 +12,14 @@ _NAME = "simshuffle_recorder"
 
 
 def _begin() -> None:
-    """Import the recorder by its path, because simshuffle need not be installed, and begin."""
+    """Import the recorder by its path, because simshuffle need not be installed, and
+    begin.
+    """
     package = os.path.dirname(_HERE)  # noqa: PTH120
     path = f"{package}/__init__.py"
-    spec = importlib.util.spec_from_file_location(_NAME, path, submodule_search_locations=[package])
+    spec = importlib.util.spec_from_file_location(
+        _NAME, path, submodule_search_locations=[package]
+    )
     if spec is None or spec.loader is None:
         return
     module = sys.modules[_NAME] = importlib.util.module_from_spec(spec)
