@@ -213,12 +213,68 @@ def _compare_results(
 ) -> Verification:
     """Compare a stored result with the fresh one, each in its folder."""
     study = stored_result.study
-    schemas = study.schemas(stored_result.meta)
+    folders = (stored_folder, fresh_folder)
+    tables = _compare_result_tables(
+        stored_result, stored_folder, fresh_result, fresh_folder, rule
+    )
+    left_out = ["figures", "date, command and machine", *tables.left_out]
+    if study.measured:
+        left_out.append(f"{', '.join(study.measured)} of meta.json, by a clock")
+    has_measurements = len(left_out) > 2
+    left_out += [
+        f"{name}, which tells of them" for name in study.texts if has_measurements
+    ]
+    files = [
+        *study.documents,
+        "columns.json",
+        *(name for name in study.texts if not has_measurements),
+    ]
+    files += [
+        name
+        for name in study.files_in
+        if name != "timelines" and (stored_folder / name).is_dir()
+    ]
+    differences = [
+        *tables.differences,
+        *_compare_meta(stored_result, fresh_result, rule),
+    ]
+    expected = [
+        *_compare_fingerprints(stored_result, fresh_result),
+        *(difference for name in files for difference in _compare_file(name, *folders)),
+    ]
+    compared = ["fingerprint", *tables.compared, "meta.json", *files]
+    # what another version writes otherwise says nothing of the numbers
+    if not rule.others:
+        differences = [*expected, *differences]
+        expected = []
+    return Verification(rule, differences, compared, left_out, [*map(str, expected)])
+
+
+@dataclass(frozen=True)
+class TableComparison:
+    """The outcome of comparing the tables of two results."""
+
+    differences: list[Difference]
+    compared: list[str]  # names of the files of all tables
+    left_out: list[str]  # columns that a clock measured, each with the reason
+
+
+def _compare_result_tables(
+    stored_result: Result,
+    stored_folder: Path,
+    fresh_result: Result,
+    fresh_folder: Path,
+    rule: Rule,
+) -> TableComparison:
+    """Compare each table of a stored result with the fresh one."""
+    study = stored_result.study
     fresh_schemas = fresh_result.study.schemas(fresh_result.meta)
     differences: list[Difference] = []
-    left_out = ["figures", "date, command and machine"]
-    for name, schema in schemas.items():
+    compared = []
+    left_out = []
+    for name, schema in study.schemas(stored_result.meta).items():
         file = f"{name}{schema.suffix}"
+        compared.append(file)
         tables = [
             _stored_table(result, schema, name, folder)
             for result, folder in (
@@ -238,47 +294,21 @@ def _compare_results(
             key for key, column in schema.columns.items() if column.measured
         ]:
             left_out.append(f"{', '.join(measured_columns)} of {file}, by a clock")
-    if study.measured:
-        left_out.append(f"{', '.join(study.measured)} of meta.json, by a clock")
-    has_measurements = len(left_out) > 2
-    left_out += [
-        f"{name}, which tells of them" for name in study.texts if has_measurements
-    ]
-    files = [
-        *study.documents,
-        "columns.json",
-        *(name for name in study.texts if not has_measurements),
-    ]
-    files += [
-        name
-        for name in study.files_in
-        if name != "timelines" and (stored_folder / name).is_dir()
-    ]
-    differences += _compare_meta(stored_result, fresh_result, rule)
-    expected = [
-        difference
-        for name in files
-        for difference in _compare_file(name, stored_folder, fresh_folder)
-    ]
-    if stored_result.meta["fingerprint"] != fresh_result.meta["fingerprint"]:
-        fingerprints = (
-            stored_result.meta["fingerprint"],
-            fresh_result.meta["fingerprint"],
-        )
-        difference = Difference(
+    return TableComparison(differences, compared, left_out)
+
+
+def _compare_fingerprints(
+    stored_result: Result, fresh_result: Result
+) -> Iterator[Difference]:
+    """Yield the difference of the fingerprints, if they differ."""
+    fingerprints = (
+        stored_result.meta["fingerprint"],
+        fresh_result.meta["fingerprint"],
+    )
+    if fingerprints[0] != fingerprints[1]:
+        yield Difference(
             "meta.json", "fingerprint", 0, 0, None, None, "", *fingerprints
         )
-        expected.insert(0, difference)
-    compared = [
-        "fingerprint",
-        *(f"{name}{table_schema.suffix}" for name, table_schema in schemas.items()),
-    ]
-    compared += ["meta.json", *files]
-    # what another version writes otherwise says nothing of the numbers
-    if not rule.others:
-        differences = [*expected, *differences]
-        expected = []
-    return Verification(rule, differences, compared, left_out, [*map(str, expected)])
 
 
 def _stored_table(result: Result, schema: Schema, name: str, folder: Path) -> LongTable:

@@ -21,6 +21,7 @@ from simshuffle.workload.exchange import (
     EpochContext,
     ExchangePlan,
     LoaderShuffle,
+    RankPlaces,
     Shards,
     ShardsContext,
     empty_plan,
@@ -213,8 +214,7 @@ def plan_epochs(
     world_size = scenario.world_size
     strategy = workload.exchange
     if state is None:
-        rng = scenario.rng("partition")
-        state = TrainingState(1, strategy.first_owner(len(nbytes), world_size, rng))
+        state = _first_state(scenario, len(nbytes))
     owner = state.owner
     held_samples = strategy.first_held(len(nbytes))
     work = workload.draw_work(scenario.rng("sample_size"))
@@ -224,10 +224,8 @@ def plan_epochs(
     nodes: NodeCaches | None = None
     tier = scenario.used_tier
     shared = SharedCache(tier, nbytes, scenario.rng("cache_tier")) if tier else None
-    places = None
-    if strategy.needs_places:
-        rng = scenario.rng("placement")
-        places = Resources(scenario.cluster, world_size, rng).places
+    places = _draw_places(scenario)
+
     for epoch in range(state.epoch, scenario.epochs + 1):
         context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
@@ -267,6 +265,23 @@ def plan_epochs(
         held_samples = exchange.held_after(held_samples)
         caches.note()
         del shards  # the next epoch's take its room
+
+
+def _first_state(scenario: Scenario, num_samples: int) -> TrainingState:
+    """Return the state before the first epoch, with the first owner of each sample."""
+    rng = scenario.rng("partition")
+    owner = scenario.workload.exchange.first_owner(
+        num_samples, scenario.world_size, rng
+    )
+    return TrainingState(1, owner)
+
+
+def _draw_places(scenario: Scenario) -> RankPlaces | None:
+    """Draw the place of each rank in the cluster; None if the strategy needs no places."""
+    if not scenario.workload.exchange.needs_places:
+        return None
+    rng = scenario.rng("placement")
+    return Resources(scenario.cluster, scenario.world_size, rng).places
 
 
 def _draw_importance(scenario: Scenario, epoch: int, num_samples: int) -> Floats | None:

@@ -148,31 +148,54 @@ def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
     counts.
     """
     epoch = columns["epoch"]
-    rank = columns["rank"]
-    rows = np.arange(len(epoch))
     rows_of_epoch = np.bincount(epoch)
-    num_epochs = len(rows_of_epoch)
-    num_ranks = int(rank.max()) + 1
+    yield from _find_missing_epoch(epoch, rows_of_epoch)
+    yield from _find_missing_rank(epoch, columns["rank"], len(rows_of_epoch))
+    yield from _find_wrong_position(columns)
+    yield from _find_short_epoch(epoch, rows_of_epoch)
 
-    def first_row(wanted_epoch: int) -> str:
-        """Return the path of the first row of an epoch, counted from 1."""
-        return f"row {int((epoch == wanted_epoch).argmax()) + 1}"
 
+def _first_row(epoch: Ints64, wanted_epoch: int) -> str:
+    """Return the path of the first row of an epoch, counted from 1."""
+    return f"row {int((epoch == wanted_epoch).argmax()) + 1}"
+
+
+def _find_missing_epoch(epoch: Ints64, rows_of_epoch: Ints64) -> Iterator[Problem]:
+    """Yield the problem of the first epoch without rows.
+
+    Args:
+        epoch: (rows,) epoch of each row.
+        rows_of_epoch: (epochs,) number of rows.
+    """
     if not rows_of_epoch.all():
         gap = int((rows_of_epoch == 0).argmax())
         next_epoch = int(epoch[epoch > gap].min())
         rule = (
             f"epochs must be numbered from 0 on without a gap: there is no epoch {gap}"
         )
-        yield Problem(
-            f"{first_row(next_epoch)}: epoch", rule, str(next_epoch), "Number them so."
-        )
+        path = f"{_first_row(epoch, next_epoch)}: epoch"
+        yield Problem(path, rule, str(next_epoch), "Number them so.")
+
+
+def _find_missing_rank(
+    epoch: Ints64, rank: Ints64, num_epochs: int
+) -> Iterator[Problem]:
+    """Yield the problem of the first rank without rows in an epoch.
+
+    Args:
+        epoch: (rows,) epoch of each row.
+        rank: (rows,) rank of each row.
+        num_epochs: number of epochs.
+    """
+    num_ranks = int(rank.max()) + 1
     rule_start = "every rank must hand out samples in every epoch:"
     remedy = "Number ranks from 0 on, record all of them, or leave that epoch out."
+
     # most ranks have no rows then, and memory is short
-    if num_epochs * num_ranks > 4 * len(rows) + 2**20:
+    if num_epochs * num_ranks > 4 * len(epoch) + 2**20:
         rule = f"{rule_start} there are {num_ranks} ranks"
-        yield Problem("rank", rule, f"{len(rows)} rows", remedy)
+        yield Problem("rank", rule, f"{len(epoch)} rows", remedy)
+
     # (epochs x ranks,) rows at epoch * ranks + rank
     rows_of_epoch_and_rank = np.bincount(
         epoch * num_ranks + rank, minlength=num_epochs * num_ranks
@@ -182,17 +205,24 @@ def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
             int((rows_of_epoch_and_rank == 0).argmax()), num_ranks
         )
         rule = f"{rule_start} epoch {bad_epoch} has none of rank {missing}"
-        yield Problem(f"{first_row(bad_epoch)}: rank", rule, "", remedy)
+        yield Problem(f"{_first_row(epoch, bad_epoch)}: rank", rule, "", remedy)
 
+
+def _find_wrong_position(columns: dict[str, Ints64]) -> Iterator[Problem]:
+    """Yield the problem of the first position of a worker that is there twice or
+    follows a gap.
+    """
     # rows sorted by epoch, rank, worker, position; owners are (3, rows) epoch, rank and worker
     order = np.lexsort(
         tuple(columns[name] for name in ("position", "worker", "rank", "epoch"))
     )
     owners = np.stack([columns[name][order] for name in ("epoch", "rank", "worker")])
     position = columns["position"][order]
+    rows = np.arange(len(position))
     is_first = np.ones(len(rows), np.bool_)
     is_first[1:] = (owners[:, 1:] != owners[:, :-1]).any(axis=0)
     expected_position = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
+
     if (is_wrong := position != expected_position).any():
         index = int(is_wrong.argmax())
         bad_epoch, bad_rank, worker = owners[:, index]
@@ -207,9 +237,18 @@ def _find_gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
         rule = f"{subject} must be 0, 1, 2 and so on: this one {fault}"
         path = f"row {order[index] + 1}: position"
         yield Problem(path, rule, str(position[index]), "Number them from 0.")
+
+
+def _find_short_epoch(epoch: Ints64, rows_of_epoch: Ints64) -> Iterator[Problem]:
+    """Yield the problem of the first epoch with another number of rows than epoch 0.
+
+    Args:
+        epoch: (rows,) epoch of each row.
+        rows_of_epoch: (epochs,) number of rows.
+    """
     if (is_wrong := rows_of_epoch != rows_of_epoch[0]).any():
         short_epoch = int(is_wrong.argmax())
         rule = f"every epoch must have as many rows as epoch 0, {rows_of_epoch[0]}"
         remedy = "Record every epoch to its end, or leave that one out."
         value = f"{rows_of_epoch[short_epoch]} rows"
-        yield Problem(f"{first_row(short_epoch)}: epoch", rule, value, remedy)
+        yield Problem(f"{_first_row(epoch, short_epoch)}: epoch", rule, value, remedy)

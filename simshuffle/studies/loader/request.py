@@ -214,35 +214,25 @@ def default_orders(shape: DataSetShape) -> dict[str, Order]:
     size = shape.samples
     readers = shape.readers
     num_ranks = readers.world_size
-    shard_samples = min(shape.samples_per_shard, size)
-
-    def quarter(streams: int, max_samples: int) -> int:
-        """Return a quarter of the samples of a stream, from 2 to ``max_samples``."""
-        return max(2, min(size // (4 * streams), max_samples))
-
-    block_size = max(shard_samples // 4, 1)
+    block_size = max(min(shape.samples_per_shard, size) // 4, 1)
     blocks_of_rank = max(size // (block_size * num_ranks), 1)
     corgi_values = {
         "block_size": block_size,
         "buffer_blocks": max(blocks_of_rank // 4, 1),
     }
-    node_values = {"shuffle_block_size": quarter(readers.nodes, 2**18)}
-    worker_values = {"buffer_size": quarter(num_ranks * readers.workers, 1000)}
-    rank_values = {"buffer_size": quarter(num_ranks, 1000)}
-    levanter_values = {
-        "io_block_size": min(block_size, 256),
-        "era_length": quarter(1, 1024),
-    }
-    quarter_in_blocks = size // (4 * levanter_values["io_block_size"])
-    levanter_values["window_blocks"] = max(min(quarter_in_blocks, 512), 1)
+    node_values = {"shuffle_block_size": _quarter_of_stream(size, readers.nodes, 2**18)}
+    num_workers = num_ranks * readers.workers
+    worker_values = {"buffer_size": _quarter_of_stream(size, num_workers, 1000)}
+    rank_values = {"buffer_size": _quarter_of_stream(size, num_ranks, 1000)}
+    levanter_values = _levanter_values(size, block_size)
     mosaicml = {
         "naive": {},
         "py1s": {},
         "py2s": {},
         "py1b": node_values,
         "py1br": node_values,
+        "py1e": node_values,
     }
-    mosaicml["py1e"] = node_values
     values_of_order: dict[str, dict[str, Any]] = {
         "global": {"kind": "own", "shuffle": "global"},
         "local": {"kind": "own", "shuffle": "local"},
@@ -274,4 +264,31 @@ def default_orders(shape: DataSetShape) -> dict[str, Order]:
     return {
         name: order_kinds[values["kind"]].model_validate(values)
         for name, values in values_of_order.items()
+    }
+
+
+def _quarter_of_stream(num_samples: int, streams: int, max_samples: int) -> int:
+    """Return a quarter of the samples of a stream, from 2 to ``max_samples``.
+
+    Args:
+        num_samples: samples of an epoch.
+        streams: number of streams that share them.
+        max_samples: most samples to return.
+    """
+    return max(2, min(num_samples // (4 * streams), max_samples))
+
+
+def _levanter_values(num_samples: int, block_size: int) -> dict[str, int]:
+    """Return the block, era and window sizes of Levanter's orders.
+
+    Args:
+        num_samples: samples of an epoch.
+        block_size: samples of a quarter of a shard.
+    """
+    io_block_size = min(block_size, 256)
+    quarter_in_blocks = num_samples // (4 * io_block_size)
+    return {
+        "io_block_size": io_block_size,
+        "era_length": _quarter_of_stream(num_samples, 1, 1024),
+        "window_blocks": max(min(quarter_in_blocks, 512), 1),
     }

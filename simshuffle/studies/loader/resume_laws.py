@@ -7,8 +7,12 @@ from typing import Any
 from simshuffle.job.scenario.options import kinds_of
 from simshuffle.studies.loader import request
 from simshuffle.studies.loader.shape import DataSetShape
+from simshuffle.workload.orders.order import Order
 from simshuffle.workload.resuming import AnyResume
 from simshuffle.workload.resuming.law import ResumptionLaw
+
+LawValues = dict[str, dict[str, Any]]
+"""Values of resumption laws, by the short name of the law."""
 
 
 def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
@@ -19,21 +23,44 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
     """
     orders = request.default_orders(shape)
     law_kinds = kinds_of(AnyResume)
-    samples_of_worker = max(
-        shape.samples // (shape.readers.world_size * shape.workers), 1
-    )
-    values_of_law: dict[str, dict[str, Any]] = {
-        **{
-            f"own {name}": {
-                "kind": "own",
-                "strategy": {"kind": f"{kind}_shuffle", **values},
-            }
-            for name, kind, values in (
-                ("local", "local", {}),
-                ("partial", "partial_local", {"exchange_fraction": 0.3}),
-                ("global", "global", {}),
-            )
-        },
+    values_of_law = {
+        **_own_laws(),
+        **_torch_laws(shape, orders),
+        **_shard_laws(shape, orders),
+        **_hugging_face_laws(orders),
+        **_node_and_batch_laws(orders),
+    }
+    known_laws = {
+        name: values
+        for name, values in values_of_law.items()
+        if values["kind"] in law_kinds
+    }
+    other_kinds = law_kinds.keys() - {values["kind"] for values in known_laws.values()}
+    known_laws |= {kind: {"kind": kind} for kind in law_kinds if kind in other_kinds}
+    return {
+        name: law_kinds[values["kind"]].model_validate(values)
+        for name, values in known_laws.items()
+    }
+
+
+def _own_laws() -> LawValues:
+    """Return the values of the laws of this project's strategies."""
+    return {
+        f"own {name}": {
+            "kind": "own",
+            "strategy": {"kind": f"{kind}_shuffle", **values},
+        }
+        for name, kind, values in (
+            ("local", "local", {}),
+            ("partial", "partial_local", {"exchange_fraction": 0.3}),
+            ("global", "global", {}),
+        )
+    }
+
+
+def _torch_laws(shape: DataSetShape, orders: dict[str, Order]) -> LawValues:
+    """Return the values of the laws of PyTorch's loaders and of trainers on top of them."""
+    return {
         "torch, no state": {"kind": "restart", "of": orders["distributed_sampler"]},
         "torchdata": {"kind": "stateful_dataloader"},
         "torchdata, own sampler": {
@@ -47,6 +74,15 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
             "kind": "transformers_trainer",
             "ignore_data_skip": True,
         },
+    }
+
+
+def _shard_laws(shape: DataSetShape, orders: dict[str, Order]) -> LawValues:
+    """Return the values of the laws of MosaicML Streaming, LitData and WebDataset."""
+    samples_of_worker = max(
+        shape.samples // (shape.readers.world_size * shape.workers), 1
+    )
+    return {
         **{
             f"mosaicml {name}": {
                 "kind": "mosaicml_streaming",
@@ -61,6 +97,12 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
             "kind": "webdataset",
             "of": {"kind": "webdataset_resampled", "samples": samples_of_worker},
         },
+    }
+
+
+def _hugging_face_laws(orders: dict[str, Order]) -> LawValues:
+    """Return the values of the laws of Hugging Face's streams."""
+    return {
         "hugging_face": {"kind": "hugging_face", "of": orders["hugging_face"]},
         "hugging_face, a shard at once": {
             "kind": "hugging_face",
@@ -77,6 +119,12 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
             "kind": "hugging_face_interleave",
             "of": {"kind": "hugging_face_interleave"},
         },
+    }
+
+
+def _node_and_batch_laws(orders: dict[str, Order]) -> LawValues:
+    """Return the values of the laws of torchdata's nodes, Lightning, Levanter and Megatron."""
+    return {
         "torchdata nodes": {
             "kind": "torchdata_nodes",
             "of": {"kind": "torchdata_nodes"},
@@ -86,15 +134,4 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
         "levanter": {"kind": "levanter", "of": orders["levanter block"]},
         "megatron": {"kind": "megatron"},
         "megatron cyclic": {"kind": "megatron", "dataloader_type": "cyclic"},
-    }
-    known_laws = {
-        name: values
-        for name, values in values_of_law.items()
-        if values["kind"] in law_kinds
-    }
-    other_kinds = law_kinds.keys() - {values["kind"] for values in known_laws.values()}
-    known_laws |= {kind: {"kind": kind} for kind in law_kinds if kind in other_kinds}
-    return {
-        name: law_kinds[values["kind"]].model_validate(values)
-        for name, values in known_laws.items()
     }

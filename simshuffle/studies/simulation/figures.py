@@ -88,24 +88,52 @@ def breakdown_chart(
     parts = report.arrange_labels(table, booking)
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
     rows = _rows_of_bars(epochs, list(dict.fromkeys(parts["run"])), bars)
-    run_epochs = list(zip(rows["run"], rows["epoch"], strict=True))
-    rows["half"] = (
-        0.0 if half_intervals is None else half_intervals.loc[run_epochs].to_numpy()
-    )
-    last_epochs = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
-    names = rows["run"].where(rows["epoch"] == rows["run"].map(last_epochs), "")
-    rows = add_interval_ends(rows.assign(of=names), interval_ends or {}, "of")
+    rows = _add_half_intervals(rows, half_intervals)
+    rows = _add_ends_of_last_epochs(rows, epochs, interval_ends)
     pieces = _pieces(parts.merge(rows[["run", "epoch", "bar"]], on=["run", "epoch"]))
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
     # a panel of its own may have one number of ranks only, which is then still named
     rows["in_groups"] = rows["world_size"].nunique() > 1
 
+    panels = _draw_panels(rows, pieces)
+    return Chart(
+        panels,
+        _height_inches(panels),
+        _breakdown_looks(interval_subject),
+        "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do."
+        f" {report.legend(table, booking)}",
+        shares=True,
+    )
+
+
+def _add_half_intervals(
+    rows: pd.DataFrame, half_intervals: pd.Series[float] | None
+) -> pd.DataFrame:
+    """Add half the 95 % interval of each bar (s) as the column ``half``; 0 if unknown."""
+    run_epochs = list(zip(rows["run"], rows["epoch"], strict=True))
+    half = 0.0 if half_intervals is None else half_intervals.loc[run_epochs].to_numpy()
+    return rows.assign(half=half)
+
+
+def _add_ends_of_last_epochs(
+    rows: pd.DataFrame, epochs: pd.DataFrame, interval_ends: Ends | None
+) -> pd.DataFrame:
+    """Add the ends of the 90 % interval (s) to the bars of the last epoch of each run."""
+    last_epochs = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
+    names = rows["run"].where(rows["epoch"] == rows["run"].map(last_epochs), "")
+    return add_interval_ends(rows.assign(of=names), interval_ends or {}, "of")
+
+
+def _draw_panels(rows: pd.DataFrame, pieces: pd.DataFrame) -> list[Panel]:
+    """Draw the panels, with smaller names where they are too high, and the title of the
+    time axis.
+    """
     panels = _panels(rows, pieces)
     if _height_inches(panels) > MAX_INCHES:
         panels = _panels(rows, pieces, small=True)
     is_full = _height_inches(panels) > MAX_INCHES
     if is_full:  # a name has one line
-        rows["name"] = rows["name"].str.replace("\n", " ")
+        rows = rows.assign(name=rows["name"].str.replace("\n", " "))
         panels = _panels(rows, pieces, small=True)
     last_axis = panels[-1].x
     sizes = rows["world_size"].unique()
@@ -114,6 +142,11 @@ def breakdown_chart(
     panels[-1] = replace(
         panels[-1], x=replace(last_axis, title=f"time per epoch (s){ranks}")
     )
+    return panels
+
+
+def _breakdown_looks(interval_subject: str) -> dict[str, Look]:
+    """Return the looks of work, waiting, hidden work and intervals, by their keys."""
     looks = {label: Look(label, colour) for label, colour in COLOURS.items()}
     looks |= {
         f"{label} waits": Look("", colour, fill="waiting")
@@ -128,14 +161,7 @@ def breakdown_chart(
         WHISKER,
         label=textwrap.fill(f"95 % interval of {interval_subject}", NAME_WIDTH + 4),
     )
-    return Chart(
-        panels,
-        _height_inches(panels),
-        looks | {"half": interval, "ends": intervals.WHISKER},
-        "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do."
-        f" {report.legend(table, booking)}",
-        shares=True,
-    )
+    return looks | {"half": interval, "ends": intervals.WHISKER}
 
 
 def _height_inches(panels: Sequence[Panel]) -> float:

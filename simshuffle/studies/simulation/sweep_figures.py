@@ -71,11 +71,7 @@ def sweep_chart(
         ideal: true for a dotted line from the first point of each line, which halves
             the time with twice the value; both axes are logarithmic then.
     """
-    table = summary[summary["measure"] == measure]
-    table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
-    table["label"] = without_schedule(table["label"].tolist())
-    keys = ["label", *(axis["name"] for axis in axes)]
-    table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
+    table = _rows_of_last_epochs(summary, axes, measure)
     across = _choose_across(table, axes)
     swept = next((axis for axis in axes if axis["name"] == across), None)
     values = list(dict.fromkeys(table[across])) if across else [""]
@@ -90,17 +86,7 @@ def sweep_chart(
     )
     y = _value_axis(rows, measure_name(measure), ideal)
     touching = _touching_shares(rows, y)
-    looks = {}
-    for index, name in enumerate(displayed_lines):
-        # a curve under others has larger markers, which are seen as rings around theirs
-        num_above = sum(share >= MOST_POINTS_SHARE for share in touching[name].values())
-        looks[name] = Look(
-            name,
-            BRIGHT[index % len(BRIGHT)],
-            MARKERS[index % len(MARKERS)],
-            size=3 + 1.6 * min(MAX_RINGS, num_above),
-            width=1.0,
-        )
+    looks = _line_looks(list(displayed_lines), touching)
     whiskers, whisker_looks = _whiskers(rows, looks)
     points = [
         *whiskers,
@@ -124,6 +110,43 @@ def sweep_chart(
         ]
     )
     return Chart([panel], 2.3, looks, caption, note=note)
+
+
+def _rows_of_last_epochs(
+    summary: pd.DataFrame, axes: Sequence[Swept], measure: str
+) -> pd.DataFrame:
+    """Return the rows of a measure in the last epoch of each run, with shortened labels
+    and both ends of the 90 % interval, NaN where there is none.
+    """
+    table = summary[summary["measure"] == measure]
+    table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
+    table["label"] = without_schedule(table["label"].tolist())
+    keys = ["label", *(axis["name"] for axis in axes)]
+    return table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
+
+
+def _line_looks(
+    names: Sequence[str], touching: dict[str, dict[str, float]]
+) -> dict[str, Look]:
+    """Return the look of each line, by its name.
+
+    Args:
+        names: names of the lines in their order.
+        touching: shares of the points of each line at which later lines touch it, of
+            `_touching_shares`.
+    """
+    looks = {}
+    for index, name in enumerate(names):
+        # a curve under others has larger markers, which are seen as rings around theirs
+        num_above = sum(share >= MOST_POINTS_SHARE for share in touching[name].values())
+        looks[name] = Look(
+            name,
+            BRIGHT[index % len(BRIGHT)],
+            MARKERS[index % len(MARKERS)],
+            size=3 + 1.6 * min(MAX_RINGS, num_above),
+            width=1.0,
+        )
+    return looks
 
 
 def _whiskers(
