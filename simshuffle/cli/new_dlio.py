@@ -110,39 +110,7 @@ def dlio_drafts(
             file decides; or no step is made; or they do not make a scenario.
     """
     values, notes = read_dlio(path)
-    rule = "is decided by the file of DLIO"
-    remedy = "Leave it out, and change what is written."
-    file_defaults = {
-        question.name: question.default
-        for question in QUESTIONS
-        if question.group != MACHINE_GROUP
-    }
-    decided_questions = [
-        question
-        for question in QUESTIONS
-        if question.name in machine_answers and question.name in file_defaults
-    ]
-    if decided_questions:
-        raise InputError(
-            [
-                Problem(
-                    question.option,
-                    rule,
-                    machine_answers[question.name],
-                    REMEDY_OF_QUESTION.get(question.name, remedy),
-                )
-                for question in decided_questions
-            ]
-        )
-    questions = questions_of(
-        machine_answers.get("topology", BY_NAME["topology"].default)
-    )
-    emulated_accelerator = (
-        {"accelerator": ACCELERATOR} if BY_NAME["accelerator"] in questions else {}
-    )
-    answers = complete_answers(
-        {**emulated_accelerator, **machine_answers, **file_defaults}
-    )
+    answers = _complete_machine_answers(machine_answers)
     ranks = int(answers["hosts"]) * int(answers["gpus"])
     values, step_notes = _cut_to_steps(values, ranks)
     notes = (*notes, *step_notes, *_note_cores(values, answers))
@@ -167,6 +135,56 @@ def dlio_drafts(
     _check_steps(values, ranks, str(path))
     check_texts(texts, DLIO_KEY_OF_SCENARIO_KEY, str(path))
     return texts, notes
+
+
+def _complete_machine_answers(machine_answers: Mapping[str, str]) -> dict[str, str]:
+    """Return the answers to all questions: those given, and the defaults of the others.
+
+    Raises:
+        InputError: an answer is missing, not valid or about what the file of DLIO
+            decides.
+    """
+    file_defaults = {
+        question.name: question.default
+        for question in QUESTIONS
+        if question.group != MACHINE_GROUP
+    }
+    _refuse_decided_answers(machine_answers, file_defaults)
+
+    questions = questions_of(
+        machine_answers.get("topology", BY_NAME["topology"].default)
+    )
+    emulated_accelerator = (
+        {"accelerator": ACCELERATOR} if BY_NAME["accelerator"] in questions else {}
+    )
+    return complete_answers(
+        {**emulated_accelerator, **machine_answers, **file_defaults}
+    )
+
+
+def _refuse_decided_answers(
+    machine_answers: Mapping[str, str], file_defaults: Mapping[str, str]
+) -> None:
+    """Refuse answers to the questions that the file of DLIO decides.
+
+    Args:
+        machine_answers: the answers by the name of their question.
+        file_defaults: the default answer of each question that the file decides.
+    """
+    rule = "is decided by the file of DLIO"
+    remedy = "Leave it out, and change what is written."
+    problems = [
+        Problem(
+            question.option,
+            rule,
+            machine_answers[question.name],
+            REMEDY_OF_QUESTION.get(question.name, remedy),
+        )
+        for question in QUESTIONS
+        if question.name in machine_answers and question.name in file_defaults
+    ]
+    if problems:
+        raise InputError(problems)
 
 
 def _cut_to_steps(

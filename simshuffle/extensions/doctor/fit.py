@@ -169,6 +169,16 @@ class _ScenarioFit:
         prefetch = int(self.loader.get("prefetch_factor") or 2)
         return {"workers": max(workers, 1), "prefetch": max(workers * prefetch, 1)}
 
+    def _model_keys(self, name: str, device: str, step: FittedSteps) -> dict[str, Any]:
+        """Return the keys of the model: its gradients, and its times of a step."""
+        return {
+            "name": name,
+            **self.gradients(),
+            "input_size": "1 B",
+            "source": self.source,
+            "accelerators": {device: step.times},
+        }
+
     def fit_training(self) -> FittedTraining:
         """Fit all parts of the scenario."""
         name = _as_name(Path(self.command[0]).stem)
@@ -190,13 +200,7 @@ class _ScenarioFit:
             self.add_loads_to_passes(step.times, load_s)
         dataset = self.fit_dataset(name, decode, mean_nbytes)
         cores = self.count_cores()
-        model = {
-            "name": name,
-            **self.gradients(),
-            "input_size": "1 B",
-            "source": self.source,
-            "accelerators": {device: step.times},
-        }
+        model = self._model_keys(name, device, step)
         document = {
             "name": name,
             "description": self.source,

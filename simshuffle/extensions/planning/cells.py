@@ -279,26 +279,7 @@ class _FileSystemSearch:
 
         # a worker opens a file, then reads it: both at once bind more than each by itself
         self._num_single_rows = len(self.rows)
-
-        def share_at_once(factor: float) -> float:
-            return self._io_share_of(factor * open_rate, factor * bandwidth)
-
-        if self._exact:
-            factor = find_smallest_rate(
-                share_at_once, self._max_io_share, OVERSHOOT, AMPLE_FACTOR
-            )
-        else:
-            # a file system that is too small by one resource alone is too small
-            low = 1.0 / SEARCH_PRECISION
-            guess = low * JOINT_PRECISION / OVERSHOOT
-            factor = find_smallest_rate(
-                share_at_once,
-                self._max_io_share,
-                guess,
-                AMPLE_FACTOR,
-                precision=JOINT_PRECISION,
-                low=low,
-            )
+        factor = self._find_joint_factor(open_rate, bandwidth)
         best_rates = _round_up(factor * open_rate), _round_up(factor * bandwidth)
         io = self._io_share_of(*best_rates)
         return {
@@ -308,6 +289,33 @@ class _FileSystemSearch:
             "alone": [open_rate, bandwidth],
             "points": self.rows,
         }
+
+    def _find_joint_factor(self, open_rate: float, bandwidth: float) -> float:
+        """Search the smallest factor on both rates with which I/O takes little enough.
+
+        Args:
+            open_rate: the smallest one (1/s) where the bandwidth never binds.
+            bandwidth: the smallest one (bytes/s) where the open rate never binds.
+        """
+
+        def share_at_once(factor: float) -> float:
+            return self._io_share_of(factor * open_rate, factor * bandwidth)
+
+        if self._exact:
+            return find_smallest_rate(
+                share_at_once, self._max_io_share, OVERSHOOT, AMPLE_FACTOR
+            )
+        # a file system that is too small by one resource alone is too small
+        low = 1.0 / SEARCH_PRECISION
+        guess = low * JOINT_PRECISION / OVERSHOOT
+        return find_smallest_rate(
+            share_at_once,
+            self._max_io_share,
+            guess,
+            AMPLE_FACTOR,
+            precision=JOINT_PRECISION,
+            low=low,
+        )
 
     def _io_share_of(self, open_rate: float, read_bandwidth: float) -> float:
         """Return the share of the last epoch that I/O takes, simulated once for each

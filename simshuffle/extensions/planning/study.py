@@ -100,39 +100,67 @@ def _strategy_row(
             " least; --exact simulates it"
         )
         return {**row, "why": reason}
-    epochs = epoch_columns(candidate, outcomes)
-    share_by_label = epoch_shares(
-        outcomes[candidate.name].values["breakdown"], epochs["epoch"][-1]
-    )
-    row |= {
-        "epoch_s": epochs["epoch_s"][-1],
-        "io_share": share_by_label.get(IO, 0.0),
-        "exchange_share": share_by_label.get(EXCHANGE, 0.0),
-        "staging_s": sum(epochs["staging_s"]),
-    }
+    row |= _last_epoch_columns(candidate, outcomes)
     search = outcomes.get(f"file system of {candidate.name}")
     if search is not None:
         row |= {name: search.values[name] for name in ("files_per_s", "bytes_per_s")}
     month = month_values(candidate, outcomes)
     row |= {name: month.get(name) for name in ("period_s", "goodput", "spares")}
     if month:
-        settings = {
-            "workload.exchange": candidate.exchange,
-            "recovery.policy": "spare",
-            "recovery.spares": spares_of_month(month),
-        }
-        command = add_settings(f"simshuffle month {request.scenario_words}", settings)
-        row["month"] = f"{command} --period {month['period_s']:.6g}s"
+        row["month"] = _month_command(request, candidate, month)
     if candidate.epochs is not None:
-        seconds = failing_training_seconds(candidate, outcomes)
-        machine_needs = request.machine_needs(candidate, spares_of_month(month))
-        row |= {
-            "hours": seconds / HOUR,
-            "time_cost": machine_needs.time_cost(request.prices, seconds),
-            "storage_cost": machine_needs.storage_cost(request.prices),
-            "cost": machine_needs.cost(request.prices, seconds),
-        }
+        row |= _cost_columns(request, candidate, outcomes, spares_of_month(month))
     return row
+
+
+def _last_epoch_columns(candidate: Candidate, outcomes: Outcomes) -> dict[str, float]:
+    """Return the simulated last epoch (s) with its shares of I/O and exchange, and the
+    staging (s).
+    """
+    epochs = epoch_columns(candidate, outcomes)
+    share_by_label = epoch_shares(
+        outcomes[candidate.name].values["breakdown"], epochs["epoch"][-1]
+    )
+    return {
+        "epoch_s": epochs["epoch_s"][-1],
+        "io_share": share_by_label.get(IO, 0.0),
+        "exchange_share": share_by_label.get(EXCHANGE, 0.0),
+        "staging_s": sum(epochs["staging_s"]),
+    }
+
+
+def _month_command(
+    request: PlanRequest, candidate: Candidate, month: Mapping[str, Any]
+) -> str:
+    """Return the command that simulates the month of a strategy with its failures."""
+    settings = {
+        "workload.exchange": candidate.exchange,
+        "recovery.policy": "spare",
+        "recovery.spares": spares_of_month(month),
+    }
+    command = add_settings(f"simshuffle month {request.scenario_words}", settings)
+    return f"{command} --period {month['period_s']:.6g}s"
+
+
+def _cost_columns(
+    request: PlanRequest, candidate: Candidate, outcomes: Outcomes, spares: int
+) -> dict[str, float]:
+    """Return the hours of a training with its failures, and the costs of the training.
+
+    Args:
+        request: has the cost of each resource.
+        candidate: the strategy, whose number of epochs is known.
+        outcomes: of all cells.
+        spares: spare hosts that the training holds.
+    """
+    seconds = failing_training_seconds(candidate, outcomes)
+    machine_needs = request.machine_needs(candidate, spares)
+    return {
+        "hours": seconds / HOUR,
+        "time_cost": machine_needs.time_cost(request.prices, seconds),
+        "storage_cost": machine_needs.storage_cost(request.prices),
+        "cost": machine_needs.cost(request.prices, seconds),
+    }
 
 
 def _probe_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:

@@ -51,7 +51,8 @@ def verdict(result: Result) -> Iterator[str]:
         )
     yield from filter(None, [result.meta["plan"].get("not_steady")])
     prices = ", ".join(
-        f"{name}={price:g}" for name, price in question["prices"].items()
+        f"{resource}={unit_cost:g}"
+        for resource, unit_cost in question["prices"].items()
     )
     accuracy_source = (
         "the accuracy that was given" if question["learned"] else "no accuracy"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import median
 
 from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
@@ -95,6 +96,22 @@ _SUMMARY_COLUMNS = (
     ),
     *("n_iter", "system"),
 )
+
+
+@dataclass(frozen=True)
+class PicoColumns:
+    """The columns that PICO's condensed table and its summary name differently."""
+
+    hosts: str
+    ranks_per_host: str
+    algorithm: str
+    iterations: str
+
+
+_COLUMNS_OF_CONDENSED = PicoColumns(
+    "nodes", "ranks_per_node", "algorithm", "iterations"
+)
+_COLUMNS_OF_SUMMARY = PicoColumns("nnodes", "tasks_per_node", "algo_name", "n_iter")
 _NBYTES_OF_TYPE = {
     "int8": 1,
     "char": 1,
@@ -145,54 +162,26 @@ def read_pico_row(
     Raises:
         InputError: the number of ranks or hosts, or the algorithm, is not valid.
     """
-    (
-        hosts_column,
-        ranks_per_host_column,
-        algorithm_column,
-        time_column,
-        iterations_column,
-    ) = (
-        ("nodes", "ranks_per_node", "algorithm", "median_s", "iterations")
-        if is_condensed
-        else ("nnodes", "tasks_per_node", "algo_name", "median", "n_iter")
-    )
-    if _GRID.fullmatch(cells[hosts_column]) is None:
-        rule = f"{hosts_column} must be a number, or like 8x8x8"
-        raise source.error_in_line(line_number, rule, cells[hosts_column], _REMEDY)
-    hosts = math.prod(
-        source.read_whole(line_number, side, hosts_column, minimum=1)
-        for side in cells[hosts_column].split("x")
-    )
+    columns = _COLUMNS_OF_CONDENSED if is_condensed else _COLUMNS_OF_SUMMARY
+    hosts = _read_num_hosts(source, line_number, cells, columns.hosts)
     ranks_per_host = source.read_whole(
-        line_number, cells[ranks_per_host_column], ranks_per_host_column, minimum=1
+        line_number, cells[columns.ranks_per_host], columns.ranks_per_host, minimum=1
     )
     ranks = hosts * ranks_per_host
     if ranks < 2:
         rule = "a collective needs at least 2 ranks"
         raise source.error_in_line(line_number, rule, str(ranks), _REMEDY)
-    if is_condensed:
-        if (
-            stated_ranks := source.read_whole(line_number, cells["ranks"], "ranks")
-        ) != ranks:
-            rule = f"ranks must be nodes x ranks_per_node, {ranks}"
-            raise source.error_in_line(line_number, rule, str(stated_ranks), _REMEDY)
-        nbytes = source.read_number(
-            line_number, cells["bytes_per_pair"], "bytes_per_pair (B)"
-        )
-        seconds = source.read_positive(line_number, cells[time_column], "median_s (s)")
-    else:
-        nbytes = (
-            source.read_number(line_number, cells["buffer_size"], "buffer_size (B)")
-            / ranks
-        )
-        seconds = (
-            source.read_positive(line_number, cells[time_column], "median (ns)") * 1e-9
-        )
-    if not cells[algorithm_column]:
-        rule = f"{algorithm_column} must be a name"
+
+    read_size_and_time = (
+        _read_condensed_size_and_time if is_condensed else _read_summary_size_and_time
+    )
+    nbytes, seconds = read_size_and_time(source, line_number, cells, ranks)
+
+    if not cells[columns.algorithm]:
+        rule = f"{columns.algorithm} must be a name"
         raise source.error_in_line(line_number, rule, "nothing", _REMEDY)
     iterations = source.read_whole(
-        line_number, cells[iterations_column], iterations_column, minimum=1
+        line_number, cells[columns.iterations], columns.iterations, minimum=1
     )
     return MeasuredNumber(
         source=source.name,
@@ -204,8 +193,59 @@ def read_pico_row(
         nbytes=nbytes,
         seconds=seconds,
         count=iterations,
-        algorithm=cells[algorithm_column],
+        algorithm=cells[columns.algorithm],
     )
+
+
+def _read_num_hosts(
+    source: MeasurementFile, line_number: int, cells: dict[str, str], column: str
+) -> int:
+    """Read the number of hosts, which may be a grid like 8x8x8.
+
+    Raises:
+        InputError: the cell is neither a number nor a grid, or has a side of 0.
+    """
+    if _GRID.fullmatch(cells[column]) is None:
+        rule = f"{column} must be a number, or like 8x8x8"
+        raise source.error_in_line(line_number, rule, cells[column], _REMEDY)
+    return math.prod(
+        source.read_whole(line_number, side, column, minimum=1)
+        for side in cells[column].split("x")
+    )
+
+
+def _read_condensed_size_and_time(
+    source: MeasurementFile, line_number: int, cells: dict[str, str], ranks: int
+) -> tuple[float, float]:
+    """Read the bytes of a pair of ranks and the seconds from a line of the condensed
+    table.
+
+    Raises:
+        InputError: the line states another number of ranks than ``ranks``, or a size or
+            a time that is not valid.
+    """
+    stated_ranks = source.read_whole(line_number, cells["ranks"], "ranks")
+    if stated_ranks != ranks:
+        rule = f"ranks must be nodes x ranks_per_node, {ranks}"
+        raise source.error_in_line(line_number, rule, str(stated_ranks), _REMEDY)
+    nbytes = source.read_number(
+        line_number, cells["bytes_per_pair"], "bytes_per_pair (B)"
+    )
+    seconds = source.read_positive(line_number, cells["median_s"], "median_s (s)")
+    return nbytes, seconds
+
+
+def _read_summary_size_and_time(
+    source: MeasurementFile, line_number: int, cells: dict[str, str], ranks: int
+) -> tuple[float, float]:
+    """Read the bytes of a pair of ranks and the seconds from a line of the summary,
+    which states the bytes of one of the ``ranks`` and nanoseconds.
+    """
+    buffer_nbytes = source.read_number(
+        line_number, cells["buffer_size"], "buffer_size (B)"
+    )
+    nanoseconds = source.read_positive(line_number, cells["median"], "median (ns)")
+    return buffer_nbytes / ranks, nanoseconds * 1e-9
 
 
 def read_pico_raw(source: MeasurementFile) -> Iterator[MeasuredNumber]:

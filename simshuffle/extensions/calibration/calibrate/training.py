@@ -296,13 +296,7 @@ def add_bus_bandwidth(
         runs: all runs of that side.
         rows: the measurements.
     """
-    for _, run in fitted[fitted["bound"]].iterrows():
-        findings.notes.append(
-            f"{run['model']} on {run['ranks']} GPUs: waits for samples, and is left out of the"
-            " allreduce, which would run at"
-            f" {readable(float(run['bus_bandwidth']), Dimension.BANDWIDTH, 3)}, below"
-            f" {MIN_BANDWIDTH_SHARE:.0%} of the log's highest."
-        )
+    _note_bound_runs(findings, fitted[fitted["bound"]])
     points: list[tuple[float, float, float, float]] = []
     measured = [np.empty(0)]
     predicted = [np.empty(0)]
@@ -314,26 +308,9 @@ def add_bus_bandwidth(
         points.append((float(nbytes), *size_fit.inverse(0)))
         measured.append(extra_seconds)
         predicted.append(size_fit.fitted)
-        compared_runs = runs[
-            (runs["nbytes"] == nbytes) & (runs["ranks"] > 1) & runs["alone"].notna()
-        ]
-        best_seconds, single_gpu_seconds, bus_nbytes = (
-            compared_runs[["best", "alone", "bus"]].to_numpy(float).T
-        )
-        is_used = (
-            compared_runs["used"]
-            & ~compared_runs["bound"]
-            & compared_runs["bus_bandwidth"].notna()
-        ).to_numpy(bool)
-        predicted_seconds = single_gpu_seconds + bus_nbytes * size_fit.value[0]
-        findings.add_residuals(
-            compared_runs,
-            f"iteration {side.name}",
-            "s",
-            best_seconds,
-            predicted_seconds,
-            used=is_used,
-        )
+        runs_of_size = runs[runs["nbytes"] == nbytes]
+        _add_iteration_residuals(findings, side, runs_of_size, size_fit.value[0])
+
     if not points:
         return
     error = mean_error(np.concatenate(measured), np.concatenate(predicted))
@@ -351,6 +328,53 @@ def add_bus_bandwidth(
         Dimension.BANDWIDTH,
         note,
         source=files,
+    )
+
+
+def _note_bound_runs(findings: Findings, bound_runs: pd.DataFrame) -> None:
+    """Add a note for each run that waits for its samples, and so is not fitted."""
+    for _, run in bound_runs.iterrows():
+        findings.notes.append(
+            f"{run['model']} on {run['ranks']} GPUs: waits for samples, and is left out of the"
+            " allreduce, which would run at"
+            f" {readable(float(run['bus_bandwidth']), Dimension.BANDWIDTH, 3)}, below"
+            f" {MIN_BANDWIDTH_SHARE:.0%} of the log's highest."
+        )
+
+
+def _add_iteration_residuals(
+    findings: Findings,
+    side: RingSide,
+    runs_of_size: pd.DataFrame,
+    seconds_per_byte: float,
+) -> None:
+    """Add the measured and the predicted iteration (s) of each run on several GPUs.
+
+    Args:
+        findings: gets the residuals.
+        side: `INTRA` or `INTER`.
+        runs_of_size: all runs of that side with one size of gradients.
+        seconds_per_byte: of the bus, as fitted to that size.
+    """
+    compared_runs = runs_of_size[
+        (runs_of_size["ranks"] > 1) & runs_of_size["alone"].notna()
+    ]
+    best_seconds, single_gpu_seconds, bus_nbytes = (
+        compared_runs[["best", "alone", "bus"]].to_numpy(float).T
+    )
+    is_used = (
+        compared_runs["used"]
+        & ~compared_runs["bound"]
+        & compared_runs["bus_bandwidth"].notna()
+    ).to_numpy(bool)
+    predicted_seconds = single_gpu_seconds + bus_nbytes * seconds_per_byte
+    findings.add_residuals(
+        compared_runs,
+        f"iteration {side.name}",
+        "s",
+        best_seconds,
+        predicted_seconds,
+        used=is_used,
     )
 
 

@@ -64,66 +64,60 @@ class StorageRates:
         readers.
         """
         tier = "parallel_file_system" if self.is_shared else "ssd"
-        bandwidth = Dimension.BANDWIDTH
-        frequency = Dimension.FREQUENCY
-        fastest_readers = best_readers(self.read_bandwidths)
-        fastest_openers = best_readers(self.open_rates)
-        read_note = self.highest_rate_note(fastest_readers, self.read_bandwidths)
-        open_note = self.highest_rate_note(fastest_openers, self.open_rates)
-        single_reader_rates = self.open_rates[READERS[0]]
-        latency = [1 / value for value in single_reader_rates]
         key = f"cluster.{tier}"
-        write_entry = FragmentEntry(
-            f"{key}.write_bandwidth",
-            readable(self.write_bandwidth, bandwidth),
-            "of one writer, synchronised",
-        )
+        latencies = [1 / rate for rate in self.open_rates[READERS[0]]]  # s
         entries = [
             median_entry(
                 f"{key}.latency",
-                latency,
+                latencies,
                 Dimension.SECONDS,
                 "open, read, close; one reader",
             ),
-            median_entry(
-                f"{key}.read_bandwidth",
-                self.read_bandwidths[fastest_readers],
-                bandwidth,
-                read_note,
-                self.read_bandwidths,
+            self.highest_rate_entry(
+                f"{key}.read_bandwidth", self.read_bandwidths, Dimension.BANDWIDTH
             ),
-            write_entry,
+            FragmentEntry(
+                f"{key}.write_bandwidth",
+                readable(self.write_bandwidth, Dimension.BANDWIDTH),
+                "of one writer, synchronised",
+            ),
         ]
-        if self.is_shared:
-            return [
-                median_entry(
-                    f"{key}.open_rate",
-                    self.open_rates[fastest_openers],
-                    frequency,
-                    open_note,
-                    self.open_rates,
-                ),
-                *entries,
-                median_entry(
-                    f"{key}.client_bandwidth",
-                    self.read_bandwidths[fastest_readers],
-                    bandwidth,
-                    read_note,
-                    self.read_bandwidths,
-                ),
-            ]
+        if not self.is_shared:
+            return [*entries, self.open_curve_entry(f"{key}.iops")]
+        return [
+            self.highest_rate_entry(
+                f"{key}.open_rate", self.open_rates, Dimension.FREQUENCY
+            ),
+            *entries,
+            self.highest_rate_entry(
+                f"{key}.client_bandwidth", self.read_bandwidths, Dimension.BANDWIDTH
+            ),
+        ]
+
+    def highest_rate_entry(
+        self, key: str, rates: Mapping[int, Sequence[float]], dimension: Dimension
+    ) -> FragmentEntry:
+        """Return the entry of the rate that the fastest number of readers reached.
+
+        Args:
+            key: dotted key of a scenario.
+            rates: of all rounds, by number of readers, in SI units.
+            dimension: of the rates.
+        """
+        readers = best_readers(rates)
+        note = self.highest_rate_note(readers, rates)
+        return median_entry(key, rates[readers], dimension, note, rates)
+
+    def open_curve_entry(self, key: str) -> FragmentEntry:
+        """Return the entry of the median rate of opens (1/s) at each number of readers."""
         curve = {
-            readers: readable(float(np.median(rounds)), frequency)
+            readers: readable(float(np.median(rounds)), Dimension.FREQUENCY)
             for readers, rounds in self.open_rates.items()
         }
-        points = {"points": curve}
         spans = {"over": measured_spans(self.open_rates)}
-        return [
-            *entries,
-            FragmentEntry(
-                f"{key}.iops", points, "open, read, close, by readers", spans
-            ),
-        ]
+        return FragmentEntry(
+            key, {"points": curve}, "open, read, close, by readers", spans
+        )
 
     def highest_rate_note(
         self, readers: int, rates: Mapping[int, Sequence[float]]

@@ -13,6 +13,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,8 +21,9 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim.recorder import EpochRecord
-from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 GZIP_LEVEL = 4
 """Of gzip: higher ones take longer, and make it little smaller."""
@@ -249,62 +251,98 @@ def write_counters(
         processes: the process of each rank whose host is shown.
         is_last: True if no other epoch begins where this one ends.
     """
-    utilisation = (
-        record.utilisation()
-    )  # (moments - 1, links) share of the capacity in use
-    resources = record.resources
-    links = resources.links
-    moments = offset + nanoseconds(
-        record.sampled_at if is_last else record.sampled_at[:-1]
+    sampled_at = record.sampled_at if is_last else record.sampled_at[:-1]
+    counters = EpochCounters(
+        file=file,
+        resources=record.resources,
+        moments=offset + nanoseconds(sampled_at),
+        utilisation=record.utilisation(),
+        is_used=record.work[-1] > 0,
     )
+    counters.write_tiers(cluster)
+    counters.write_shared_storage(cluster)
+    counters.write_hosts(processes)
 
-    def add_counter(pid: int, name: str, series: Mapping[str, Floats]) -> None:
+
+@dataclass(frozen=True)
+class EpochCounters:
+    """What the links of an epoch carried, and the file that it is written to."""
+
+    file: TraceFile
+    resources: Resources
+    moments: Ints64  # (n,) ns in the file of the values of a counter
+    # (moments - 1, links) share of the capacity in use
+    utilisation: Floats
+    is_used: Flags  # (links,) True for links that carried something
+
+    def add_counter(self, pid: int, name: str, series: Mapping[str, Floats]) -> None:
         """Add a counter that is 0 at the end of the epoch."""
         extended = {key: np.append(values, 0.0) for key, values in series.items()}
-        cut = {key: values[: len(moments)] for key, values in extended.items()}
-        file.add_counter(pid, name, moments, cut)
+        cut = {key: values[: len(self.moments)] for key, values in extended.items()}
+        self.file.add_counter(pid, name, self.moments, cut)
 
-    is_used = record.work[-1] > 0
-    tiers = np.array(links.tiers, object)
-    for tier in dict.fromkeys(links.tiers):
-        tier_links = np.flatnonzero((tiers == tier) & is_used)
-        if len(tier_links) and not tier.startswith(("pfs.", "object_store.")):
-            share = 100.0 * utilisation[:, tier_links]
-            tier_series = {"mean %": share.mean(axis=1), "max %": share.max(axis=1)}
-            add_counter(cluster, f"{tier} use", tier_series)
-    shared = [
-        (resources.pfs_bandwidth, "PFS bandwidth", "GB/s", 1e9),
-        (resources.pfs_open, "PFS opens", "1/s", 1.0),
-    ]
-    if resources.cluster.object_store is not None:
-        shared += [
-            (resources.store_bandwidth, "object store bandwidth", "GB/s", 1e9),
-            (resources.store_requests, "object store requests", "1/s", 1.0),
+    def write_tiers(self, cluster: int) -> None:
+        """Write the mean and the most loaded link (%) of each tier of the network.
+
+        Args:
+            cluster: the process of tiers and file system.
+        """
+        tier_of_link = np.array(self.resources.links.tiers, object)
+        for tier in dict.fromkeys(self.resources.links.tiers):
+            tier_links = np.flatnonzero((tier_of_link == tier) & self.is_used)
+            if len(tier_links) and not tier.startswith(("pfs.", "object_store.")):
+                share = 100.0 * self.utilisation[:, tier_links]
+                series = {"mean %": share.mean(axis=1), "max %": share.max(axis=1)}
+                self.add_counter(cluster, f"{tier} use", series)
+
+    def write_shared_storage(self, cluster: int) -> None:
+        """Write the bandwidth (GB/s) and requests (1/s) of the file system and the
+        object store.
+
+        Args:
+            cluster: the process of tiers and file system.
+        """
+        resources = self.resources
+        capacity_of_link = resources.links.capacity
+        shared_links = [
+            (resources.pfs_bandwidth, "PFS bandwidth", "GB/s", 1e9),
+            (resources.pfs_open, "PFS opens", "1/s", 1.0),
         ]
-    for link, name, unit, size in shared:
-        if is_used[link]:
-            add_counter(
-                cluster,
-                name,
-                {unit: utilisation[:, link] * links.capacity[link] / size},
-            )
-    cables = np.flatnonzero(links.cable)
-    # 'a>b', and '#0' behind it where there are several
-    cable_ends = [
-        links.names[link].partition("#")[0].partition(">")[::2]
-        for link in cables.tolist()
-    ]
-    # (2, cables) names of the nodes from which and to which each link leads
-    nodes_of_direction = np.array(cable_ends, object).reshape(-1, 2).T
-    for rank, pid in processes.items():
-        host = int(resources.host_of[rank])
-        for name, device in (("SSD", resources.ssd), ("cores", resources.cores)):
-            if is_used[device[host]]:
-                add_counter(
-                    pid, f"{name} use", {"%": 100.0 * utilisation[:, device[host]]}
-                )
-        for direction, nodes in zip(("out", "in"), nodes_of_direction, strict=True):
-            host_links = cables[nodes == resources.hosts[host]]
-            if is_used[host_links].any():
-                rate = utilisation[:, host_links] @ links.capacity[host_links]
-                add_counter(pid, f"HCAs {direction}", {"GB/s": rate / 1e9})
+        if resources.cluster.object_store is not None:
+            shared_links += [
+                (resources.store_bandwidth, "object store bandwidth", "GB/s", 1e9),
+                (resources.store_requests, "object store requests", "1/s", 1.0),
+            ]
+        for link, name, unit, size in shared_links:
+            if self.is_used[link]:
+                rate = self.utilisation[:, link] * capacity_of_link[link] / size
+                self.add_counter(cluster, name, {unit: rate})
+
+    def write_hosts(self, processes: Mapping[int, int]) -> None:
+        """Write SSD and cores (%) and adapters (GB/s) of the hosts of some ranks.
+
+        Args:
+            processes: the process of each rank whose host is shown.
+        """
+        resources = self.resources
+        links = resources.links
+        cables = np.flatnonzero(links.cable)
+        # 'a>b', and '#0' behind it where there are several
+        cable_ends = [
+            links.names[link].partition("#")[0].partition(">")[::2]
+            for link in cables.tolist()
+        ]
+        # (2, cables) names of the nodes from which and to which each link leads
+        nodes_of_direction = np.array(cable_ends, object).reshape(-1, 2).T
+        for rank, pid in processes.items():
+            host = int(resources.host_of[rank])
+            for name, device in (("SSD", resources.ssd), ("cores", resources.cores)):
+                if self.is_used[device[host]]:
+                    share = 100.0 * self.utilisation[:, device[host]]
+                    self.add_counter(pid, f"{name} use", {"%": share})
+            for direction, nodes in zip(("out", "in"), nodes_of_direction, strict=True):
+                host_links = cables[nodes == resources.hosts[host]]
+                if self.is_used[host_links].any():
+                    capacities = links.capacity[host_links]
+                    rate = self.utilisation[:, host_links] @ capacities
+                    self.add_counter(pid, f"HCAs {direction}", {"GB/s": rate / 1e9})

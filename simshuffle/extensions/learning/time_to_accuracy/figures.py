@@ -165,19 +165,8 @@ def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     rows = _frontier_rows(settings)
     unit, name = time_unit(float(settings["total_s"].max()))
     times = settings["total_s"] / unit
-    epochs = int(settings["epochs"].iloc[0])
-    title = f"simulated time of {epochs} epochs, staging included ({name})"
-    axis = time_axis(title, times, float(times.min()))
-    if not axis.log:
-        margin = 0.08 * (times.max() - times.min()) or 0.1 * times.max()
-        axis = replace(axis, low=times.min() - margin, high=times.max() + 1.6 * margin)
-    bounds = rows[["low", "y", "high"]].to_numpy(float)
-    margin = 0.06 * (np.nanmax(bounds) - np.nanmin(bounds)) or 1.0
-    accuracy_axis = Axis(
-        low=max(np.nanmin(bounds) - margin, 0.0),
-        high=min(np.nanmax(bounds) + margin, 104.0),
-        small=True,
-    )
+    axis = _frontier_time_axis(settings, times, name)
+    accuracy_axis = _frontier_accuracy_axis(rows)
     storage = settings["storage_nbytes"]
     requests = settings["total_requests"]
     bytes_axis = place_on_log_axis(
@@ -262,6 +251,36 @@ def _frontier_rows(settings: pd.DataFrame) -> pd.DataFrame:
     )
     rows["tip"] = rows["setting"] + (100 * rows["accuracy"]).map(": {:.4g} %".format)
     return scale_to_percent(rows)
+
+
+def _frontier_time_axis(
+    settings: pd.DataFrame, times: pd.Series[float], unit_name: str
+) -> Axis:
+    """Return the axis of the time of all epochs, with a margin on both sides.
+
+    Args:
+        settings: rows of settings, with the number of ``epochs``.
+        times: of the settings, in the unit that ``unit_name`` names.
+        unit_name: stands in the title.
+    """
+    epochs = int(settings["epochs"].iloc[0])
+    title = f"simulated time of {epochs} epochs, staging included ({unit_name})"
+    axis = time_axis(title, times, float(times.min()))
+    if axis.log:
+        return axis
+    margin = 0.08 * (times.max() - times.min()) or 0.1 * times.max()
+    return replace(axis, low=times.min() - margin, high=times.max() + 1.6 * margin)
+
+
+def _frontier_accuracy_axis(rows: pd.DataFrame) -> Axis:
+    """Return the axis of accuracy (%) that holds all points and their intervals."""
+    bounds = rows[["low", "y", "high"]].to_numpy(float)
+    margin = 0.06 * (np.nanmax(bounds) - np.nanmin(bounds)) or 1.0
+    return Axis(
+        low=max(np.nanmin(bounds) - margin, 0.0),
+        high=min(np.nanmax(bounds) + margin, 104.0),
+        small=True,
+    )
 
 
 def _frontier_looks(rows: pd.DataFrame, settings: pd.DataFrame) -> dict[str, Look]:
