@@ -1,4 +1,4 @@
-"""The ranks that take part in a collective: those of a scenario, or of a machine."""
+"""Ranks that take part in a collective, on a scenario or on a machine."""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ class ClosedFormTraining:
 
 
 def closed_form_answer(request: PlanRequest) -> Iterator[str]:
-    """Yield the sentence of the cheapest strategy and those of others, with lower
-    bounds of their cost.
-    """
+    """Yield sentences on the cheapest strategy and others, with lower bounds of costs."""
     estimates = {
         candidate.name: _estimate(request, candidate)
         for candidate in request.feasible_candidates

@@ -56,13 +56,13 @@ class StrategyOffer:
     def cost(self, machine: Scenario, prices: Prices, seconds: float) -> float:
         """Return the cost of a training of ``seconds`` s on a machine."""
         pfs = machine.cluster.parallel_file_system
-        needs = MachineNeeds(
+        machine_needs = MachineNeeds(
             hosts=self.hosts,
             ssd_nbytes=self.ssd_nbytes,
             pfs_bytes_per_s=pfs.read_bandwidth if self.reads_pfs else 0.0,
             pfs_files_per_s=pfs.open_rate if self.reads_pfs else 0.0,
         )
-        return needs.cost(prices, seconds)
+        return machine_needs.cost(prices, seconds)
 
     def epoch_seconds(self, machine: Scenario) -> float:
         """Return the closed form (s) of a warm epoch on a machine, multiplied by the

@@ -296,11 +296,11 @@ class Month:
             PeriodGoodput("grid", period, self._seed_goodputs(courses, period))
             for period in named_periods.get("daly", self.period) * PERIOD_GRID
         ]
-        named = [
+        named_results = [
             PeriodGoodput(name, period, self._seed_goodputs(courses, period))
             for name, period in named_periods.items()
         ]
-        evaluated = [*grid, *named]
+        evaluated = [*grid, *named_results]
 
         if "daly" in named_periods:
             fitted = best_period(
@@ -309,7 +309,8 @@ class Month:
             )
             fit = PeriodGoodput("best", fitted, self._seed_goodputs(courses, fitted))
             best = max(
-                [fit, *named], key=lambda candidate: float(candidate.goodputs.mean())
+                [fit, *named_results],
+                key=lambda candidate: float(candidate.goodputs.mean()),
             )
             evaluated.append(best._replace(name="best"))
         rows = [self._period_row(candidate) for candidate in evaluated]
