@@ -31,7 +31,7 @@ _LABELS = (
 LABELLED_SHARE = 0.8
 """Share of the lines with text that must have a label before labels are taken off."""
 FEWEST_LABELLED = 4
-"""Lines that must have a label, and lines for each name of a host or service."""
+"""Lines that must have a label, and mean lines for each name of a host or service."""
 
 
 def decode(content: bytes) -> str:
@@ -53,7 +53,9 @@ def decode(content: bytes) -> str:
 
 
 def share_of_ascii(content: bytes) -> float:
-    """Return the share of the bytes that are printable ASCII or blanks."""
+    """Return the share, 0 to 1, of the bytes that are printable ASCII, blanks or
+    escapes; 0 for no bytes.
+    """
     count = sum(32 <= byte < 127 or byte in b"\t\r\n\x1b" for byte in content)
     return count / max(len(content), 1)
 
@@ -74,9 +76,11 @@ def clean_text(text: str) -> str:
 
 
 def strip_label(label: re.Pattern[str], lines: list[str]) -> list[str]:
-    """Remove a label from all lines if most lines have it.
+    """Remove a label from the lines that have it, if they are at least
+    `FEWEST_LABELLED` and `LABELLED_SHARE` of those with text.
 
-    Labels that are names (of hosts, of services) must each stand before several lines.
+    Labels that are names (of hosts, of services) must, in the mean, each stand before
+    `FEWEST_LABELLED` lines. Otherwise the lines are returned as they are.
     """
     matches = [label.match(line) for line in lines]
     labels = [match.group().strip() for match in matches if match]

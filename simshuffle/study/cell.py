@@ -34,7 +34,7 @@ class Outcome:
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
 
     def content(self, name: str) -> bytes:
-        """Return the bytes of file ``name``."""
+        """Return the bytes of file ``name``, read from the store if it is there."""
         file = self.files[name]
         return file if isinstance(file, bytes) else file.read_bytes()
 
@@ -105,9 +105,8 @@ class Cell(PlainCell, Protocol):
 
 
 def digest_of(cell: Cell) -> str:
-    """Return 32 hexadecimal digits for a cell.
-
-    They are of its key, its kind, and the code that decides its outcome.
+    """Return the digest of a cell, 32 hexadecimal digits: of its key, its kind, and the
+    code that decides its outcome.
     """
     kind = type(cell)
     text = json.dumps(
@@ -129,12 +128,13 @@ def code_digest(*modules: str) -> str:
     """Return the SHA-256 over the sources of ``modules`` and of all that they import of
     simshuffle, or of their own package where they are a plugin's.
 
-    Import statements are found wherever they stand, without importing. Data beside
-    modules counts too, such as the catalog. The engine and the list of studies do not
-    count: how cells are run and stored decides no number, and figures depend on them.
+    Import statements are found wherever they stand, without importing. The YAML files
+    in the folder of an imported package count too, such as the catalog. The engine and
+    the list of studies do not count: how cells are run and stored decides no number,
+    and figures depend on them.
     """
     digest = hashlib.sha256()
-    for path in sorted(_find_imported_files(modules)):
+    for path in sorted(_find_imported_python_files(modules)):
         in_simshuffle = path.is_relative_to(ROOT)
         digest.update(
             (path.relative_to(ROOT).as_posix() if in_simshuffle else path.name).encode()
@@ -147,13 +147,13 @@ def code_digest(*modules: str) -> str:
     return digest.hexdigest()
 
 
-def _find_imported_files(modules: tuple[str, ...]) -> set[Path]:
-    """Return the files of ``modules`` and of all that they import, directly or not, of
-    simshuffle and of their own packages.
+def _find_imported_python_files(modules: tuple[str, ...]) -> set[Path]:
+    """Return the Python files of ``modules`` and of all that they import, directly or
+    not, of simshuffle and of their own packages.
     """
     packages = {PACKAGE, *(name.partition(".")[0] for name in modules)}
     visited: set[Path] = set()
-    unvisited = [path for name in modules for path in _files_of_module(name)]
+    unvisited = [path for name in modules for path in _python_files_of_module(name)]
     while unvisited:
         path = unvisited.pop()
         if path not in visited:
@@ -163,7 +163,9 @@ def _find_imported_files(modules: tuple[str, ...]) -> set[Path]:
                 for name in _parse_imports(path)
                 if name.partition(".")[0] in packages
             )
-            unvisited += (file for name in names for file in _files_of_module(name))
+            unvisited += (
+                file for name in names for file in _python_files_of_module(name)
+            )
     return visited
 
 
@@ -171,6 +173,8 @@ def _find_imported_files(modules: tuple[str, ...]) -> set[Path]:
 def _parse_imports(path: Path) -> tuple[str, ...]:
     """Return the modules that the import statements of the file at ``path`` name, and
     the names that may be modules (``from package import name``).
+
+    Of ``import a, b`` only the first is found, and no relative import.
     """
     source = path.read_text(encoding="utf-8")
     names = _IMPORT.findall(source)
@@ -185,9 +189,12 @@ def _parse_imports(path: Path) -> tuple[str, ...]:
 
 
 @cache
-def _files_of_module(name: str) -> tuple[Path, ...]:
-    """Return the files of module ``name`` and of the packages around it; () for modules
-    that decide nothing (`simshuffle.study`) and for names that are no module.
+def _python_files_of_module(name: str) -> tuple[Path, ...]:
+    """Return the Python file of module ``name`` and the ``__init__.py`` of the packages
+    around it; () for modules that decide no outcome (`simshuffle.study`) and for names
+    that are no module.
+
+    The ``__init__.py`` of the topmost package is left out.
     """
     package, *parts = name.split(".")
     root = ROOT if package == PACKAGE else _folder_of_package(package)
@@ -202,6 +209,6 @@ def _files_of_module(name: str) -> tuple[Path, ...]:
 
 
 def _folder_of_package(package: str) -> Path | None:
-    """Return the folder of another package; None for a script, which has none."""
+    """Return the folder of another package; None for a script, and if it has none."""
     spec = None if package == "__main__" else importlib.util.find_spec(package)
     return Path(spec.origin).parent if spec and spec.origin else None

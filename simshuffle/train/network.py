@@ -62,9 +62,15 @@ class RankedNetwork:
         return cls(model, RankRows(), 1, False, False, rows_at_once)
 
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
-        """Divide ``samples`` (n, M) into parts (n, ranks) of neighbouring ranks that
-        are processed together, in whole groups; yield the first rank and the samples of
-        each part.
+        """Yield the parts of a batch that are processed together: the first rank, and
+        the samples (n, ranks) of it and its neighbours.
+
+        A part has about ``rows_at_once`` samples at most, but at least one group of
+        ranks, which is never split. With ``whole_batches`` and the model in training
+        mode, there is one part of all ranks.
+
+        Args:
+            samples: (n, M) sample indices.
         """
         groups_at_once = max(
             1, self.rows_at_once // len(samples) // self.ranks_per_group
@@ -92,8 +98,12 @@ class RankedNetwork:
     def outputs(
         self, source: Source, first: int, part: Ints
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the network's outputs (n ranks, classes) and the targets (n ranks,);
-        arguments as of `losses`.
+        """Return the network's outputs (n ranks, classes) and the targets (n ranks,).
+
+        Args:
+            source: gives the samples.
+            first: the first rank of ``part``.
+            part: samples (n, ranks) of neighbouring ranks.
         """
         inputs, targets = source.batch(part.ravel())
         return self._forward(inputs, first, part.shape[1]), targets
@@ -101,11 +111,15 @@ class RankedNetwork:
     def trained_losses(
         self, source: Source, first: int, part: Ints, epoch: int
     ) -> torch.Tensor:
-        """Return the losses (n ranks,) that the network is trained on in ``epoch``
-        (from 1).
+        """Return the losses (n ranks,) that the network is trained on.
 
-        A contrastive loss is of the two views of each sample. Other arguments as of
-        `losses`.
+        A contrastive loss is of the two views of each sample, which ``epoch`` decides.
+
+        Args:
+            source: gives the samples.
+            first: the first rank of ``part``.
+            part: samples (n, ranks) of neighbouring ranks.
+            epoch: from 1; matters only to a contrastive loss.
         """
         if self.contrast is None:
             return self.losses(source, first, part)[0]
@@ -119,6 +133,8 @@ class RankedNetwork:
     def _forward(self, inputs: torch.Tensor, first: int, ranks: int) -> torch.Tensor:
         """Return the model's outputs (rows, ...) for ``inputs`` (rows, ...) of
         ``ranks`` ranks from rank ``first`` on; in both, row = i ranks + (rank - first).
+
+        Tells ``rows`` first which ranks the model gets.
         """
         groups = ranks // self.ranks_per_group
         self.rows.expect(first // self.ranks_per_group, groups, len(inputs))
@@ -130,7 +146,8 @@ class RankedNetwork:
         return _swap_indices(outputs, self.ranks_per_group, groups)
 
     def with_groups_as_ranks(self) -> RankedNetwork:
-        """Return the network whose ranks are the groups of this one.
+        """Return the network whose ranks are the groups of this one, with the same
+        model.
 
         For evaluation, where all ranks of a group give equal outputs.
         """
@@ -254,8 +271,14 @@ def torch_dtype(training: Training) -> torch.dtype:
 
 
 def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> Floats:
-    """Return the loss of every sample, (N,), by the network of the rank that has it, in
+    """Return the loss of every sample, by the network of the rank that has it, in
     evaluation mode: with that rank's running statistics.
+
+    Leaves the model in training mode.
+
+    Returns:
+        As long as ``shards.order``, by sample index. The value of an index in no shard
+        is not initialised, as where a library's order leaves samples out.
     """
     samples = epoch_samples(shards, drop_last=False)
     # row: position in the shard, column: rank; false where a smaller shard is filled up
@@ -280,8 +303,10 @@ def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> 
 def refreshing_losses(
     network: RankedNetwork, source: Source, shards: Shards, sizes: Sequence[int]
 ) -> Floats:
-    """Return the loss of every sample, (N,), by the network of the rank that has it, in
+    """Return the loss of every sample, by the network of the rank that has it, in
     training mode: running statistics are updated, weights are not.
+
+    The model must already be in training mode.
 
     Args:
         network: of all ranks.
@@ -289,6 +314,10 @@ def refreshing_losses(
         shards: the samples of each rank.
         sizes: samples of each local batch of the epoch. Of a sample that is in a first
             batch and fills up a last one too, the first loss counts.
+
+    Returns:
+        As long as ``shards.order``, by sample index. The value of an index in no shard
+        is not initialised.
     """
     losses = np.empty(len(shards.order))
     begin = 0

@@ -414,7 +414,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
     monkeypatch.setattr("simshuffle.study.cell.ROOT", root)
 
     def digest() -> str:
-        for function in ("code_digest", "_parse_imports", "_files_of_module"):
+        for function in ("code_digest", "_parse_imports", "_python_files_of_module"):
             getattr(sys.modules["simshuffle.study.cell"], function).cache_clear()
         return code_digest("simshuffle.job.sim.run")
 
@@ -432,7 +432,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
         (root / name).write_text(sources[name])
     assert digest() == before
     monkeypatch.undo()
-    for function in ("code_digest", "_parse_imports", "_files_of_module"):
+    for function in ("code_digest", "_parse_imports", "_python_files_of_module"):
         getattr(sys.modules["simshuffle.study.cell"], function).cache_clear()
     assert ROOT.name == "simshuffle"
 

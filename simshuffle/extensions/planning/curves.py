@@ -36,7 +36,7 @@ class AccuracyCurve:
 
     @property
     def best(self) -> float:
-        """Return the highest accuracy."""
+        """Return the highest accuracy, a share from 0 to 1."""
         return max(self.accuracy.values())
 
     def epochs_to(self, target: float) -> int | None:
@@ -58,10 +58,12 @@ def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
 
     Args:
         path: a CSV file with columns strategy (or setting), exchange_fraction, epoch
-            and accuracy, or a result folder of trainings or of times to accuracy.
+            and accuracy, or a result folder of times to accuracy, or of a training
+            study, of which the default condition is read (see `read_study`).
 
     Raises:
-        InputError: there are no curves, or a row is not valid.
+        InputError: the path does not exist or cannot be read, there are no curves, or a
+            row is not valid.
     """
     if path.is_dir():
         rows = _read_folder(path)
@@ -92,7 +94,7 @@ def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
 def default_target(
     curves_by_setting: Mapping[Setting, AccuracyCurve], source: str
 ) -> float:
-    """Return the best accuracy of global shuffle less one point.
+    """Return the best accuracy of global shuffle less `TARGET_MARGIN`, a share.
 
     Raises:
         InputError: there is no curve of global shuffle.
@@ -105,7 +107,12 @@ def default_target(
 
 
 def _read_folder(folder: Path) -> Iterable[tuple[Setting, int, float]]:
-    """Yield setting, epoch and accuracy of each row of a result folder."""
+    """Yield setting, epoch and accuracy of each row of a result folder: of times to
+    accuracy, or of the default condition (see `read_study`) of a training study.
+
+    Raises:
+        InputError: the folder has no such condition, or no finished run.
+    """
     if meta_of(folder).get("kind") == TTA.kind:
         table = engine.read(TTA, folder).tables["curves"]
     else:
@@ -153,8 +160,12 @@ _SETTING = re.compile(r"^(.*?)(?:[ -](\d[\d.]*))?$")
 
 
 def parse_setting_name(name: str, fraction: float | None) -> Setting:
-    """Parse the setting of a name such as 'partial', 'partial-0.1', 'IS-Pair 0.1' or
-    'global (PFS)'.
+    """Return the strategy and Q of a name such as 'partial', 'partial-0.1',
+    'IS-Pair 0.1' or 'global (PFS)'.
+
+    Q is ``fraction`` if given, else the number in the name; None if there is neither.
+    Global shuffle always has None, local shuffle 0. The strategy is what stands before
+    the number, without '_shuffle'.
     """
     match = _SETTING.match(name.partition("(")[0].strip())
     strategy, fraction_text = (match[1], match[2]) if match else (name, None)
@@ -171,8 +182,11 @@ def parse_setting_name(name: str, fraction: float | None) -> Setting:
 def summarise_curves(
     curves_by_setting: Mapping[Setting, AccuracyCurve], target: float
 ) -> list[dict[str, Any]]:
-    """Return the facts that a plan stores of curves: for each setting its epochs to
-    ``target``, and its best accuracy.
+    """Return the facts that a plan stores of curves, one dictionary for each setting.
+
+    Returns:
+        Keys: strategy; exchange_fraction (Q or None); epochs to ``target`` (None if not
+        reached); best, the highest accuracy, a share.
     """
     return [
         {

@@ -29,7 +29,7 @@ def write_entry(s: FluidState, base: int, k: int, key: float, flow: int) -> None
 @compiled
 def sift_up(s: FluidState, base: int, k: int, key: float) -> int:
     """Find the place of an entry with ``key`` at or above place ``k``; the entries on
-    the way move down.
+    the way move down. The caller writes the entry.
 
     Heaps are binary, and all lie in one arena: below place k of the heap that begins at
     ``base`` are the places 2k + 1 and 2k + 2, in the arena ``base`` further on.
@@ -47,7 +47,7 @@ def sift_up(s: FluidState, base: int, k: int, key: float) -> int:
 @compiled
 def sift_down(s: FluidState, base: int, n: int, k: int, key: float) -> int:
     """Find the place of an entry with ``key`` at or below place ``k``; the entries on
-    the way move up.
+    the way move up. The caller writes the entry.
     """
     while True:
         child = 2 * k + 1
@@ -70,6 +70,8 @@ def sift_down(s: FluidState, base: int, n: int, k: int, key: float) -> int:
 def add_row(s: FluidState, ident: int, flow: int) -> None:
     """Add the row of a flow beside the heap of its bottleneck: the other links that it
     shares; and lower the link's ``floor`` to its rate limit.
+
+    A flow that is ``alone``, or whose bottleneck is a rate limit, gets no row.
 
     Thousands of flows that share one link alone, like requests to one server, so cost
     no more than two at a change of its level.
@@ -116,7 +118,11 @@ def remove_row(s: FluidState, ident: int, row: int) -> None:
 
 @compiled
 def add_member(s: FluidState, ident: int, flow: int, remaining: float) -> None:
-    """Make a link the bottleneck of ``flow``, which has ``remaining`` units to drain."""
+    """Make a link the bottleneck of ``flow``, which has ``remaining`` units to drain.
+
+    Enters the flow into the link's heap and rows. Room (`join_links`), loads and
+    `mark_dirty` are the caller's.
+    """
     link = s.links[ident]
     now = s.clock[0].now
     if link.n == 0:
@@ -137,7 +143,10 @@ def add_member(s: FluidState, ident: int, flow: int, remaining: float) -> None:
 
 @compiled
 def remove_member(s: FluidState, flow: int) -> float:
-    """Take ``flow`` from its bottleneck; return its remaining units."""
+    """Take ``flow`` from its bottleneck; return its remaining units, at least 0.
+
+    Loads and `mark_dirty` are the caller's.
+    """
     node = s.nodes[flow]
     ident = int64(node.bottleneck)
     link = s.links[ident]
@@ -167,6 +176,8 @@ def remove_member(s: FluidState, flow: int) -> float:
 def change_bottleneck(s: FluidState, flow: int, target: int) -> None:
     """Make link ``target`` the bottleneck of ``flow``; its rate becomes the present
     level of that link.
+
+    Adjusts the other load of every link on the route; marks none dirty.
     """
     width = s.width
     source = int64(s.nodes[flow].bottleneck)
@@ -186,7 +197,7 @@ def change_bottleneck(s: FluidState, flow: int, target: int) -> None:
 
 @compiled
 def mark_dirty(s: FluidState, ident: int) -> None:
-    """List a link as one that has changed since rates were fair."""
+    """List a link, once, as one that has changed since rates were fair."""
     if s.links[ident].queued == 0:
         s.links[ident].queued = 1
         s.dirty[s.clock[0].n_dirty] = ident
@@ -220,7 +231,9 @@ def _enlarge_heap(s: FluidState, ident: int) -> None:
 
 @compiled
 def join_links(s: FluidState, flow: int) -> None:
-    """Enter ``flow`` into the lists of its links."""
+    """Enter ``flow`` into the lists of its links, count it there, and make room for it
+    in their heaps.
+    """
     width = s.width
     now = s.clock[0].now
     is_alone = s.nodes[flow].alone
@@ -248,6 +261,8 @@ def join_links(s: FluidState, flow: int) -> None:
 def start_flow(s: FluidState, flow: int) -> None:
     """Start to drain ``flow``, with a first guess of its bottleneck: the lowest level
     on its route, else the link with the least to spare.
+
+    Adds its rate to the other load of the rest of its links, and marks all dirty.
     """
     width = s.width
     join_links(s, flow)
@@ -289,7 +304,9 @@ def start_flow(s: FluidState, flow: int) -> None:
 
 @compiled
 def stop_flow(s: FluidState, flow: int) -> None:
-    """Take ``flow``, which has ended, from its links."""
+    """Take ``flow``, which has ended, from its links; book its bytes and work there,
+    and mark them dirty.
+    """
     width = s.width
     node = s.nodes[flow]
     bottleneck = int64(node.bottleneck)

@@ -43,7 +43,9 @@ ROWS_PER_SCAN = 32
 
 @compiled
 def _first_rank(s: FluidState, row: int) -> int:
-    """Lowest place in order among the links of a row of ``other_links``."""
+    """Return the lowest place in order among the links of a row of ``other_links``;
+    ``n_order`` if none has a place.
+    """
     lowest_rank = s.clock[0].n_order
     for j in range(row * (s.width - 1), (row + 1) * (s.width - 1)):
         other_link = s.links[s.other_links[j]]
@@ -87,8 +89,11 @@ def _sort_links(s: FluidState) -> None:
 
 @compiled
 def _set_level(s: FluidState, ident: int, level: float) -> bool:
-    """Set the level of a link and pass the difference on to the other links of its
-    flows; return True if there was any.
+    """Set the level of a link and pass the difference on to the other load of the other
+    links of its flows; return True if there was any.
+
+    A difference below `SMALLEST_STEP` is not passed on, and the level stays. The next
+    end on the link is found anew.
     """
     link = s.links[ident]
     now = s.clock[0].now
@@ -142,10 +147,11 @@ def _steal_shared_flows(s: FluidState, ident: int, passed: int) -> None:
 
 @compiled
 def _place_link(s: FluidState, ident: int, end: int) -> int:
-    """Move a link forward to where its level belongs among the first ``end`` in order;
-    ``order[end]`` is free for it.
+    """Set a link's fair level, and move it forward to its place among the first ``end``
+    in order; ``order[end]`` is free for it.
 
-    It takes the flows on it from each link that it passes. Returns the place after it.
+    It takes the flows on it from each link that it passes, and its level follows.
+    Returns the place after it.
     """
     link = s.links[ident]
     link.rank = -1
@@ -192,14 +198,16 @@ def _steal_unranked_flows(s: FluidState, ident: int) -> None:
 
 @compiled
 def _add_to_order(s: FluidState, ident: int) -> int:
-    """Add a link to the order; return the place after it."""
+    """Add a link to the order at its place, see `_place_link`; return the place after
+    it.
+    """
     s.clock[0].n_order += 1
     return _place_link(s, ident, int64(s.clock[0].n_order - 1))
 
 
 @compiled
 def remove_from_order(s: FluidState, place: int) -> None:
-    """Remove the link at ``place`` from the order."""
+    """Remove the link at ``place`` from the order; later links move up."""
     s.links[s.order[place]].rank = -1
     s.clock[0].n_order -= 1
     for k in range(place, s.clock[0].n_order):
@@ -209,8 +217,11 @@ def remove_from_order(s: FluidState, place: int) -> None:
 
 @compiled
 def _visit_upwards(s: FluidState, place: int) -> int:
-    """Visit the links in order from ``place`` on; return how many levels changed, or -1
-    if the visits do not end.
+    """Give the links in order, from ``place`` on, their fair level; return how many
+    levels changed or links moved, or -1 if the visits do not end.
+
+    A link whose level falls below the one before it moves forward, and the visits go on
+    after its new place. Links without flows are removed from the order.
     """
     clock = s.clock[0]
     num_changed = 0
@@ -240,7 +251,11 @@ def _visit_upwards(s: FluidState, place: int) -> int:
 
 @reducing
 def _count_overloads(load: Floats) -> int:
-    """Count the links that carry more than they can."""
+    """Count the links on which flows with bottlenecks elsewhere exceed the capacity.
+
+    Args:
+        load: (3, links) units/s, the rows of `OTHER`, `CAPACITY` and `PEAK`.
+    """
     count = 0
     for i in range(load.shape[1]):
         count += load[OTHER, i] > load[CAPACITY, i] * (1.0 + LEVEL_TOLERANCE)
@@ -249,7 +264,9 @@ def _count_overloads(load: Floats) -> int:
 
 @compiled
 def _find_overload(s: FluidState) -> int:
-    """Find a link that carries more than it can; -1 if none does."""
+    """Return the first link on which flows with bottlenecks elsewhere exceed the
+    capacity; -1 if there is none.
+    """
     if _count_overloads(s.load) == 0:
         return -1
     ident = 0
@@ -268,8 +285,10 @@ def _raise_peaks(load: Floats) -> None:
 @compiled
 def sweep(s: FluidState) -> bool:
     """Visit the saturated links in order, from the lowest that changed upwards, until
-    every one fits and none is overloaded. Return False if there is no end of it: then
-    all is to be filled anew.
+    every one fits and none is overloaded.
+
+    Empties the list of dirty links. Returns False if the visits do not end, or a link
+    stays overloaded: then the caller must fill all anew.
     """
     clock = s.clock[0]
     first = clock.n_order

@@ -23,12 +23,17 @@ from simshuffle.workload.parallelism import DividedWorkload, Step
 
 
 def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload:
-    """Return what a scenario trains, on ``world_size`` ranks or on the scenario's own.
+    """Return the work of one iteration, not yet divided among ranks.
 
-    Under data parallelism a model that does not list its layers is one layer. Times are
-    those of one GPU, from the step times of its accelerator: of layers by
-    `LayerList.shares`. The overlap's hooks count as fixed. That the backward pass is
-    slower while gradients travel is left out.
+    Passes are (layers,) s for one more sample on one GPU: the accelerator's seconds for
+    a sample, divided by `LayerList.shares`. Fixed seconds hold what does not depend on
+    the batch, the overlap's hooks included. Under data parallelism a model that does
+    not list its layers is one layer. That the backward pass is slower while gradients
+    travel is left out.
+
+    Args:
+        scenario: says what is trained, and with which batch on each rank.
+        world_size: M; the scenario's own if None.
 
     Raises:
         ScenarioError: training is divided by layers, and the model does not list them.
@@ -138,17 +143,27 @@ class StepDivision:
 
     @cached_property
     def is_joint(self) -> bool:
-        """True if all ranks go through the whole step together."""
+        """True if no group computes a forward pass by itself: all ranks go through the
+        step together.
+        """
         local, _ = self._step(self._job.batch)
         return not any(node.label == "forward" for node in local.nodes)
 
     def local(self, group: int, samples: Ints64) -> StepPart:
-        """Return what a group does by itself, with ``samples`` of each member."""
+        """Return what a group does by itself, computed with the mean of ``samples``.
+
+        Args:
+            group: index of the model group.
+            samples: (ways,) samples of each member.
+        """
         return self._part(float(samples.sum()) / self.ways, group)
 
     def joint(self, samples: Ints64) -> StepPart:
-        """Return what all ranks do together after their groups, with ``samples`` of
-        each.
+        """Return what all ranks do together after their groups, computed with the
+        largest of ``samples``.
+
+        Args:
+            samples: (M,) samples of each rank.
         """
         return self._part(float(samples.max()), None)
 
@@ -201,8 +216,8 @@ class StepDivision:
 
 
 def check_group_batch(scenario: Scenario) -> None:
-    """Raise a ScenarioError unless members of a group read one part each of its batch,
-    and nothing else.
+    """Raise a ScenarioError if ``parallelism.group_batch`` is set and is not group size
+    x ``local_batch_size``.
     """
     workload = scenario.workload
     batch = getattr(workload.parallelism, "group_batch", None)
@@ -218,7 +233,10 @@ def check_group_batch(scenario: Scenario) -> None:
 
 def split_joint_part(step: Step) -> tuple[Step, Step]:
     """Split a step in two: what each model group does by itself, and what waits for
-    several groups.
+    several groups, with every weight update.
+
+    Args:
+        step: its nodes come after those that they wait for.
     """
     joint: set[int] = set()
     for index, node in enumerate(step.nodes):
@@ -234,8 +252,8 @@ def split_joint_part(step: Step) -> tuple[Step, Step]:
 
 
 def select_nodes(step: Step, chosen: Iterable[int]) -> Step:
-    """Return a step of the ``chosen`` nodes, each of which waits for chosen nodes
-    alone.
+    """Return a step of the nodes numbered ``chosen``, in that order; waits for other
+    nodes are dropped.
     """
     new_index = {number: position for position, number in enumerate(chosen)}
     nodes = map(step.nodes.__getitem__, new_index)

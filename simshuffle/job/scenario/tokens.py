@@ -99,6 +99,9 @@ class Tokens(Spec):
 
     @model_validator(mode="after")
     def _check_sources(self) -> Tokens:
+        """Refuse sources without weight, with equal names, or shorter than a
+        sequence.
+        """
         names = [source.name for source in self.sources]
         if self.sources and not sum(source.weight for source in self.sources) > 0:
             rule = "must have a weight above 0"
@@ -120,7 +123,9 @@ class Tokens(Spec):
 
     @property
     def blended(self) -> list[Blended]:
-        """The corpora, each with its part of the sequences, and what these are like."""
+        """The corpora, each with its share of the sequences; one without a name or
+        tokens if no sources are given.
+        """
         sources = self.sources or [
             TokenSource.model_construct(name="", weight=1.0, tokens=0)
         ]
@@ -166,7 +171,10 @@ class Tokens(Spec):
         return float(mean) * self.bytes_per_token, spread * self.bytes_per_token
 
     def draw_nbytes(self, rng: np.random.Generator, count: int) -> Floats:
-        """Bytes in storage of ``count`` samples: (count,)."""
+        """Draw the bytes in storage of ``count`` samples: (count,).
+
+        Draws nothing from ``rng`` if all samples have equal bytes.
+        """
         if not self._uneven:
             return np.full(count, self.nbytes[0])
         return (self._draw_sequences(rng, count).tokens * self.bytes_per_token).astype(
@@ -176,9 +184,15 @@ class Tokens(Spec):
     def draw_work(
         self, rng: np.random.Generator, count: int, attention_share: float
     ) -> Floats | None:
-        """Computing of ``count`` samples over what the model's step times say:
-        (count,); None if it is 1 for all. Drawn with the same numbers they are the
-        samples of `draw_nbytes`.
+        """Draw the computing of ``count`` samples, as a multiple of what the model's
+        step times say: (count,); None if it is 1 for all.
+
+        With an ``rng`` in the same state, the samples are those of `draw_nbytes`.
+
+        Args:
+            rng: draws the sequences.
+            count: samples.
+            attention_share: share of attention in the computing of a whole sequence.
         """
         if self.attention == "full":
             return None
@@ -190,14 +204,16 @@ class Tokens(Spec):
         return work
 
     def mean_work(self, attention_share: float) -> float:
-        """The mean of `draw_work`."""
+        """Return the mean of `draw_work`; 1 where that is None."""
         if self.attention == "full" or self.normalised:
             return 1.0
         return 1.0 - attention_share * (1.0 - self._attended)
 
     @property
     def _attended(self) -> float:
-        """Pairs of tokens of one document over all of a sequence, in the mean."""
+        """Share of the pairs of tokens of a sequence that are of one document, in the
+        mean.
+        """
         pairs = sum(
             corpus.share * corpus.count_packing().squares.mean()
             for corpus in self.blended
@@ -212,8 +228,8 @@ class Tokens(Spec):
         return self.packing != "concatenate" and self.shuffled == "documents"
 
     def _draw_sequences(self, rng: np.random.Generator, count: int) -> Packed:
-        """``count`` of the sequences that were counted, each of a source drawn by
-        weight.
+        """Draw ``count`` of the packed sequences, with replacement, each of a source
+        drawn by weight.
         """
         parts = [corpus.count_packing() for corpus in self.blended]
         sizes = np.array([len(part.tokens) for part in parts])
@@ -242,7 +258,9 @@ class Blended:
     std: float
 
     def count_packing(self) -> Packed:
-        """Return `COUNTED` drawn sequences of the corpus, equal in every scenario."""
+        """Return at most `COUNTED` sequences packed from fixed random documents;
+        cached, and equal in every scenario.
+        """
         return _count_packing(self.sequence_length, self.packing, self.mean, self.std)
 
     @property
@@ -270,7 +288,9 @@ class Blended:
 
     def epochs(self, num_samples: int) -> float:
         """Return the number of times that an epoch of ``num_samples`` sequences of all
-        corpora goes through this corpus. With 'pad' a document is gone through by its
+        corpora goes through this corpus, a real number.
+
+        The corpus must say its tokens. With 'pad' a document is gone through by its
         sequence, whatever is cut off.
         """
         tokens_consumed = self.mean if self.packing == "pad" else self.useful
@@ -281,12 +301,23 @@ class Blended:
 def _count_packing(
     sequence_length: int, packing: str, mean: float, std: float
 ) -> Packed:
+    """Return at most `COUNTED` sequences packed from fixed random documents; cached.
+
+    Documents are `MOST_DOCUMENTS` at most. If more sequences come out, every k-th is
+    returned.
+
+    Args:
+        sequence_length: S, tokens of a sequence.
+        packing: a key of `PACKINGS`.
+        mean: tokens of a document in the mean.
+        std: their standard deviation.
+    """
     needed = (
         COUNTED if packing == "pad" else math.ceil(COUNTED * sequence_length / mean)
     )
     documents = min(max(needed, 2**10), MOST_DOCUMENTS)
     lengths = draw_lengths(stream(0, "documents"), mean, std, documents)
-    return PACKINGS[packing](lengths, sequence_length).first(COUNTED)
+    return PACKINGS[packing](lengths, sequence_length).every_kth(COUNTED)
 
 
 def repeated_shares(epochs: float) -> tuple[float, float]:
@@ -311,11 +342,13 @@ class Packed:
     squares: Floats  # sum over the pieces of their tokens squared
 
     def select(self, which: Ints64) -> Packed:
-        """Sequences by their number."""
+        """Return the sequences at the positions ``which``, in that order."""
         return Packed(self.pieces[which], self.tokens[which], self.squares[which])
 
-    def first(self, count: int) -> Packed:
-        """Return at most ``count`` sequences, evenly spread."""
+    def every_kth(self, count: int) -> Packed:
+        """Return every k-th sequence from the first on, at most ``count``; k is their
+        number // ``count``, at least 1.
+        """
         stride = max(len(self.pieces) // count, 1)
         return self.select(np.arange(0, len(self.pieces), stride)[:count])
 
@@ -323,15 +356,17 @@ class Packed:
 def draw_lengths(
     rng: np.random.Generator, mean: float, std: float, count: int
 ) -> Ints64:
-    """Tokens of ``count`` documents: log-normal, rounded, at least 1."""
+    """Draw (count,) tokens of documents: log-normal, rounded, from 1 to `LONGEST`."""
     variance = math.log1p((std / mean) ** 2)
     drawn = rng.lognormal(math.log(mean) - variance / 2, math.sqrt(variance), count)
     return np.rint(drawn).clip(1, LONGEST).astype(np.int64)
 
 
 def concatenate(lengths: Ints64, room: int) -> Packed:
-    """Documents one behind the other, cut every ``room`` tokens; what is left at the
-    end is no sequence, unless there is no other.
+    """Put documents one behind the other, and cut them every ``room`` tokens.
+
+    Tokens left at the end are no sequence, unless there is no other. At most 2**10
+    sequences a document, in the mean, are returned.
     """
     ends = np.cumsum(lengths)
     count = max(int(ends[-1]) // room, 1)
@@ -348,8 +383,10 @@ def pad(lengths: Ints64, room: int) -> Packed:
 
 
 def best_fit(lengths: Ints64, room: int) -> Packed:
-    """Documents cut every ``room`` tokens; what is left of each, the longest first,
-    goes where the least room is left that is enough.
+    """Cut documents every ``room`` tokens, and put what is left of each, the longest
+    first, where the least room is left that is enough.
+
+    Sequences are in a fixed random order. Of a document at most 2**10 full ones count.
     """
     full_by_document, remainders = np.divmod(lengths, room)
     num_full = int(full_by_document.clip(max=2**10).sum())
@@ -374,7 +411,9 @@ PACKINGS: dict[str, Callable[[Ints64, int], Packed]] = {
 
 
 def _places(sizes: list[int], room: int) -> Ints64:
-    """The sequence to which each piece goes, in this order."""
+    """Return (pieces,) the sequence, from 0, to which each piece goes: the one with the
+    least room that is enough, else a new one.
+    """
     capacities: list[int] = []  # what is left somewhere, ascending
     having: dict[int, list[int]] = defaultdict(list)
     place = []
@@ -400,7 +439,12 @@ def _places(sizes: list[int], room: int) -> Ints64:
 
 
 def _of_pieces(sizes: Ints64, sequence: Ints64) -> Packed:
-    """Sequences of pieces of these ``sizes``; ``sequence`` says which each belongs to."""
+    """Count the sequences of pieces.
+
+    Args:
+        sizes: (pieces,) tokens of each piece.
+        sequence: (pieces,) the sequence, from 0, to which each piece belongs.
+    """
     squares = sizes.astype(np.float64) ** 2
     return Packed(
         np.bincount(sequence),

@@ -189,7 +189,9 @@ HOTTEST = Schema(
 
 
 def select_routing(tables: Tables, routing: str) -> Tables:
-    """Return the rows of one routing, of every table that has routings."""
+    """Return the rows of one routing, of every table that has a column ``routing``;
+    tables without routings are left out.
+    """
     return {
         name: table[table["routing"] == routing]
         for name, table in tables.items()
@@ -212,13 +214,15 @@ def groups(
 
 
 def messages_cost(times: pd.DataFrame) -> bool:
-    """Return whether messages cost anything in these times."""
+    """Return whether messages cost anything in these times: ``time_s`` is not
+    ``wire_s`` in some row.
+    """
     return bool((times["time_s"] != times["wire_s"]).any())
 
 
 def utilisation(tables: Tables) -> pd.DataFrame:
-    """Return table `links` of the first seed, with barrier, model, wire_s and
-    utilisation.
+    """Return table `links` of the lowest seed, one row for each barrier and model, with
+    wire_s and utilisation: bytes / capacity / wire_s.
     """
     times = tables["times"]
     first_seed_times = times[times["seed"] == times["seed"].min()]
@@ -232,8 +236,8 @@ def utilisation(tables: Tables) -> pd.DataFrame:
 
 
 def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:
-    """Return the ``count`` busiest links of each variant and model in the first seed:
-    columns `HOTTEST`.
+    """Return the ``count`` busiest links of each size (`SIZE`), variant and model in
+    the lowest seed, the busiest first: columns `HOTTEST`.
     """
     link_rows = utilisation(tables)
     keys = [*SIZE, *VARIANT, "model"]
@@ -276,7 +280,9 @@ def find_faults(result: Result) -> Iterator[Problem]:
 def _same_values(
     table: pd.DataFrame, reference: pd.DataFrame, columns: list[str]
 ) -> bool:
-    """Return whether two tables have equal values in ``columns``."""
+    """Return whether the same distinct rows of ``columns`` occur in both tables, in any
+    order and number.
+    """
     table_values, other_values = (
         set(compared_table[columns].itertuples(index=False, name=None))
         for compared_table in (table, reference)

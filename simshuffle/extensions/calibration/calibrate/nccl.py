@@ -140,7 +140,7 @@ def make_timing_row(
         hosts=hosts,
         size=timing.size,
         time=timing.time,
-        second=timing.second,
+        seconds_per_unit=timing.seconds_per_unit,
     )
 
 
@@ -153,7 +153,7 @@ def make_row(
     hosts: float,
     size: str,
     time: str,
-    second: float = 1e-6,
+    seconds_per_unit: float = 1e-6,
 ) -> MeasuredNumber:
     """Return the measured number of the time of a collective.
 
@@ -165,7 +165,7 @@ def make_row(
         hosts: hosts that they filled; nan if not known.
         size: bytes of the buffer, as the file writes them.
         time: time of a collective, as the file writes it.
-        second: seconds of the unit of ``time``.
+        seconds_per_unit: seconds of the unit of ``time``.
 
     Raises:
         InputError: the test is not read, or a number is none.
@@ -176,7 +176,7 @@ def make_row(
         raise source.error_in_line(line, rule, program_name, "Leave the file out.")
     operation = OPERATION_OF_PROGRAM[program_name]
     nbytes = source.read_whole(line, size, "size (B)")
-    seconds = source.read_positive(line, time, "time (us)") * second
+    seconds = source.read_positive(line, time, "time (us)") * seconds_per_unit
     # alltoall_perf counts what a rank sends to all ranks, itself among them
     message_nbytes = nbytes / ranks if operation == "all_to_all" else float(nbytes)
     return MeasuredNumber(

@@ -34,7 +34,7 @@ class Timing:
     line: int  # of the file, from 1
     size: str  # bytes of the buffer, as the file writes them
     time: str  # of a collective, as the file writes it
-    second: float  # seconds of the unit of ``time``
+    seconds_per_unit: float  # seconds of the unit of ``time``
     wrong: str  # wrong values that the check counted, or N/A
     algbw: float  # GB/s; 0 where it is not known
     busbw: float  # GB/s; 0 where it is not known
@@ -54,8 +54,10 @@ class NcclTable:
     def complete_cells(
         self, source: MeasurementFile, line_number: int, line: str
     ) -> list[str]:
-        """Return the cells of a row; a collective that reduces nothing may leave its
-        column empty.
+        """Split a row into one cell for each column; an absent redop is 'none'.
+
+        A row ends with one more cell if the last column is 'timestamp', which has a
+        blank in it; its redop must not be absent.
 
         Raises:
             InputError: there are more or fewer cells than columns.
@@ -78,13 +80,13 @@ class NcclTable:
         )
 
     def timings(self) -> Iterator[Timing]:
-        """Yield the times of all rows, out of place and in place."""
+        """Yield the times of all rows, of each first out of place, then in place."""
         first_columns = [
             column_index
             for column_index, name in enumerate(self.columns)
             if name in _TIME_COLUMNS
         ]
-        second = 1e-3 if self.columns[0] == "bytes" else 1e-6
+        seconds_per_unit = 1e-3 if self.columns[0] == "bytes" else 1e-6
         for line, cells in self.rows.items():
             for start, end in zip(
                 first_columns, [*first_columns[1:], len(self.columns)], strict=True
@@ -96,7 +98,7 @@ class NcclTable:
                     line=line,
                     size=cells[0],
                     time=values[self.columns[start]],
-                    second=second,
+                    seconds_per_unit=seconds_per_unit,
                     wrong=values.get("#wrong", "0"),
                     algbw=parse_bandwidth(values.get("algbw", "")),
                     busbw=parse_bandwidth(values.get("busbw", "")),
@@ -109,8 +111,8 @@ class NcclTable:
 
     @property
     def ratio(self) -> float | None:
-        """The bus bandwidth over the bandwidth of the fastest time; None where both are
-        low.
+        """busbw / algbw of the time with most bandwidth; None if either is below
+        `MIN_BANDWIDTH`.
         """
         fastest = max(
             self.timings(), key=lambda timing: min(timing.algbw, timing.busbw)
@@ -139,8 +141,10 @@ class NcclTable:
     # ----------------------------------------------------------------------------- which collective
 
     def program_name(self, source: MeasurementFile) -> str:
-        """Return the program that printed the table, by the file, the option or the
-        numbers.
+        """Return the program of nccl-tests that printed the table.
+
+        The table names it, or else the option --collective, or else the numbers tell an
+        all-reduce or an all-to-all.
 
         Raises:
             InputError: nothing tells it.
@@ -194,8 +198,8 @@ class NcclTable:
         return bool(self.hosts) and sorted(self.hosts) == list(range(len(self.hosts)))
 
     def likely_ranks(self, source: MeasurementFile) -> int:
-        """Return the number of ranks as the list or the option says it; 0 if neither
-        does.
+        """Return the number of ranks: of the complete list of devices, else of the
+        option, else the highest listed rank + 1; 0 if fewer than two are listed.
         """
         if self.lists_every_rank and len(self.hosts) > 1:
             return len(self.hosts)
@@ -204,7 +208,7 @@ class NcclTable:
     def ranks_and_hosts(
         self, source: MeasurementFile, program: str
     ) -> tuple[int, float]:
-        """Return the number of ranks and of hosts.
+        """Return the number of ranks and of hosts; hosts are nan if not known.
 
         They come from the list of devices if it is complete, or else as the caller gave
         them.
@@ -267,7 +271,7 @@ class NcclTable:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Return the bandwidth in a text, in GB/s; 0 where it is none."""
+    """Return the bandwidth in a text, in GB/s; 0 if it is no number, or negative."""
     try:
         return max(float(text), 0.0)
     except ValueError:
@@ -275,5 +279,5 @@ def parse_bandwidth(text: str) -> float:
 
 
 def is_near(value: float, expected: float) -> bool:
-    """Return whether two ratios differ by at most `TOLERANCE`."""
+    """Return whether ``value`` is within the share `TOLERANCE` of ``expected``."""
     return abs(value - expected) <= TOLERANCE * expected

@@ -189,7 +189,7 @@ def find_faults(
 
 
 def row_of_record(record: dict[str, str]) -> ValidationRow:
-    """Return the row of a record without faults."""
+    """Return the row of a record without faults; an empty number is None."""
     values: dict[str, Any] = {
         name: (record.get(name) or "").strip() for name in COLUMNS
     }
@@ -199,7 +199,7 @@ def row_of_record(record: dict[str, str]) -> ValidationRow:
 
 
 def parse_positive(text: str) -> float | None:
-    """Return the number above 0 in a text; None if it is none."""
+    """Return the finite number above 0 in a text; None if it holds none."""
     try:
         value = float(text)
     except ValueError:
@@ -227,10 +227,10 @@ def parse_assignments(text: str) -> dict[str, str]:
 
 
 def spread_ends(spread: str) -> list[str]:
-    """Return the two lists of assignments at the ends of a spread,
-    ``KEY=FROM..TO;...``.
+    """Return the assignments, ``KEY=VALUE;...``, at both ends of a spread,
+    ``KEY=FROM..TO;...``: the text of all FROM, and the text of all TO.
 
-    Nothing is returned if it is empty.
+    An empty spread gives an empty list.
 
     Raises:
         InputError: a part is not written so.
@@ -318,8 +318,8 @@ def validation_table(
     predicted: Sequence[tuple[float, float, float, float] | None],
     known_intervals: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return the table of the validation, a row for each measured number: columns of
-    `SCHEMA`.
+    """Return the table of the validation: columns of `SCHEMA`, one row for each of
+    ``rows``, measured or not (NaN).
 
     Args:
         rows: of the validation.
@@ -350,8 +350,11 @@ def validation_table(
 
 
 def summarize_sets(results: pd.DataFrame) -> pd.DataFrame:
-    """Summarize the rows of each set, fitted and predicted rows apart: columns of
-    `SUMMARY`.
+    """Summarize the rows of each set, apart by their use (fit, predict, none): columns
+    of `SUMMARY`.
+
+    Errors are NaN where no row has one; coverage and scores are NaN but for use
+    ``predict``.
     """
     summaries = []
     for (set_name, use), set_rows in results.groupby(["set", "use"], sort=False):
@@ -373,12 +376,19 @@ def summarize_sets(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_covered_rows(results: pd.DataFrame) -> dict[str, int]:
-    """Count the rows that were predicted and measured, and those among them that agree.
+    """Count the rows of use ``predict`` with a predicted and a measured value, and
+    those among them that agree.
 
-    Counts are: all rows; those with a range that overlaps the measured one (inside),
-    with a range and not one number (intervals), and with both; those with a 90 %
-    interval (scored), and with the measured value in it (covered); sets with such
-    intervals, and sets where these score better than naive ones.
+    Returns:
+        - rows: all of them.
+        - inside: predicted range, or number, overlaps the measured range.
+        - intervals: the prediction is a range and not one number.
+        - inside_intervals: both of these.
+        - scored: it has a 90 % interval.
+        - covered: the measured value lies in the 90 % interval.
+        - scored_sets: sets with 90 % intervals.
+        - sets_better_than_naive: sets where these score lower than naive ones, as
+          rounded to two digits.
     """
     compared_rows = results[(results["use"] == "predict") & results["error"].notna()]
     has_range = compared_rows["predicted_high"] > compared_rows["predicted_low"]

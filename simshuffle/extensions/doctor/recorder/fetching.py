@@ -29,7 +29,10 @@ _PIN = CODES["pin"]
 
 
 class _TimedDataset:
-    """Stand-in for a data set, or its iterator, that notes when each sample is there."""
+    """Stand-in for a data set, or its iterator, that notes when each sample is there.
+
+    With ``cache``, a data set keeps its samples and serves repeats from memory.
+    """
 
     def __init__(self, dataset: Any, cache: dict[Any, Any] | None) -> None:
         self._dataset = dataset
@@ -59,7 +62,7 @@ class _TimedDataset:
         return sample
 
     def _get_samples(self, indices: Any) -> Any:
-        """Return all samples of a batch at once."""
+        """Return all samples of a batch at once, and note that they are there."""
         if self._cache is None:
             samples = self._dataset.__getitems__(indices)
         else:
@@ -103,8 +106,8 @@ class _TimedCollate:
 
 
 class _TaskQueue:
-    """Stand-in for the queue of a worker's tasks, which notes the one that the worker
-    has.
+    """Stand-in for the queue of a worker's tasks, which notes the task that the worker
+    has, and counts epochs.
     """
 
     def __init__(self, queue: Any, process: Process, worker: int) -> None:
@@ -114,6 +117,9 @@ class _TaskQueue:
         self._epoch = 0
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the next task, and note it as the process's own; save the record
+        before the next epoch.
+        """
         task = self._queue.get(*args, **kwargs)
         if isinstance(task, tuple):
             self._process.task = (-1, self._epoch, task[0], self._worker)
@@ -137,12 +143,14 @@ class _ResultQueue:
         queue._send_bytes = self._time_send
 
     def put(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Put a finished batch; its task ends, and its send is timed from now."""
         task = self._process.task if isinstance(result[0], int) else None
         self._process.task = None
         self._unsent.append((task, clock(), nbytes(result[1])))
         self._queue.put(result, *args, **kwargs)
 
     def _time_send(self, *args: Any, **kwargs: Any) -> None:
+        """Send a batch, and write its row: ns since its `put`, and bytes."""
         self._send_bytes(*args, **kwargs)
         if self._unsent:
             task, start, size = self._unsent.popleft()
@@ -159,7 +167,7 @@ class _ResultQueue:
 
 
 def watch_fetching(process: Process) -> None:
-    """Record every fetch from now on."""
+    """Record every fetch, send and pinning of a batch, by patching modules of torch."""
     data = "torch.utils.data._utils"
     patches = process.patches
     patches.patch_on_import(
@@ -174,7 +182,9 @@ def watch_fetching(process: Process) -> None:
 
 
 def _patch_fetchers(process: Process, module: Any) -> None:
-    """Time the fetches of both kinds of fetchers of torch."""
+    """Time the fetches of both kinds of fetchers of torch, and their parts as the
+    budget allows; without a task, a fetch is not recorded.
+    """
 
     def wrap_parts(fetcher: Any) -> None:
         fetcher._recorded = True
@@ -223,7 +233,7 @@ def _patch_fetchers(process: Process, module: Any) -> None:
 def _write_fetch(
     process: Process, task: Task, meter: Meter, batch: Any, times_parts: bool
 ) -> None:
-    """Write the rows of a fetch.
+    """Write the rows of a fetch, spend what timing cost, and save now and then.
 
     Args:
         process: that fetched.
@@ -251,7 +261,9 @@ def _write_fetch(
 
 
 def _patch_workers(process: Process, module: Any) -> None:
-    """Have workers note their tasks and time their sends."""
+    """Have workers note their tasks, time their sends, and use the changed number of
+    threads if one is set.
+    """
     import inspect  # noqa: PLC0415 - it takes long to import, and torch has it
 
     loop = module._worker_loop
@@ -288,8 +300,8 @@ def _init_worker(init: Any, threads: int, worker: int) -> None:
 
 
 class _BatchQueue:
-    """Stand-in for the queue of batches to pin, which notes the one that the thread
-    has.
+    """Stand-in for the queue of batches to pin, which notes the task of the batch that
+    the thread has.
     """
 
     def __init__(self, queue: Any) -> None:
@@ -308,7 +320,9 @@ class _BatchQueue:
 
 
 def _patch_pinning(process: Process, module: Any) -> None:
-    """Time the pinning of batches."""
+    """Time the pinning of batches, each as a whole; without a task, or while recording
+    is off, batches are pinned untimed.
+    """
     loop = module._pin_memory_loop
     pin = module.pin_memory
 

@@ -31,12 +31,14 @@ for none), and whether a transform is at work.
 
 def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP045 - Python 3.9
     """Return where a thread is: the innermost function that is neither of the standard
-    library nor installed, and what it calls of these; within the fetch of a batch, if
-    it is in one.
+    library nor installed, and what it calls of these; if all are library frames, the
+    outermost one. Within the fetch of a batch, if the thread is in one.
+
+    Frames of the recorder, of torch.utils.data and of frozen modules do not count.
 
     Returns:
-        file, function, line, the function of a library that is called there, and
-        whether a transform is at work; None if there is no such frame.
+        file, function, line, the function of a library that is called there ('' for
+        none), and whether a transform is at work; None if no frame counts.
     """
     library_call = ""
     has_transform = False
@@ -85,7 +87,10 @@ class PlaceCounts:
         self.counts: dict[Key, int] = {}
 
     def look(self, thread: int, operation: str) -> None:
-        """Count the place of a thread that does an operation."""
+        """Count the place of a thread that does an operation.
+
+        Counts nothing if the thread has ended, or in a new place beyond `MAX_PLACES`.
+        """
         place = locate(sys._current_frames().get(thread))
         if place is None:
             return
@@ -94,8 +99,8 @@ class PlaceCounts:
             self.counts[key] = self.counts.get(key, 0) + 1
 
     def most_frequent(self) -> list[list[Any]]:
-        """Return the most frequent places, each with its count, as lists of plain
-        values.
+        """Return the `WRITTEN` most frequent places, the most frequent first, each as a
+        list: the parts of `Key`, and the count.
         """
         # the thread that looks may add a place meanwhile
         ordered = sorted(list(self.counts.items()), key=lambda item: -item[1])  # noqa: C414

@@ -105,6 +105,10 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
     """Return the messages that cross a cable, in order of step and rank, and the number
     of others.
 
+    Messages of less than a byte are in neither. With ``program.serial_pairs``, a
+    message waits for the last one of the same two ranks if that would still be under
+    way in an empty network.
+
     Args:
         program: the exchange of the iteration.
         host_of_rank: (M,) number of each rank's host, see `host_numbers`.
@@ -162,7 +166,7 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
 
 def ready_seconds(program: Program) -> list[Floats]:
     """Return for each step (M,) s from the sum of the gradients to the hand-over of a
-    message.
+    rank's message: update, work, barriers and the latency of a message.
     """
     work_end_s = np.full(program.world_size, program.gradients.update_s)
     ready_s = []
@@ -177,7 +181,9 @@ def ready_seconds(program: Program) -> list[Floats]:
 
 
 def _isolated_seconds(program: Program, step: ProgramStep) -> Floats:
-    """Return (M,) s of each message on its route if nothing else is there."""
+    """Return (M,) s of each message alone: bytes over the slowest link of its route, or
+    over the stream's bandwidth if that is lower; no latency.
+    """
     # (M, width) bytes/s of the links of each route, of which the smallest counts
     capacity = np.where(
         step.route >= 0, program.resources.links.capacity[step.route], np.inf

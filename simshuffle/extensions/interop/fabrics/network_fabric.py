@@ -24,8 +24,8 @@ from simshuffle.spec.late import networkx as nx
 def fabric_of_network(graph: Any, source: str) -> ImportedFabric:
     """Return the fabric of a network of simshuffle.
 
-    Nodes have GUIDs that keep their order where OpenSM sorts them. If any port has no
-    number, all ports get new numbers, in the order of the cables.
+    Every node gets a new GUID, see `make_guid`. Port numbers stay if every port has
+    one above 0; else all ports get new numbers, see `_assign_port_numbers`.
 
     Args:
         graph: a sketch, a graph or a cabling.
@@ -71,8 +71,9 @@ def fabric_of_network(graph: Any, source: str) -> ImportedFabric:
 def make_guid(index: int, kind: str) -> str:
     """Return a GUID, in hexadecimal, for the node with this index.
 
-    GUIDs of switches ascend as `opensm_order` does. The lowest byte is left free for
-    numbers of ports.
+    GUIDs of switches ascend with the index when sorted by `opensm_order`, which
+    reverses their bytes, and not as numbers. The lowest byte is 0, free for port
+    numbers.
 
     Args:
         index: index of the node, from 0.
@@ -104,7 +105,10 @@ def _assign_port_numbers(cabling: Cabling) -> list[tuple[int, int]]:
 def number_nodes_and_ports(fabric: ImportedFabric) -> ImportedFabric:
     """Return the fabric with a GUID for every node and a number for every port.
 
-    If nothing lacks one, the same object is returned.
+    If none is missing, the same object is returned. If any GUID or port number is
+    missing, all GUIDs are replaced, and all port numbers unless every port has one.
+    Names of rates and adapters of cables are then lost; ``left_out`` and ``warnings``
+    stay.
     """
     if all(cable.ports for cable in fabric.cables) and all(
         node.guid for node in fabric.nodes

@@ -142,7 +142,13 @@ def read_study(folder: Path, options: TtaOptions) -> LearnedStudy:
 def _choose_condition(
     finished_runs: pd.DataFrame, options: TtaOptions, source: str
 ) -> tuple[str, str, int]:
-    """Choose the condition that is read: variant, kind of batch norm and M."""
+    """Choose the condition that is read: variant, kind of batch norm and M.
+
+    Options decide, and else the defaults of `read_study`.
+
+    Raises:
+        InputError: no finished run is of the options.
+    """
     norms = [name for name in NORMS if name in set(finished_runs["batch_norm"])]
     norm = norms[0] if options.batch_norm is None else options.batch_norm
     rows = _filter_rows(finished_runs, "batch_norm", norm, "--batch-norm", source)
@@ -167,7 +173,11 @@ def _choose_condition(
 def _filter_rows(
     rows: pd.DataFrame, column: str, value: Any, option: str, source: str
 ) -> pd.DataFrame:
-    """Return the rows with a value in a column, which an option asks for."""
+    """Return the rows with a value in a column, which an option asks for.
+
+    Raises:
+        InputError: there are none.
+    """
     matching_rows: pd.DataFrame = rows[rows[column] == value]
     if not len(matching_rows):
         present_values = [
@@ -184,7 +194,18 @@ def _filter_rows(
 def _read_settings(
     runs: pd.DataFrame, folder: Path, replays: int, descriptions: Descriptions
 ) -> list[LearnedSetting]:
-    """Read the settings with a finished run, in the order of the study's tables."""
+    """Read the settings with a finished run, in the order of the study's tables.
+
+    Args:
+        runs: of the condition.
+        folder: of the study.
+        replays: how many of the first finished seeds of a setting have their plans
+            replayed.
+        descriptions: what ``meta.json`` says of each run.
+
+    Raises:
+        InputError: a run does not say its strategy, or its plans are missing.
+    """
     runs = runs.sort_values("seed", kind="stable")
     rows_of_setting: dict[tuple[str, float | None], pd.DataFrame] = {}
     key: Any
@@ -204,7 +225,7 @@ def _read_settings(
             continue
         replayed_runs = list(finished.values())[:replays]
         exchange = _read_exchange(
-            descriptions.get(replayed_runs[0], {}), replayed_runs[0], folder
+            descriptions.get(replayed_runs[0], {}), replayed_runs[0], str(folder)
         )
         recorded_runs = replayed_runs if exchange.exchange_schedule is not None else []
         plans = tuple(_plans_file(folder, run) for run in recorded_runs)
@@ -225,21 +246,33 @@ def _run_names(runs: pd.DataFrame, status: str) -> dict[int, str]:
 
 
 def _read_exchange(
-    description: Mapping[str, Any], run: str, folder: Path
+    description: Mapping[str, Any], run: str, source: str
 ) -> TrainedExchange:
-    """Read the strategy of a run with its values from the run's record."""
+    """Return the strategy, with its values, that the record of a run in ``meta.json``
+    gives.
+
+    Args:
+        description: the record of the run.
+        run: its name in errors.
+        source: name of the study in errors.
+
+    Raises:
+        InputError: the record does not say the strategy.
+    """
     try:
         return _EXCHANGE_ADAPTER.validate_python(description["exchange"])
     except (KeyError, ValidationError):
         rule = "does not say in 'exchange' which strategy it followed"
         exchange_text = str(description.get("exchange", ""))
-        refuse(
-            f"meta.json: runs: {run}", rule, exchange_text, RETRAIN_REMEDY, str(folder)
-        )
+        refuse(f"meta.json: runs: {run}", rule, exchange_text, RETRAIN_REMEDY, source)
 
 
 def _plans_file(folder: Path, run: str) -> Path:
-    """Return the file of a run's plans."""
+    """Return the existing file of a run's plans.
+
+    Raises:
+        InputError: it is missing.
+    """
     path = folder / "plans" / f"{run}.npz"
     if path.is_file():
         return path
@@ -253,7 +286,11 @@ def _common_scale(
     descriptions: Descriptions,
     source: str,
 ) -> TrainingScale:
-    """Return the scale that all finished runs of the condition have."""
+    """Return the scale that all finished runs of the condition have.
+
+    Raises:
+        InputError: a run does not give its samples or local batch, or runs differ.
+    """
     scale_of_run = {}
     for run in (run for setting in settings for run in setting.finished_runs.values()):
         try:
@@ -305,8 +342,8 @@ def _accuracy_curves(
 def _final_values(
     tables: TrainingTables, settings: list[LearnedSetting], statistics: str
 ) -> pd.DataFrame:
-    """Return a row for each finished run: setting, accuracy, label_divergence,
-    between_ranks.
+    """Return a row for each finished run: setting, accuracy, label_divergence of the
+    last epoch, between_ranks of the last training losses; NaN where there is none.
     """
     last_epochs = (
         tables.epochs.sort_values("epoch")
