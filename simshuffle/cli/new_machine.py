@@ -43,7 +43,9 @@ _LINKS_OF_ACCELERATOR = {
          "345 GB/s", "estimate: the share of NVLink that an A100 has"),
     )
 }  # fmt: skip
-"""What joins the GPUs of a host, and what an allreduce in it reaches, by accelerator."""
+"""Bandwidths (text) of PCIe, of NVLink and of an allreduce inside a host, each with its
+reason (``_why``), by the beginning of the accelerator's name.
+"""
 
 TEXT = """\
 # The machine of {name}.yaml, written by `simshuffle new`. Every value is yours to change.
@@ -150,19 +152,26 @@ topology:
   kind: custom
   path: {path}""",
 }
-"""By what a new machine begins from."""
+"""Templates of the section ``topology``, by what a new machine begins from."""
 
 
 def machine_text(
     name: str, answers: Mapping[str, str], origins: Mapping[str, str]
 ) -> str:
-    """Return the text of the machine of a scenario.
+    """Return the text of the whole machine file of a new scenario.
+
+    If the answer to ``topology`` is a machine, the text is a copy of that machine's
+    file, and all other answers are ignored.
 
     Args:
-        name: of the scenario.
-        answers: to every question, by name.
-        origins: sources of the answers that have one (`simshuffle.cli.new_sources`), by
-            name.
+        name: name of the scenario.
+        answers: answers to every question, by name.
+        origins: sources of the numbers, by the names of their questions
+            (`simshuffle.cli.new_sources.sources_of_inputs`).
+
+    Raises:
+        InputError: there is no such machine, or the shape of the network does not fit
+            the hosts or the ports.
     """
     start = start_of(answers["topology"])
     if start == MACHINE:
@@ -188,8 +197,12 @@ def machine_text(
 def sources_of_machine(
     answers: Mapping[str, str], origins: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the sources of the records of a machine as YAML, by their names in the
-    template.
+    """Return the YAML lines on the sources of a machine's numbers: host, parallel file
+    system, SSD and links.
+
+    Returns:
+        Texts by their names in the templates: host_source, pfs_source, ssd_source and
+        link_source. Links inside a host are estimates if the accelerator is unknown.
     """
     links = links_of_accelerator(answers["accelerator"])
     is_known = "as of an A100" not in links["pcie_why"]
@@ -215,13 +228,16 @@ def sources_of_machine(
 
 
 def copy_machine_text(path: Path) -> str:
-    """Return the text of a machine's file, in which files beside it are named by
-    absolute paths.
+    """Return the text of a machine's file, with absolute paths in place of relative
+    ones.
+
+    Only an indented ``path:`` that names an existing file, seen from the machine's
+    folder, is changed.
     """
 
     def absolute_line(match: re.Match[str]) -> str:
-        """Return a line 'path: FILE' with the absolute path of a file beside the
-        machine's.
+        """Return a line 'path: FILE' with the absolute path of the file; as it is if
+        there is no such file.
         """
         neighbour = path.parent / match[2]
         return f"{match[1]}{neighbour.resolve() if is_file(neighbour) else match[2]}"
@@ -232,12 +248,16 @@ def copy_machine_text(path: Path) -> str:
 
 
 def links_of_accelerator(accelerator: str, nvlink: str = "") -> dict[str, str]:
-    """Return the bandwidths of the links between the GPUs of a host, and their sources,
-    by name.
+    """Return the bandwidths inside a host of such GPUs, and their reasons, as texts by
+    name: pcie, nvlink and intra (an allreduce), each with ``_why``.
+
+    An unknown GPU has the bandwidths of an A100, and every reason says so.
 
     Args:
-        accelerator: name of the GPU.
-        nvlink: bandwidth that a shipped machine has; '' for a new one.
+        accelerator: name of the GPU; a known one begins with v100, a100 or h100.
+        nvlink: NVLink bandwidth of an existing machine. For an unknown GPU only
+            ``intra`` and ``intra_why`` are then returned, estimated from it. '' for a
+            new machine.
     """
     known_name = next(
         (key for key in _LINKS_OF_ACCELERATOR if accelerator.lower().startswith(key)),
@@ -257,12 +277,16 @@ def links_of_accelerator(accelerator: str, nvlink: str = "") -> dict[str, str]:
 
 
 def yaml_scalar(text: str) -> str:
-    """Return a text as YAML, in quotes if it would be a number or the like without."""
-    return yaml.safe_dump(text).splitlines()[0]
+    """Return a text as a YAML scalar on one line, however long it is.
+
+    It is quoted where plain YAML would be read as something else, such as a number.
+    """
+    style = '"' if "\n" in text else None  # other styles break the line there
+    return yaml.safe_dump(text, width=math.inf, default_style=style).splitlines()[0]
 
 
 def fill_template(template: str, values: Mapping[str, str]) -> str:
-    """Return the template with its values.
+    """Return the template with its values, ending in a line feed.
 
     A line ``{name?}`` becomes the text of the question ``name``, as a comment that is
     indented like the line after it.
@@ -285,7 +309,7 @@ def fill_template(template: str, values: Mapping[str, str]) -> str:
 
 
 def torus_values(answers: Mapping[str, str]) -> dict[str, str]:
-    """Return the dimensions of a torus, and the hosts of each switch, as texts by name.
+    """Return dimensions and hosts_per_switch of a torus as texts by name.
 
     Raises:
         InputError: there are more switches than hosts.
@@ -309,10 +333,12 @@ def torus_values(answers: Mapping[str, str]) -> dict[str, str]:
 
 
 def dragonfly_values(answers: Mapping[str, str]) -> dict[str, str]:
-    """Return the switches and links of a balanced dragonfly as texts by name.
+    """Return switches_per_group, hosts_per_switch and global_links of a balanced
+    dragonfly as texts by name.
 
     Raises:
-        InputError: the ports of a switch are too few.
+        InputError: the ports of a switch are too few for so many groups, or there are
+            more groups than hosts; it names the nearest number of groups that fits.
     """
     hosts, groups, hcas, ports = (
         int(answers[name]) for name in ("hosts", "groups", "hcas", "ports")
@@ -345,11 +371,17 @@ def balance_dragonfly(
     hosts: int, groups: int, hcas: int, ports: int
 ) -> tuple[int, int, int] | None:
     """Return the switches of a group, the hosts of a switch and its links to other
-    groups.
+    groups; None if the ports are too few or there are more groups than hosts.
 
-    None is returned if there are too few ports. A balanced dragonfly has p links to hosts on a
-    switch, 2p switches in a group and p links to other groups, with p + (2p - 1) + p ports (Kim,
-    Dally, Scott & Abts, ISCA 2008).
+    A balanced dragonfly has p links to hosts on a switch, 2p switches in a group and p
+    links to other groups, with p + (2p - 1) + p ports (Kim, Dally, Scott & Abts, ISCA
+    2008).
+
+    Args:
+        hosts: hosts of the machine.
+        groups: groups of switches.
+        hcas: HCAs of a host, all on one switch.
+        ports: ports of a switch.
     """
     if groups > hosts:
         return None
@@ -365,10 +397,13 @@ def balance_dragonfly(
 
 
 def rail_optimised_values(answers: Mapping[str, str]) -> dict[str, str]:
-    """Return pods and spines of a rail-optimised network as texts by name.
+    """Return hosts_per_pod, pods and spine_layout of a rail-optimised network as texts
+    by name.
+
+    The layout is the first of shared, rail and pod for which there are enough ports.
 
     Raises:
-        InputError: the ports of a switch are too few.
+        InputError: the ports of a switch are too few for each of them.
     """
     hosts = int(answers["hosts"])
     ports = int(answers["ports"])

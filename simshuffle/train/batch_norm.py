@@ -51,15 +51,13 @@ class RankRows:
 
 
 class ConvertedNorm(_BatchNorm):
-    """A layer of `LAYERS` whose class was changed; before it was of class
-    ``original_class``.
-    """
+    """A layer of `LAYERS` whose class was changed, from ``original_class``."""
 
     original_class: type[_BatchNorm]
 
     @staticmethod
     def change(layer: Any, new_class: type[ConvertedNorm]) -> None:
-        """Change the class of ``layer`` to ``new_class``."""
+        """Change the class of ``layer`` to ``new_class``, in place."""
         layer.original_class = type(layer)
         layer.__class__ = new_class
 
@@ -76,9 +74,15 @@ class RankBatchNorm(ConvertedNorm):
     def forward(
         self, input: Tensor, added: Tensor | None = None, *, rectify: bool = False
     ) -> Tensor:
-        """Normalise ``input`` (rows, C, ...) by rank, see `RankRows`.
+        """Normalise ``input`` (rows, C, ...) by rank, then add ``added``, and replace
+        negative values by 0 if ``rectify``.
 
-        Then add ``added``, and replace negative values by 0 if ``rectify``.
+        Training uses the statistics of each rank's rows, and moves the running ones, if
+        any, towards them. Evaluation uses the running statistics of each rank; where
+        there are none, it uses statistics over the whole batch, of all ranks together.
+
+        Raises:
+            InputError: ``input`` has not as many rows as `RankRows` announced.
         """
         self._check_input_dim(input)
         ranks = self.ranks
@@ -102,7 +106,9 @@ class RankBatchNorm(ConvertedNorm):
         return F.relu(output) if rectify else output
 
     def _normalise_by_torch(self, input: Tensor, batch_ranks: slice) -> Tensor:
-        """Normalise by torch, seeing the ranks of the batch as more channels."""
+        """Normalise by torch, seeing the ranks of the batch as more channels; in
+        training, update the running statistics.
+        """
         ranks = self.ranks
         factor = self._count_batch(batch_ranks)
         has_statistics = not self.training or self.track_running_stats
@@ -132,15 +138,18 @@ class RankBatchNorm(ConvertedNorm):
         factor = self._count_batch(batch_ranks)
         normalise = cast(Any, NormaliseByRank.apply)
         output: Tensor
-        output, (mean, square) = normalise(
+        output, (mean, biased_variance) = normalise(
             input, self._affine(input), added, self.ranks.count, self.eps, rectify
         )
         if self.track_running_stats and self.running_mean is not None:
             values = input.numel() // mean.numel()
-            unbiased = factor * values / (values - 1)
-            variance = require_statistic(self.running_var)
-            self.running_mean[batch_ranks].mul_(1 - factor).add_(mean, alpha=factor)
-            variance[batch_ranks].mul_(1 - factor).add_(square, alpha=unbiased)
+            unbiased_factor = factor * values / (values - 1)
+            running_mean = self.running_mean[batch_ranks]
+            running_variance = require_statistic(self.running_var)[batch_ranks]
+            running_mean.mul_(1 - factor).add_(mean, alpha=factor)
+            running_variance.mul_(1 - factor).add_(
+                biased_variance, alpha=unbiased_factor
+            )
         return output
 
     def _rescale_compiled(self, input: Tensor, batch_ranks: slice) -> Tensor:
@@ -154,15 +163,19 @@ class RankBatchNorm(ConvertedNorm):
         return rescale_by_rank(input, scale, bias - mean * scale)
 
     def _affine(self, input: Tensor) -> Tensor:
-        """Return weight and bias (2, C); 1 and 0 where there are none."""
+        """Return weight and bias of every channel, (2, C); 1 and 0 where there are
+        none.
+        """
         channels = input.shape[1]
         weight = input.new_ones(channels) if self.weight is None else self.weight
         bias = input.new_zeros(channels) if self.bias is None else self.bias
         return torch.stack([weight, bias])
 
     def _count_batch(self, batch_ranks: slice) -> float:
-        """Count this batch; return how far the running statistics move towards its own,
-        0 to 1.
+        """Count this batch in training; return how far the running statistics move
+        towards its own, 0 to 1.
+
+        With ``momentum`` None that is 1 / the batches so far, and 0 in evaluation.
         """
         if (
             self.training
@@ -192,7 +205,7 @@ class _ScaleAndShift(ConvertedNorm):
 
 
 def require_statistic(statistic: Tensor | None) -> Tensor:
-    """Return a running statistic of a layer; raise a ValueError if the layer has none."""
+    """Return a running statistic of a layer; raise a ValueError if it is None."""
     if statistic is None:
         raise ValueError("a layer without running statistics")
     return statistic
@@ -221,11 +234,18 @@ _SYNC = (
 
 
 def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
-    """Make the batch norm of ``model`` as ``mode`` says, in place; errors as of
-    `group_by_rank`.
+    """Make the batch norm of ``model`` as ``mode`` says, in place.
 
     For 'sync' it stays: over the whole batch, torch's own does what SyncBatchNorm does
     over ranks; its running variance is unbiased over all samples in both.
+
+    Returns:
+        For 'per_rank' the `RankRows` of all layers, which must be told whose rows each
+        batch holds; for other modes one that no layer looks at.
+
+    Raises:
+        InputError: a layer is lazy, or for 'per_rank' and 'none' keeps statistics that
+            cannot be kept by rank.
     """
     check_not_lazy(model)
     if mode == "per_rank":
@@ -244,7 +264,7 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
     rows each batch holds.
 
     Raises:
-        InputError: naming a layer that cannot.
+        InputError: a layer keeps statistics that cannot be kept by rank.
     """
     check_layers(model)
     ranks = RankRows()
@@ -259,8 +279,8 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
 
 
 def scale_and_shift_only(model: nn.Module) -> None:
-    """Reduce the batch norm of ``model`` to x weight + bias, in place; errors as of
-    `group_by_rank`.
+    """Reduce the batch norm of ``model`` to x weight + bias, in place; its running
+    statistics are dropped. Errors as of `group_by_rank`.
     """
     check_layers(model)
     for layer in model.modules():
@@ -271,10 +291,10 @@ def scale_and_shift_only(model: nn.Module) -> None:
 
 
 def check_layers(model: nn.Module) -> None:
-    """Raise an InputError unless every layer with statistics is torch's BatchNorm1d, 2d
-    or 3d.
+    """Raise an InputError unless every layer that keeps statistics or mixes samples is
+    torch's BatchNorm1d, 2d or 3d, and not of a subclass.
 
-    It names path and class of those that are not.
+    The error names path and class of all other layers.
     """
     problems = []
     for path, layer in model.named_modules():
@@ -327,6 +347,7 @@ def ordinary_copy(model: nn.Module, rank: int | None = None) -> nn.Module:
     batch-norm layers.
 
     They have the running statistics of ``rank``, or those of all ranks pooled if None.
+    ``model`` itself, and layers of mode 'none' in the copy, stay as they are.
     """
     twin = copy.deepcopy(model)
     for layer in twin.modules():
@@ -336,7 +357,9 @@ def ordinary_copy(model: nn.Module, rank: int | None = None) -> nn.Module:
 
 
 def _reduce(layer: Any, rank: int | None) -> None:
-    """Turn a layer by rank into the one that it was: (M, C) buffers become (C,)."""
+    """Turn a layer by rank into one of its original class, in place: (M, C) buffers
+    become (C,), those of ``rank`` or of all ranks pooled if None.
+    """
     if layer.running_mean is not None:
         if rank is None:
             mean, variance = pool_statistics(layer.running_mean, layer.running_var)
@@ -351,15 +374,17 @@ def _reduce(layer: Any, rank: int | None) -> None:
 
 
 def norm_mode(model: nn.Module, mode: BatchNorm) -> str:
-    """Return ``mode``, or `ABSENT` where no layer of ``model`` keeps statistics."""
+    """Return ``mode``, or `ABSENT` where no layer of ``model`` keeps statistics or
+    mixes samples.
+    """
     return (
         mode if any(_keeps_statistics(layer) for layer in model.modules()) else ABSENT
     )
 
 
 def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
-    """Set how far the running statistics of ``model`` move towards each batch's; None
-    changes nothing.
+    """Set how far the running statistics of ``model`` move towards those of each batch,
+    0 to 1, in place; None changes nothing.
     """
     for layer in batch_norm_layers(model) if momentum is not None else []:
         layer.momentum = momentum
@@ -367,7 +392,10 @@ def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
 
 def statistics_momentum(model: nn.Module) -> float | None:
     """Return the momentum of the running statistics of ``model``: how far they move
-    towards the statistics of each batch.
+    towards the statistics of each batch, 0 to 1.
+
+    None if layers differ, if none keeps running statistics, or if these are means over
+    all batches.
     """
     momenta = {layer.momentum for layer in batch_norm_layers(model)}
     return momenta.pop() if len(momenta) == 1 else None

@@ -281,7 +281,7 @@ def test_a_batch_from_the_pfs():
     assert batch.tasks["group"].tolist() == [NONE, NONE, 3, NONE, 3]
     assert batch.tasks["mark"].tolist() == [0, 0, 1, 0, 0]
     assert edges(batch) == {(0, 1), (1, 2), (2, 3), (3, 4)}
-    assert found.heads == (0,)
+    assert found.first_stages == (0,)
     assert (found.sums.nbytes["pfs"], found.sums.nbytes["memory"]) == (2.6e6, 400e3)
     other = found.batch(1, 0, group=4)
     assert other.tasks["work"][:4] == pytest.approx([10, 2e6, 0, 20e-3])
@@ -314,7 +314,7 @@ def test_several_threads_decode_while_they_read():
     found = chains("global_shuffle", threads=3)
     batch = found.batch(0, 0, group=3)
     assert edges(batch) == {(0, 1), (1, 2), (2, 4), (3, 4)}
-    assert found.heads == (0, 3)
+    assert found.first_stages == (0, 3)
     assert batch.tasks["cap"].tolist() == pytest.approx([3000, np.inf, np.inf, 3, np.inf])
 
 

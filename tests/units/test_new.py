@@ -454,3 +454,20 @@ def test_help_has_an_option_for_every_question(capsys, monkeypatch):
     assert all(question.option in shown for question in QUESTIONS)
     assert verb.new.__doc__.splitlines()[0] in shown
     assert all(BY_NAME[name].option in verb.new.__doc__ for name in NEEDED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a long name " * 20,
+        "yes: " + "it's a long text in quotes " * 10,
+        "- " + "x " * 200,
+        "two lines\nof a long text" + " with blanks" * 10,
+        "8",
+        "",
+    ],
+)
+def test_a_text_is_yaml_on_one_line_however_long_it_is(text):
+    written = machine.yaml_scalar(text)
+    assert "\n" not in written
+    assert yaml.safe_load(f"name: {written}  # a comment") == {"name": text}

@@ -61,6 +61,7 @@ RoutingKind = Annotated[
 )
 def show(
     source: NetworkName,
+    *,
     route: Annotated[
         tuple[str, str] | None, Option("HOST HOST", "Show the way between two.")
     ] = None,
@@ -227,6 +228,7 @@ def _make_tables(
 )
 def export(
     source: NetworkName,
+    *,
     to: Annotated[
         str,
         Option(

@@ -141,6 +141,7 @@ LinkBandwidth = Annotated[
 )
 def import_(
     file: File,
+    *,
     out: Out,
     routes: Routes = None,
     names: Names = None,

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 Amount = Annotated[float, Field(ge=0, le=1e100)]
 
 
-class LearnedSetting(TypedDict):
+class AccuracyCurveFacts(TypedDict):
     """Facts that an accuracy curve gives of a setting."""
 
     strategy: str
@@ -31,7 +31,7 @@ class PlanQuestion(TypedDict):
     budget: Amount | None
     io_share: float
     target: float | None
-    learned: list[LearnedSetting]
+    learned: list[AccuracyCurveFacts]
     epochs: int
     exact: NotRequired[bool]
     units: NotRequired[dict[str, str]]

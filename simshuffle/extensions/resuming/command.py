@@ -142,6 +142,7 @@ Tries = Annotated[
 )
 def audit(
     words: CommandWords,
+    *,
     from_: From = None,
     to: To = None,
     workers: Workers = None,

@@ -69,7 +69,7 @@ class Custom(Interconnect):
         """Number of hosts in the file.
 
         Raises:
-            TopologyError: as `graph`; or it is no usable network.
+            TopologyError: as `build`; or it is no usable network.
         """
         return self._host_counts()[0]
 
@@ -85,7 +85,9 @@ class Custom(Interconnect):
 
     def _host_counts(self) -> tuple[int, int]:
         """Return the number of hosts, and the links of the host that has the fewest.
-        The file is read again when it was changed.
+
+        The counts are cached; the file is read again when its time of change or its
+        size differs. Raises as `num_hosts`.
         """
         try:
             state = Path(self.path).stat()
@@ -94,20 +96,29 @@ class Custom(Interconnect):
         return _count_hosts(self, state.st_mtime_ns, state.st_size)
 
     def digest(self) -> str:
-        """SHA-256 of the file, in hexadecimal."""
+        """SHA-256 of the file as it is now, in hexadecimal; not compared with
+        ``sha256``.
+
+        Raises:
+            TopologyError: it is not a file, or too large.
+            OSError, ValueError: it cannot be read.
+        """
         return hashlib.sha256(self._read_content()).hexdigest()
 
     @property
     def key(self) -> str:
-        """The key of `Interconnect`, followed by the SHA-256 of the file."""
+        """The key of `Interconnect`, followed by the SHA-256 of the file as it is now;
+        raises as `digest`.
+        """
         return f"{super().key} {self.digest()}"
 
     def build(self, graph: Graph) -> None:
-        """Add all nodes and links of the file.
+        """Add all nodes and links of the file to ``graph``.
 
         Raises:
-            TopologyError: the file cannot be read, is of another format, changed or too
-                large, or holds a quantity without a unit.
+            TopologyError: the file cannot be read, is of another format, differs from
+                ``sha256``, is too large, or has directed links, names that differ in
+                type only, or a wrong value. Wrong values are named all at once.
         """
         file_graph = self._read_graph()
         problems: list[Problem] = []
@@ -156,10 +167,12 @@ class Custom(Interconnect):
             raise TopologyError(problems, self.path)
 
     def _read_graph(self) -> Any:
-        """Read the file as an undirected networkx graph, with its attributes as texts.
+        """Read the file as an undirected networkx graph, whose attributes have the
+        types that the file gives them.
 
         Raises:
-            TopologyError: see `build`.
+            TopologyError: the file cannot be read, is of another format or too large,
+                its SHA-256 is not ``sha256``, or its links are directed.
         """
         try:
             content = self._read_content()
@@ -195,6 +208,9 @@ class Custom(Interconnect):
         return graph
 
     def _read_content(self) -> bytes:
+        """Read the bytes of the file, at most `MAX_BYTES`, unchecked; raises as
+        `digest`.
+        """
         remedy = "Write parallel links as 'links', and leave other attributes out."
         return read_limited_file(self.path, MAX_BYTES, remedy)
 
@@ -223,7 +239,12 @@ def read_limited_file(name: str, max_nbytes: int, remedy: str) -> bytes:
 
 
 def _parse(content: bytes, *, graphml: bool) -> Any:
-    """Parse the bytes of a file as a networkx graph: GraphML, or node-link JSON."""
+    """Parse the bytes of a file as a networkx graph: GraphML, or node-link JSON.
+
+    Raises:
+        NetworkXException, or one of `_UNREADABLE`: it is neither, or XML that
+            `_check_xml` refuses.
+    """
     if graphml:
         _check_xml(content)
         return nx.read_graphml(io.BytesIO(content))
@@ -233,8 +254,8 @@ def _parse(content: bytes, *, graphml: bool) -> Any:
 
 
 def _turn_ported_links(data: Any) -> None:
-    """Turn links with ports so that their source is the node that comes first in the
-    file.
+    """Turn links with ports, in place, so that their source is the node that comes
+    first in the file.
 
     networkx gives both ends of an undirected link in the order of the nodes, whatever
     the file calls source.
@@ -252,12 +273,13 @@ def _turn_ported_links(data: Any) -> None:
 
 
 def _check_xml(content: bytes) -> None:
-    """Refuse XML that declares entities or more than `MAX_KEYS` attributes.
+    """Refuse XML with a DOCTYPE, or with more than `MAX_KEYS` declared attributes.
 
-    An entity can stand for other files, or for more text than memory holds.
+    A DOCTYPE can declare entities, which stand for other files, or for more text than
+    memory holds.
 
     Raises:
-        ValueError: it declares an entity, or too many attributes.
+        ValueError: it has a DOCTYPE, or declares too many attributes.
         ExpatError, LookupError: it is not XML.
     """
     keys = 0
@@ -286,8 +308,8 @@ def _parse_numbers(
     ``data``.
 
     Returns:
-        ``{key: numbers}``; empty if the key is left out or its text is wrong, which is
-        added to ``problems``.
+        ``{key: numbers}``, two of them for 'ports'; empty if the key is left out or its
+        text is wrong, which is added to ``problems``.
     """
     if key not in data:
         return {}
@@ -307,8 +329,8 @@ def _parse_numbers(
 def _parse_link_count(
     value: object, max_links: int, path: str, problems: list[Problem]
 ) -> int:
-    """Return the number of parallel links that ``value`` says; 1 if it is wrong, which
-    is added to ``problems``.
+    """Return the number of parallel links that ``value`` says; 1 if it is no whole
+    number from 1 to ``max_links``, which is added to ``problems``.
     """
     if type(value) is not int or value < 1:
         rule = "must be a whole number of at least 1"
@@ -324,8 +346,16 @@ def _parse_link_count(
 
 @lru_cache(maxsize=64)
 def _count_hosts(topology: Custom, changed_ns: int, nbytes: int) -> tuple[int, int]:
-    """Return the number of hosts of a file in that state, and the links of the host
-    that has the fewest.
+    """Return the number of hosts of a file, and the links of the host that has the
+    fewest, cached for its time of change and size.
+
+    Args:
+        topology: the network that names the file.
+        changed_ns: ns at which the file was changed last; only tells states apart.
+        nbytes: size of the file; only tells states apart.
+
+    Raises:
+        TopologyError: the file cannot be read, or it is no usable network.
     """
     sketch = topology.sketch()
     problems = graph_problems(sketch, "cluster.topology")

@@ -49,16 +49,18 @@ class ReadSums:
 
 
 def read_sums(reads: Reads, workload: Workload) -> ReadSums:
-    """Add up what all ranks read in a pass."""
-    hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
+    """Add up what all ranks read in a pass, without the hits of a cache tier."""
+    hit_source = "memory" if reads.fetches is None else reads.fetches.cached_in
     return sum_reads(
-        storage_requests(reads, workload.dataset), workload.source, reads, hit_in
+        storage_requests(reads, workload.dataset), workload.source, reads, hit_source
     )
 
 
 def storage_requests(reads: Reads, dataset: Dataset) -> ReadRequests:
-    """Return what is read from storage: all that is neither in memory nor in the cache
-    of the node.
+    """Return the reads from the source of the samples: all that is neither in the
+    node's cache nor in the cache tier.
+
+    Where a loader fetches pieces, each piece is a request.
     """
     if reads.fetches is not None:
         requests = reads.fetches.requests.astype(float)
@@ -75,8 +77,12 @@ def storage_requests(reads: Reads, dataset: Dataset) -> ReadRequests:
 def split_by_tier(
     missed: ReadRequests, reads: Reads
 ) -> list[tuple[ReadRequests, bool]]:
-    """Split reads into the part that a cache tier stores and the part that it does not
-    store.
+    """Split reads into the part that is written into the cache tier and the part that
+    is not.
+
+    Returns:
+        Each part with whether it is written into the tier; a part without samples is
+        left out if the other has all.
     """
     if reads.tier is None or not reads.tier.stored_samples.any():
         return [(missed, False)]
@@ -93,9 +99,11 @@ def split_by_tier(
     ]
 
 
-def sum_reads(missed: ReadRequests, source: str, reads: Reads, hit_in: str) -> ReadSums:
-    """Add up what is read in a pass: ``missed`` from the ``source``, all else from
-    ``hit_in``.
+def sum_reads(
+    missed: ReadRequests, source: str, reads: Reads, hit_source: str
+) -> ReadSums:
+    """Add up what is read in a pass: ``missed`` from the ``source``, hits of the node's
+    cache from ``hit_source``. Hits of a cache tier are in none.
     """
     nbytes = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests = {"pfs": 0, "ssd": 0, "object_store": 0}
@@ -103,7 +111,7 @@ def sum_reads(missed: ReadRequests, source: str, reads: Reads, hit_in: str) -> R
     if source != "memory":
         nbytes[source] += float(missed.nbytes.sum())
         requests[source] += int(np.ceil(missed.requests).sum())
-    nbytes[hit_in] += float(reads.hit_nbytes.sum())
-    if hit_in == "ssd":
+    nbytes[hit_source] += float(reads.hit_nbytes.sum())
+    if hit_source == "ssd":
         requests["ssd"] += int(reads.hit_samples.sum())
     return ReadSums(nbytes, requests, opens)

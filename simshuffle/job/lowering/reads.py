@@ -37,12 +37,14 @@ FILLED = ("work", "cap", "nbytes", "delay")
 
 @dataclass
 class _ChainStages:
-    """The stages of all chains, in their order. All arrays are (iterations, M)."""
+    """The stages of all chains, in their order. Arrays are (iterations, M) unless
+    another shape is given.
+    """
 
     workload: Workload
     resources: Resources
-    jitter: Floats  # factors of the reads from storage
-    rng: np.random.Generator  # the latencies of requests
+    jitter: Floats  # factors of opens and requests, and of whole reads of an SSD
+    rng: np.random.Generator  # draws the latencies of requests
     # by stage, `FILLED` of every batch, or one number for all
     columns: list[tuple[Floats | float, ...]] = field(default_factory=list)
     # by stage, the links of every rank: (M, hops), padded with -1 at the end
@@ -57,19 +59,33 @@ class _ChainStages:
         delay: Floats | float = 0.0,
         cap: Floats | float = np.inf,
     ) -> None:
-        """Append a stage; a route that is (M,) is of one link."""
+        """Append a stage.
+
+        Args:
+            work: what each batch needs of every link of the route, in its units.
+            route: (M, hops) links of every rank, or (M,) for a single link.
+            nbytes: bytes of each batch, or one number for all; 0 for no bytes.
+            delay: s before each batch's work begins.
+            cap: most work a second.
+        """
         self.columns.append((work, cap, nbytes, delay))
         self.route.append(route if route.ndim > 1 else route[:, None])
 
-    def add_pfs(self, requested: ReadRequests, stored: bool = False) -> None:
-        """Append opens, then bytes, from the PFS; ``stored``: by way of the cache tier."""
+    def add_pfs(self, requested: ReadRequests, *, into_tier: bool = False) -> None:
+        """Append opens, then bytes, from the PFS.
+
+        With ``into_tier`` the bytes also cross the cache tier, into which they are
+        written.
+        """
         open_link = self.resources.pfs_open
         cap = self._open_cap(requested)
-        self._add_files(requested, open_link, cap, self.resources.pfs_read(stored))
+        self._add_files(requested, open_link, cap, self.resources.pfs_read(into_tier))
 
     def add_tier(self, requested: ReadRequests) -> None:
-        """Append opens, then bytes, from the cache tier, reached over the route of what
-        it stands before.
+        """Append opens, then bytes, from the cache tier.
+
+        Bytes cross the cables of the interconnect if the tier stands before the PFS,
+        and none if it stands before another source.
         """
         tier = self.resources.cluster.cache_tier
         threads = self.workload.loader.threads
@@ -90,7 +106,9 @@ class _ChainStages:
         route: tuple[Ints32, Floats],
     ) -> None:
         """Append opens on a ``link``, at most ``cap`` a second, then bytes over a
-        route.
+        route, given with its latencies (M,) s.
+
+        `jitter` is a factor of the opens, not of the bytes.
         """
         routes, link_latency = route
         opens = np.full(self.resources.world_size, link, np.int32)
@@ -100,12 +118,14 @@ class _ChainStages:
         self.add(requested.nbytes, routes, nbytes=requested.nbytes, delay=delay)
 
     def _open_cap(self, requested: ReadRequests) -> Floats | float:
-        """Return the opens a second of a batch's worker, one number for each batch or
-        one for all.
+        """Return the most files/s that the worker of a batch opens on the PFS:
+        (iterations, M), or one number for all.
 
-        Where latencies differ, a batch opens its files in the time of its slowest
-        thread. One of several threads also decodes between two opens; a single thread
-        decodes in the end.
+        Where latencies are equal, requests in flight pass together and decoding is left
+        out. Where latencies differ, a batch opens its files in the time of its slowest
+        thread; only then does this time include decoding, as one of several threads
+        decodes between two opens. A single thread decodes in the end. Infinity without
+        latency.
         """
         pfs = self.resources.cluster.parallel_file_system
         threads = self.workload.loader.threads
@@ -138,16 +158,22 @@ class _ChainStages:
         return caps[count_index].reshape(samples.shape)
 
     def _decode_between(self, requested: ReadRequests) -> float:
-        """Return the seconds that one of several threads decodes after each request."""
+        """Return the s that one of several threads decodes after each request; 0 for a
+        single thread, which decodes in the end.
+        """
         if self.workload.loader.threads == 1:
             return 0.0
         return requested.per_request * self.workload.dataset.decode_seconds
 
-    def add_object_store(self, requested: ReadRequests, stored: bool = False) -> None:
+    def add_object_store(
+        self, requested: ReadRequests, *, into_tier: bool = False
+    ) -> None:
         """Append requests, then their bytes, from the object store.
 
         A request is sent ``tries`` times in the mean, and each try counts against the
-        store's rate. ``stored`` is as in `add_pfs`.
+        store's rate. Bytes run at most at the store's ``connection_bandwidth`` for each
+        request in flight. With ``into_tier`` the bytes also cross the cache tier, into
+        which they are written.
         """
         resources = self.resources
         threads = self.workload.loader.threads
@@ -171,12 +197,14 @@ class _ChainStages:
         servers = np.full(resources.world_size, resources.store_requests, np.int32)
         self.add(tries * self.jitter, servers, cap=cap)
         cap = in_flight * store.connection_bandwidth
-        route = resources.store_read(stored)
+        route = resources.store_read(into_tier)
         self.add(requested.nbytes, route, nbytes=requested.nbytes, cap=cap)
 
     def add_ssd(self, requested: ReadRequests) -> None:
         """Append reads from the host's SSD; latencies of requests in flight pass
         together.
+
+        `jitter` is a factor of the time of a read, not of its latency.
         """
         resources = self.resources
         loader = self.workload.loader
@@ -192,8 +220,8 @@ class _ChainStages:
         return len(self.route)
 
     def fill_columns(self, iterations: int, world_size: int) -> Floats:
-        """Return the columns as (M, iterations, stages, `FILLED`), so that one post's
-        numbers lie together.
+        """Return the columns as (M, iterations, stages, `FILLED`), so that the numbers
+        of one batch lie together.
         """
         out = np.empty((world_size, iterations, len(self), len(FILLED)))
         for stage, columns in enumerate(self.columns):
@@ -216,23 +244,24 @@ class ReadChains:
     Args:
         filled: (M, iterations, stages, `FILLED`) of every transfer.
         routes: (M, stages, hops) links, padded with -1 at the end.
-        edges: which stage follows which.
-        heads: stages that wait for the worker's previous batch.
+        edges: stages, and the stage that follows each.
+        first_stages: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
-        sums: of the whole pass.
+        sums: bytes, requests and opens of the whole pass.
     """
 
     def __init__(
         self,
         filled: Floats,
         routes: Ints32,
+        *,
         edges: Edges,
-        heads: tuple[int, ...],
+        first_stages: tuple[int, ...],
         last_read: int,
         sums: ReadSums,
     ) -> None:
         self.filled = filled
-        self.heads = heads
+        self.first_stages = first_stages
         self.sums = sums
         world_size, self.iterations, stages, count = filled.shape
         # a batch of every rank, filled again and again, and views of its columns
@@ -253,7 +282,10 @@ class ReadChains:
 
     def work_on(self, link: int) -> Floats:
         """Return what the batches of all ranks need of a link, in its units,
-        (iterations,); before `end`.
+        (iterations,).
+
+        Raises:
+            AttributeError: `end` was called.
         """
         crosses = (self._routes == link).any(axis=2)
         return np.asarray((self.filled[..., 0] * crosses[:, None, :]).sum(axis=(0, 2)))
@@ -265,21 +297,30 @@ class ReadChains:
         group: int,
         previous: tuple[int, int] = (NONE, 0),
     ) -> TransferBatch:
-        """Return the chain of a rank's batch (from 0), valid until the next call for
-        this rank.
+        """Return the transfers that load a batch of a rank, valid until the next call
+        for this rank, which fills the same arrays again.
 
-        The next call fills these arrays again. ``group`` counts the last read (marked)
-        and the copy. ``previous`` is the last transfer of the worker's previous batch
-        (`FluidNetwork.last_transfer`).
+        Args:
+            rank: rank, from 0.
+            iteration: batch of the rank, from 0.
+            group: group that counts the last read (marked) and the copy.
+            previous: last transfer of the worker's previous batch
+                (`FluidNetwork.last_transfer`), for which `first_stages` wait.
+
+        Raises:
+            AttributeError: `end` was called.
         """
         self._columns[rank] = self.filled[rank, iteration]
         self._group[rank, self._last_read] = self._group[rank, self._last] = group
-        for stage in self.heads:
+        for stage in self.first_stages:
             self._after[rank, stage], self._after_seq[rank, stage] = previous
         return self._batches[rank]
 
     def end(self) -> None:
-        """Release the transfers when all batches are loaded; the sums stay."""
+        """Release the arrays of the transfers when all batches are loaded.
+
+        `sums` and `iterations` stay; `batch` and `work_on` cannot be called any more.
+        """
         del (
             self.filled,
             self._columns,
@@ -300,12 +341,17 @@ def read_chains(
     decoding: Floats | float = 1.0,
 ) -> ReadChains:
     """Return the chains that load ``reads``: from the PFS, the object store or the SSD,
-    then from memory.
+    then from the cache tier, then from the node's cache.
 
-    A stage that no batch of any rank needs is left out.
+    A read that no batch of any rank needs is left out; decoding and the copy to the GPU
+    always follow.
 
     Args:
-        jitter: (iterations, M) factors of the reads from storage.
+        reads: samples and bytes of every batch of one pass.
+        workload: source, loader and dataset.
+        resources: links of the machine.
+        jitter: (iterations, M) factors of opens and requests, and of whole reads of an
+            SSD.
         rng: draws the latencies of requests to the PFS or the object store; untouched
             where all are alike.
         decoding: (M,) factors of the work of decoding.
@@ -318,21 +364,22 @@ def read_chains(
     hosts = resources.host_of
     source = workload.source
     dataset = workload.dataset
-    hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
+    hit_source = "memory" if reads.fetches is None else reads.fetches.cached_in
     stages = _ChainStages(workload, resources, jitter, rng)
-    for tier_part, stored in split_by_tier(missed_reads, reads) if any_missed else []:
+    tier_parts = split_by_tier(missed_reads, reads) if any_missed else []
+    for requested, into_tier in tier_parts:
         if source == "pfs":
-            stages.add_pfs(tier_part, stored)
+            stages.add_pfs(requested, into_tier=into_tier)
         elif source == "object_store":
-            stages.add_object_store(tier_part, stored)
+            stages.add_object_store(requested, into_tier=into_tier)
         else:
-            stages.add_ssd(tier_part)
+            stages.add_ssd(requested)
     if reads.tier is not None and has_tier_hits:
         tier_hits = reads.tier.hit_samples.astype(float), reads.tier.hit_nbytes
         stages.add_tier(
             replace(missed_reads, samples=tier_hits[0], nbytes=tier_hits[1])
         )
-    if any_hit and hit_in == "memory":
+    if any_hit and hit_source == "memory":
         stages.add(hit_nbytes, resources.memory[hosts], nbytes=hit_nbytes)
     elif any_hit:
         stages.add_ssd(ReadRequests(reads.hit_samples.astype(float), hit_nbytes, 1, 1))
@@ -346,27 +393,28 @@ def read_chains(
     stages.add(
         copied_nbytes, resources.pcie_in[hosts, resources.slot_of], nbytes=copied_nbytes
     )
-    heads, edges = order_stages(len(stages), workload.loader.threads)
+    first_stages, edges = order_stages(len(stages), workload.loader.threads)
     return ReadChains(
         stages.fill_columns(*reads.nbytes.shape),
         stages.routes(),
-        edges,
-        heads,
-        last_read,
-        sum_reads(missed_reads, source, reads, hit_in),
+        edges=edges,
+        first_stages=first_stages,
+        last_read=last_read,
+        sums=sum_reads(missed_reads, source, reads, hit_source),
     )
 
 
 def round_to_thousandths(seconds: Floats) -> Floats:
     """Round seconds to a part in a thousand, so that rates repeat: each distinct rate
-    is a link of its own.
+    is a link of its own. 0 stays 0.
     """
     logarithms = np.log(seconds, out=np.zeros_like(seconds), where=seconds > 0)
     return np.where(seconds > 0, np.exp(np.rint(1e3 * logarithms) / 1e3), 0.0)
 
 
 def order_stages(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
-    """Return the stages that begin a chain, and the edges between stages.
+    """Return the stages that wait for the worker's previous batch, and the edges
+    between stages.
 
     A worker of one thread goes through the stages in turn. Several threads decode some
     samples while they read others; the batch is copied when both are done.
@@ -388,8 +436,16 @@ def compute_factor(
     """Return the factor by which the passes over each batch take longer than ``times``,
     (iterations, M).
 
-    The factor is log-normal jitter times what the batch's samples are to compute. The
-    fixed part of a step does not grow with the samples.
+    The factor is log-normal jitter times what the batch's samples are to compute,
+    compared with as many samples of ``times``. The fixed part of a step does not grow
+    with the samples. Without ``reads.work`` all samples are alike, and jitter alone
+    remains.
+
+    Args:
+        rng: draws the jitter.
+        spread: standard deviation of the jitter over its mean, 1.
+        reads: samples of every batch and their work.
+        times: seconds of a step.
     """
     jitter = lognormal_factor(rng, spread, reads.samples.shape)
     if reads.work is None:

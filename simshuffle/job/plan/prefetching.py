@@ -24,14 +24,14 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.workload.exchange.loader_shuffle import MAX_CHECKED_SAMPLES
 
 
-class LoopTimes(NamedTuple):
-    """The times of ranks and workers, in s from when the first batch is asked for; (B,
-    ..., M) unless another shape is given.
+class LoopMoments(NamedTuple):
+    """The moments of B batches in the loops of M ranks, in s from the request for the
+    first batch; (B, ..., M) unless another shape is given.
     """
 
-    batch_made: Floats  # that a worker was done with a batch
-    batch_taken: Floats  # that a rank had it in hand
-    step_ended: Floats  # (B, ...) that the steps with it ended
+    batch_made: Floats  # when a worker has made the batch
+    batch_taken: Floats  # when the rank has the batch in hand
+    step_ended: Floats  # (B, ...) when the last rank has ended its step with the batch
 
 
 def play_loops(
@@ -43,7 +43,7 @@ def play_loops(
     begin: Floats | float = 0.0,
     sending: Floats | float = 0.0,
     handover: Floats | float = 0.0,
-) -> LoopTimes:
+) -> LoopMoments:
     """Play the loops of ranks and their workers, batch by batch.
 
     Worker w makes the batches w, w + W, ... of its rank, and a rank requests up to K
@@ -93,7 +93,7 @@ def play_loops(
         ready = np.maximum(ready, previous_end[..., None])
         taken[batch] = ready + handovers[batch] if hands else ready
         previous_end = step_end[batch] = (taken[batch] + step[batch]).max(axis=-1)
-    return LoopTimes(end, taken, step_end)
+    return LoopMoments(end, taken, step_end)
 
 
 def wait_seconds(load: Floats, step: float, workers: int, prefetch: int) -> Floats:

@@ -29,7 +29,7 @@ ON_ONE_LEAF = Variant("pairing_topology", "iteration")
 
 @dataclass(frozen=True)
 class Duration:
-    """The time that a variant takes (s), with its range."""
+    """The s that a variant takes, with their range."""
 
     median: float  # over seeds
     # the lowest and the highest of the seeds, and of the intervals of what was not simulated
@@ -38,7 +38,7 @@ class Duration:
 
     @property
     def is_sharp(self) -> bool:
-        """Return whether ``low`` and ``high`` are within 1 % of the median."""
+        """True if ``low`` and ``high`` are within 1 % of the median."""
         return (
             self.low > (1 - EQUAL) * self.median
             and self.high < (1 + EQUAL) * self.median
@@ -56,8 +56,8 @@ class Duration:
 
 
 def verdict(tables: Tables) -> Iterator[str]:
-    """Yield the answer for each number of ranks, and the seeds and routings that all
-    answers rest on.
+    """Yield the sentence for each number of ranks, and then one on the seeds and
+    routings that all of them rest on.
     """
     times = tables["times"]
     names = routings(tables)
@@ -73,8 +73,12 @@ def verdict(tables: Tables) -> Iterator[str]:
 
 
 def answer(times: pd.DataFrame, names: list[str]) -> str:
-    """Return the sentence for the rows of one number of ranks, under the routings
-    ``names``.
+    """Return the sentence for one number of ranks: durations under one routing, or
+    ratios of the rival's time to the base's under several.
+
+    Args:
+        times: rows of one number of ranks in the table ``times``.
+        names: names of the routings that were compared.
     """
     ranks = f"{times['world_size'].iloc[0]:,} ranks"
     if len(names) == 1:
@@ -97,7 +101,10 @@ def answer(times: pd.DataFrame, names: list[str]) -> str:
 
 def _duration_phrases(times: pd.DataFrame) -> Iterator[str]:
     """Yield how long the all-to-all, its rival and pairs on one leaf take under one
-    routing.
+    routing, in one unit.
+
+    The rival's phrase has its ratio to the all-to-all, too. Times of the analytic model
+    are lower bounds ('at least') and are not compared.
     """
     base, rival, leaf = contenders(times)
     rows, model = shown_rows(times)
@@ -116,8 +123,12 @@ def _duration_phrases(times: pd.DataFrame) -> Iterator[str]:
 
 
 def contenders(times: pd.DataFrame) -> tuple[Variant, Variant | None, Variant | None]:
-    """Return the all-to-all (or the first variant), its rival, and pairs on one leaf,
-    where they were run.
+    """Return the base (the all-to-all), its rival, and pairs on one leaf, of those that
+    were run.
+
+    The base is the first that was run of the all-to-all, `RIVALS` and pairs on one
+    leaf, and the rival is the next of them; None if there is none. Pairs on one leaf
+    are None in third place where they are base or rival, or were not run.
     """
     variants_run = {
         Variant(*row)
@@ -138,7 +149,10 @@ def contenders(times: pd.DataFrame) -> tuple[Variant, Variant | None, Variant | 
 
 def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows of one model and one set of bytes that answers and tables show,
-    and the name of the model: fluid and all bytes where there are any.
+    and the name of the model.
+
+    The model is the first of fluid, packet and analytic that was run; the set of bytes
+    is that of its first row.
     """
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     rows = times[times["model"] == model]
@@ -146,7 +160,9 @@ def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def duration(rows: pd.DataFrame, variant: Variant) -> Duration:
-    """Return how long a variant takes in ``rows``, over their seeds."""
+    """Return how long a variant takes in ``rows``: the median over their seeds, and the
+    range of all their intervals.
+    """
     variant_rows = rows_of_variant(rows, variant)
     return Duration(
         median=float(variant_rows["time_s"].median()),
@@ -156,7 +172,9 @@ def duration(rows: pd.DataFrame, variant: Variant) -> Duration:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit in which a time is printed: its seconds, and its name."""
+    """Return the unit in which a time is printed, s, ms or us: its seconds, and its
+    name.
+    """
     return next(
         (unit, name)
         for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
@@ -165,7 +183,9 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def digits_of(value: float, digits: int = 3) -> str:
-    """Return a number with that many significant digits, without an exponent."""
+    """Return a number with ``digits`` significant digits, without an exponent; '0' for
+    numbers that are not positive.
+    """
     rounded = float(f"{value:.{digits}g}")
     return (
         f"{rounded:.{max(0, digits - 1 - floor(log10(rounded)))}f}"
@@ -175,7 +195,7 @@ def digits_of(value: float, digits: int = 3) -> str:
 
 
 def short_label(variant: Variant) -> str:
-    """Return the label of the pattern of a variant."""
+    """Return the label of a variant's pattern, without its batching."""
     return PATTERNS[variant.pattern].label
 
 
@@ -227,7 +247,7 @@ class Contest:
 
     @property
     def ratio_text(self) -> str:
-        """Return how much longer or shorter the rival takes, in words."""
+        """How much longer or shorter than the base the rival takes, in words."""
         side = _sign(self.ratio)
         if side == 0:
             return "as long within 1 %"
@@ -236,7 +256,9 @@ class Contest:
 
     @property
     def text(self) -> str:
-        """Return the ratio, in how many seeds it holds, and by which network models."""
+        """The ratio, in how many seeds it holds, and by which network models, in
+        words.
+        """
         seeds = f"in {self.agreeing} of {self.seeds} seeds"
         if self.seeds == 1:
             seeds = (
@@ -255,16 +277,17 @@ class Contest:
 
 
 def _model_phrase(name: str) -> str:
-    """Return the name of `Contest.opposed` in words."""
+    """Return a name of `Contest.opposed` in words."""
     model, _, short = name.partition(",")
     return f"{model} model" + " of the first samples alone" * bool(short)
 
 
 def _ratios(rows: pd.DataFrame, base: Variant, rival: Variant) -> pd.DataFrame:
-    """Return the ratio of the rival's time to the base's time for each seed.
+    """Return the ratio of the rival's time to the base's time for each seed in which
+    both were run.
 
     Columns: time_s, and in low_s and high_s the lowest and highest ratio that their
-    intervals allow.
+    intervals allow. All are ratios, without a unit.
     """
     base_times, rival_times = (
         rows_of_variant(rows, variant).set_index("seed")[["time_s", "low_s", "high_s"]]
@@ -284,4 +307,5 @@ def _sign(ratio: float) -> int:
 
 
 def _bytes_set_and_model(rows: pd.DataFrame) -> tuple[str, str]:
+    """Return the set of bytes and the network model of the first row."""
     return str(rows["bytes_set"].iloc[0]), str(rows["model"].iloc[0])

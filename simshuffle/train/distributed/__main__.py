@@ -31,7 +31,7 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line; None is that of the process."""
+    """Parse the command line ``argv``; None stands for the arguments of the process."""
     parser = argparse.ArgumentParser(
         prog="simshuffle.train.distributed", description=__doc__
     )
@@ -63,7 +63,19 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run as one of the ranks that torchrun started; return the exit status."""
+    """Train the study as one of the ranks that torchrun started; return the exit
+    status.
+
+    Side effects: SIGTERM raises KeyboardInterrupt from now on; and the process group
+    stays open until `leave` closes it.
+
+    Args:
+        argv: the command line; None stands for the arguments of the process.
+
+    Returns:
+        0; `FAILED`, `BAD_INPUT` or `INTERRUPTED`. Errors are written to standard error:
+        wrong input by rank 0 alone, failures by every rank.
+    """
     options = parse_arguments(argv)
     if "RANK" not in os.environ:
         problem = Problem(
@@ -92,20 +104,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stop(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt; a signal handler."""
+    """Handle a signal: raise KeyboardInterrupt."""
     raise KeyboardInterrupt
 
 
 def _report_input_error(error: InputError) -> int:
-    """Write the error to standard error, on rank 0; return the exit status."""
+    """Write an input error to standard error, on rank 0 alone; return `BAD_INPUT`."""
     if int(os.environ.get("RANK", "0")) == 0:
         sys.stderr.write(f"{error}\n")
     return BAD_INPUT
 
 
 def _run_study(options: argparse.Namespace, device: torch.device) -> None:
-    """Train every run of the study, one after the other, except those in the result
-    folder; then save the result and print its tables on rank 0.
+    """Train every run of the study that is not stored yet; then save the result and
+    print its tables on rank 0.
+
+    Stored runs are those that rank 0 finds in the folder `.cells` beside the result
+    folder, where it also stores each new run. An earlier result of the same study in
+    the result folder is replaced.
+
+    Args:
+        options: the parsed command line.
+        device: the device on which this rank trains.
+
+    Raises:
+        InputError: an option or the study is wrong, the ranks' studies differ, or the
+            result folder holds anything else or cannot be written.
+        ExchangeError: samples could not be exchanged.
     """
     ranks = RankGroup.current()
     values: dict[str, Any] = {"world_size": ranks.world_size}

@@ -212,7 +212,7 @@ def _blame_epoch(
     sources = rows_of("sources")
     epoch_s = float(epoch_row["epoch_s"])
     num_ranks = int(epoch_row["world_size"])
-    together, hidden = _shared_seconds(
+    shared_s, hidden_s = _shared_seconds(
         rows_of("iterations"), links, sources, rows_of("breakdown")
     )
     facts = result.meta["runs"][run]
@@ -222,7 +222,7 @@ def _blame_epoch(
             run_epochs.loc[is_until_epoch, "epoch_s"].sum()
         )
         links = apply_faults(links, faults, end - epoch_s, end)
-    rows = find_bounds(links, epoch_s, together, hidden)
+    rows = find_bounds(links, epoch_s, shared_s, hidden_s)
     if has_all_ranks and num_ranks > 1:
         phases = rows_of("timeline")
         weight = report.row_weights(Timeline(phases, links, sources))
@@ -231,14 +231,14 @@ def _blame_epoch(
         idle_s = idle_seconds(links, epoch_s)
         hosts = name_hosts(links, facts["hosts"])
         ranks_of_host = ranks_per_host(num_ranks, facts["hosts"])
-        decodes_late = together["decode"] > idle_s
+        decodes_late = shared_s["decode"] > idle_s
         late_rows = find_own_lateness(
             phases, epoch_s, hosts, ranks_of_host, rows, decodes_late=decodes_late
         )
         rows = rank_rows(late_rows, rows, idle_s)
     rows = [row for row in rows if row.share >= MIN_SHARE]
     number = int(keys["epoch"])
-    return BlamedEpoch(run, number, epoch_s, rows, together, ranks_known=has_all_ranks)
+    return BlamedEpoch(run, number, epoch_s, rows, shared_s, ranks_known=has_all_ranks)
 
 
 def _shared_seconds(

@@ -74,10 +74,11 @@ def book_waits(waits: Waits, weight: Floats) -> Floats:
     s.
 
     What all wait at a step is booked to the rank that waits least there, or in equal
-    parts to those that come last together, by what these did longer than others.
+    parts to those that come last together, by what these did longer than others. Waits
+    after the allreduce of a step are all booked under 'exchange'.
 
     Args:
-        waits: of an epoch.
+        waits: the waits of an epoch.
         weight: (steps,) times that each step counts.
     """
     steps, ranks, labels = waits.before_allreduce.shape
@@ -111,15 +112,22 @@ def find_late_hosts(
 ) -> list[WaitedForRow]:
     """Find the hosts that come last more than their peers, worst first.
 
-    Where one rank of such a host is late, the row names the rank.
+    Only the half of the hosts that is waited for longest is examined. A host is named
+    if it is waited for longer than the median of its peers, by more than chance. Where
+    `MOSTLY` one rank of a host is late, the row names the rank. On a single host its
+    ranks are compared with one another.
 
     Args:
-        phases: of all ranks of an epoch, with a column ``weight`` where iterations
-            stand for others.
+        phases: timeline of all ranks of an epoch, with a column ``weight`` where
+            iterations stand for others.
         epoch_s: s of the epoch.
-        hosts: their names, which ranks fill in order.
+        hosts: names of the hosts, which ranks fill in order.
         ranks_of_host: ranks on each host.
         without: labels in which lateness is not counted.
+
+    Returns:
+        Rows whose seconds are those beyond the median of the peers; the cause is the
+        label that is waited for longest.
     """
     epoch_waits = waits(phases, LABELS)
     booked_s = book_waits(epoch_waits, epoch_waits.weights(phases))
@@ -165,15 +173,20 @@ def _arrivals(
     ignored: Sequence[int],
     first_ranks: Ints64,
 ) -> Floats:
-    """Return when each host comes at each step, compared with the other hosts, (steps,
-    hosts) s.
+    """Return by how much each host comes earlier than the last at each step: s, 0 for
+    the last and negative for earlier hosts.
 
     Args:
-        phases: of all ranks of an epoch.
+        phases: timeline of all ranks of an epoch.
         epoch_waits: the waits of the phases.
         ignored: indices of labels whose work does not count; if there are any, the work
             of the ranks is compared, or else their waits.
         first_ranks: (hosts,) first rank of each host.
+
+    Returns:
+        (steps, hosts): a host's work minus that of the host that works longest, or
+        minus the shortest wait of its ranks. Steps in which none works, or none waits,
+        are left out.
     """
     if ignored:
         work = np.maximum.reduceat(
@@ -192,8 +205,10 @@ def _rank_work(
 ) -> Floats:
     """Return the s that each rank works before the allreduce of a step, (steps, ranks).
 
+    Steps in which no rank does work that counts are left out.
+
     Args:
-        phases: of all ranks of an epoch.
+        phases: timeline of all ranks of an epoch.
         epoch_waits: the waits of the phases.
         ignored: indices of labels whose work does not count.
     """
@@ -207,12 +222,14 @@ def _rank_work(
 
 
 def _is_late_beyond_chance(arrival_s: Floats, host: int, peers: Ints64) -> bool:
-    """Return whether a host comes later than its peers in more than by chance: in the
-    mean, or as often as it comes last, each step weighed by the wait.
+    """Return whether a host comes later than its peers by more than chance: in the
+    mean, or by how often it comes last, each step weighed by its longest wait.
+
+    True also for fewer than `MIN_STEPS` steps, in which chance cannot be told.
 
     Args:
-        arrival_s: (steps, hosts) s when each comes, compared with the others.
-        host: its index.
+        arrival_s: (steps, hosts) s, 0 for the last and negative for earlier hosts.
+        host: index of the host.
         peers: indices of the other hosts.
     """
     num_steps, num_hosts = arrival_s.shape
@@ -247,16 +264,18 @@ def _is_late_beyond_chance(arrival_s: Floats, host: int, peers: Ints64) -> bool:
 def apply_faults(
     links: pd.DataFrame, faults: Sequence[Mapping[str, Any]], begin: float, end: float
 ) -> pd.DataFrame:
-    """Return the links of an epoch with the mean capacity that faults left them, and
-    the share of it that was used.
+    """Return a copy of the links of an epoch, with the mean capacity that faults left
+    them and the share of it that was used, at most 1.
 
     A link at a rate r for the part p of an epoch, in which it carries evenly, is in use
-    (1 - p) + p / r times as long. A link that had failed carried nothing, and stays as
-    it was.
+    (1 - p) + p / r times as long. Of several faults on a link the worst counts. A link
+    that had failed (rate 0) carried nothing, and stays as it was.
 
     Args:
-        links: rows of an epoch.
-        faults: rows as of ``faults`` in ``meta.json``.
+        links: rows of an epoch in the table ``links``.
+        faults: rows as of ``faults`` in ``meta.json``. A fault is on a cable in both
+            directions, on all parallel ones unless numbered, or on all links of a
+            switch or host.
         begin: s at which the epoch begins.
         end: s at which it ends.
     """
@@ -271,9 +290,8 @@ def apply_faults(
             continue
         name = str(fault["what"])
         reverse = ">".join(name.partition("#")[0].split(">")[::-1])
-        reverse += name[
-            len(reverse) :
-        ]  # the number of parallel ones is that of both directions
+        # the number of parallel ones is that of both directions
+        reverse += name[len(reverse) :]
         is_affected = (
             names.isin([name, reverse])
             | cable_names.isin([name, reverse])
@@ -291,21 +309,26 @@ def apply_faults(
 def find_bounds(
     links: pd.DataFrame,
     epoch_s: float,
-    together: Mapping[str, float],
-    hidden: float = 0.0,
+    seconds_of_label: Mapping[str, float],
+    hidden_s: float = 0.0,
 ) -> list[WaitedForRow]:
     """Find the links and the server that bound an epoch, worst first.
 
     They are links that are full at times and have less rate than their peers, or more
     to carry than any other link; and of the servers that all share the one that is in
     use longest. Ranks wait for a link at most as long as it is in use beyond
-    ``hidden``, and as it is beyond the rate of its peers.
+    ``hidden_s``, and as it is beyond the rate of its peers; and never longer than they
+    are in labels that links and servers have a part in (all but `OWN_CAUSES`).
 
     Args:
-        links: rows of an epoch.
+        links: rows of an epoch in the table ``links``.
         epoch_s: s of the epoch.
-        together: mean s of a rank in each of `LABELS`, or waiting for others there.
-        hidden: mean s in which what is in flight keeps no rank from computing.
+        seconds_of_label: mean s of a rank in each of `LABELS`, or waiting for others
+            there.
+        hidden_s: mean s in which what is in flight keeps no rank from computing.
+
+    Returns:
+        At most one row of a server, and one of each such link.
     """
     names = links["link"].to_numpy(str)
     tiers = links["tier"].to_numpy(str)
@@ -316,7 +339,7 @@ def find_bounds(
     rows = []
     bound = {
         label: seconds
-        for label, seconds in together.items()
+        for label, seconds in seconds_of_label.items()
         if label not in OWN_CAUSES and seconds > 0
     }
     served = served_seconds(bound, idle_seconds(links, epoch_s))
@@ -344,7 +367,7 @@ def find_bounds(
                 peers_used_s = np.delete(np.where(is_server, 0.0, used_s), index)
                 seconds = used_s[index] - peers_used_s.max(initial=0.0)
                 why = "carries more than its peers"
-            seconds = min(float(seconds), float(used_s[index]) - hidden, max_seconds)
+            seconds = min(float(seconds), float(used_s[index]) - hidden_s, max_seconds)
             if seconds > 0:
                 share = seconds / epoch_s
                 rows.append(
@@ -361,8 +384,15 @@ def rank_rows(
     """Return all rows, worst first, without hosts that are late by what one of the
     links explains.
 
-    No epoch becomes shorter than a shared server is in use: any other repair saves at
-    most the ``idle_s`` seconds in which the server is idle.
+    A link explains a late host whose cause is none of `OWN_CAUSES`, and which is waited
+    for at most twice as long as for the link. No epoch becomes shorter than a shared
+    server is in use, so late rows are capped at ``idle_s``. Rows of ``bounds`` stay as
+    they are, those of links too.
+
+    Args:
+        late_rows: late hosts and ranks, from `find_own_lateness`.
+        bounds: links and server, from `find_bounds`.
+        idle_s: s in which the shared server is idle.
     """
     link = max((row.seconds for row in bounds if row.kind == "link"), default=0.0)
     unexplained = [
@@ -387,14 +417,17 @@ def find_own_lateness(
     decodes_late: bool = False,
 ) -> list[WaitedForRow]:
     """Return the rows of `find_late_hosts` without what a shared server in ``bounds``
-    explains.
-
-    With ``decodes_late`` the server explains waits for decoding, too (see
-    `served_seconds`).
+    explains, worst first.
 
     A host that comes last in reading, where all wait longer for the server that they
     share, is the one that the server happened to serve last; its lateness in other
-    phases is its own.
+    phases is its own. Lateness in reading that exceeds the seconds of the server stays.
+
+    Args:
+        phases, epoch_s, hosts, ranks_of_host: arguments of `find_late_hosts`.
+        bounds: links and server, from `find_bounds`.
+        decodes_late: whether the server explains waits for decoding, too (see
+            `served_seconds`).
     """
     rows = find_late_hosts(phases, epoch_s, hosts, ranks_of_host)
     server = max((row.seconds for row in bounds if row.kind == "server"), default=0.0)
@@ -411,27 +444,35 @@ def find_own_lateness(
     )
 
 
-def served_seconds(together: Mapping[str, float], idle_s: float) -> dict[str, float]:
-    """Return the s of labels in ``together`` that a server idle for ``idle_s`` s
-    explains.
+def served_seconds(
+    seconds_of_label: Mapping[str, float], idle_s: float
+) -> dict[str, float]:
+    """Return the s that a server of files explains, by label: those of reading, and in
+    'io' also the waits for decoding beyond ``idle_s``.
 
     A batch that is read late is decoded late: with free decoding the epoch would still
     last as long as the server is in use, so no more than ``idle_s`` of the waits for
-    decoding are its own.
+    decoding are due to decoding.
+
+    Args:
+        seconds_of_label: mean s of a rank in each of `LABELS`, with waiting there.
+        idle_s: s of the epoch in which the server is idle.
     """
     served = {
         name: s
-        for name, s in together.items()
+        for name, s in seconds_of_label.items()
         if name not in (*OWN_CAUSES, *MESSAGES) and s > 0
     }
-    if (read_late := together.get("decode", 0.0) - idle_s) > 0:
+    if (read_late := seconds_of_label.get("decode", 0.0) - idle_s) > 0:
         served["io"] = served.get("io", 0.0) + read_late
     return served
 
 
 def idle_seconds(links: pd.DataFrame, epoch_s: float) -> float:
-    """Return how long the shared server that is in use longest is idle in an epoch, in
-    s; inf where no server is ever full.
+    """Return the s of an epoch in which the busiest shared server is idle; inf where no
+    server is ever full.
+
+    The busiest is the one in use longest of those that are full at times.
     """
     is_server = (links["link"].astype(str) == links["tier"].astype(str)).to_numpy()
     is_full = links["peak_utilisation"].to_numpy(float) >= MIN_FULL_SHARE

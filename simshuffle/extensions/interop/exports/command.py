@@ -70,6 +70,7 @@ Messages = Annotated[
 )
 def export(
     source: Source,
+    *,
     to: ToOption,
     out: Annotated[
         Path | None, Option(OUT_FILE, "What to write. Default: RUN-FORMAT, here.")

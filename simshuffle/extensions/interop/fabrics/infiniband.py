@@ -65,20 +65,27 @@ _RATE = re.compile(r"(1|2|4|8|12)x([A-Z]+[0-9]*)")
 
 
 def host_name(label: str) -> str:
-    """Return the host that a node's description names; '' if it names none."""
+    """Return the host that a node's description names; '' if the name has blanks, '>'
+    or '#'.
+
+    'node1 mlx5_0' gives 'node1'.
+    """
     match = _ADAPTER.fullmatch(label)
     name = match[1] if match else label
     return name if re.fullmatch(r"[^\s>#]+", name) else ""
 
 
 def adapter_name(label: str) -> str:
-    """Return the adapter that a description names beside its host; '' if it names none."""
+    """Return the adapter that a description names beside its host; '' if it names none.
+
+    'node1 mlx5_0' gives 'mlx5_0'.
+    """
     match = _ADAPTER.fullmatch(label)
     return match[2] if match else ""
 
 
 def switch_name(label: str) -> str:
-    """Return a switch's name from its description.
+    """Return a switch's name from its description; other descriptions as they are.
 
     'MF0;ib5:SX6036/U1' gives 'ib5', and 'MF0;d:CS7500/L01/U1', part of a director,
     'd/L01/U1'.
@@ -91,8 +98,8 @@ def switch_name(label: str) -> str:
 
 
 def begins(text: str) -> bool:
-    """Return whether a text may be a node-name map: pairs of words, the first often a
-    GUID.
+    """Return whether a text may be a node-name map: its first 2000 lines are pairs of
+    words, and at least one key is a GUID. Blank lines and comments do not count.
     """
     pairs = [words for line in text.splitlines()[:2000] if (words := _split_line(line))]
     return all(len(words) == 2 for words in pairs) and any(
@@ -106,14 +113,15 @@ def read_names(path: Path) -> dict[str, str]:
     GUIDs are as `normalize_guid` writes them.
 
     Raises:
-        TopologyError: a line is none of a map, or a node is named twice.
+        TopologyError: the file cannot be read or names no node, a line is none of a
+            map, or a node has two names.
     """
     with attribute_errors(path):
         return _parse_names(read_text(path))
 
 
 def _parse_names(text: str) -> dict[str, str]:
-    """Parse a node-name map, see `read_names`."""
+    """Parse the text of a node-name map; returns and raises as `read_names`."""
     names: dict[str, str] = {}
     for line_number, line in enumerate(text.splitlines(), 1):
         if not (words := _split_line(line)):
@@ -141,7 +149,7 @@ def _parse_names(text: str) -> dict[str, str]:
 def _split_line(line: str) -> list[str]:
     """Split a line into words without quotes and comments.
 
-    A line with an open quote is one word.
+    A line with an open quote is one word, the whole line.
     """
     try:
         return shlex.split(line, comments=True)
@@ -155,12 +163,14 @@ def find_description(
     """Return the description of a node by a node-name map; None if the map does not
     name the node.
 
-    Adapters that only the dump tells apart keep their names behind that of the host.
+    Blanks, '>' and '#' in the map's name of a host become '_', and the adapter that the
+    dump names is kept behind it. A name with an adapter, and that of a switch, is as
+    the map has it.
 
     Args:
         names: as `read_names` returns them.
         label: description of the node in the dump.
-        guids: GUIDs of the node and of its ports.
+        guids: GUIDs of the node and of its ports, which are tried before the label.
         is_switch: True for a switch, False for an adapter.
     """
     node_name = switch_name(label) if is_switch else host_name(label)
@@ -178,7 +188,9 @@ def find_description(
 
 
 def bandwidth_of_rate(rate: str) -> float | None:
-    """Return bytes/s in each direction of a rate such as '4xNDR'; None for other text."""
+    """Return bytes/s in each direction of a rate such as '4xNDR'; None for other text,
+    or an unknown speed.
+    """
     match = _RATE.fullmatch(rate)
     lane_gbit = LANE_GBIT.get(match[2]) if match else None
     return (
@@ -201,10 +213,13 @@ def rate_of_bandwidth(bandwidth: float) -> str:
 
 
 def adapter_of_device(device: int) -> tuple[str, float]:
-    """Return the name of an adapter, and the bytes/s each way of one of its ports with
-    4 lanes.
+    """Return name and fastest speed of an adapter, such as 'ConnectX-7, NDR', and the
+    bytes/s each way of one of its ports with 4 lanes at that speed.
 
     Unknown devices give '' and infinity.
+
+    Args:
+        device: PCI device ID, a key of `ADAPTERS`.
     """
     if device not in ADAPTERS:
         return "", math.inf
