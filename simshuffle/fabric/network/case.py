@@ -230,7 +230,9 @@ def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _take_part(
     data: dict[str, Any], name: str, problems: list[Problem]
 ) -> dict[str, Any]:
-    """Take the mapping ``name`` out of ``data``; empty if there is none."""
+    """Take the mapping ``name`` out of ``data``; empty if there is none, or something
+    else. Wrong keys, and anything but a mapping, are added to ``problems``.
+    """
     if name not in data:
         return {}
     part = data.pop(name)
@@ -244,8 +246,8 @@ def _take_part(
 
 
 def _check_keys(part: Mapping[str, Any], parent: str, problems: list[Problem]) -> None:
-    """Note the keys that are missing, and those that look like a misspelling of a
-    missing key.
+    """Note the required keys that are missing, and the keys that look like a
+    misspelling of one that is missing, required or not; others are left alone.
     """
     known_keys = (*_REQUIRED[parent], *_OPTIONAL[parent])
     unknown_keys = [key for key in part if key not in known_keys]
@@ -355,8 +357,8 @@ def list_first_problems(
     describe_value: Callable[[int], str],
     remedy: str,
 ) -> list[Problem]:
-    """List the problems of the first of many elements that break one rule, and one
-    problem that says how many more there are.
+    """List the problems of the first three elements that break one rule, and one
+    problem that says how many more there are; none if none break it.
 
     Args:
         path: the list in the file.

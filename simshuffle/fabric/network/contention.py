@@ -81,7 +81,9 @@ def self_contention(links: Links, flows: Flows, tolerance: float = 0.0) -> Conte
 
 
 def first_stage_contention(links: Links, flows: Flows) -> tuple[float, int]:
-    """Compute `Contention.first_stage` and `Contention.slowest_link`."""
+    """Compute `Contention.first_stage` and `Contention.slowest_link`; 1 and -1 if no
+    flow that waits for none has bytes to move over links.
+    """
     is_first = flows.nbytes > 0
     is_first[flows.after_to] = False
     routes = flows.routes if is_first.all() else flows.routes[is_first]
@@ -220,7 +222,9 @@ class _EqualShareClock:
         self._end(ended, end_time)
 
     def _end(self, ended: Ints64, now: float) -> None:
-        """Note the ends of flows, and post the flows that waited for them alone."""
+        """Note the ends of flows, and post those that now wait for no other: they begin
+        to move after their latencies.
+        """
         self.finish[ended] = now
         if self.edges is None:
             return

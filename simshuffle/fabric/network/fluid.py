@@ -158,12 +158,12 @@ class FluidNetwork:
 
     @property
     def accounts(self) -> Floats:
-        """(accounts,) s, see `TASK.account`."""
+        """(accounts,) s added up so far in each account, see `TASK.account`."""
         return self._graph.accounts
 
     @property
     def finish(self) -> Floats:
-        """(tags,) s, see `TASK.tag`; nan where nothing has ended."""
+        """(tags,) s at which the transfer of a tag ended (`TASK.tag`), nan before."""
         return self._graph.finish
 
     def reserve_tags(self, count: int) -> None:
@@ -201,15 +201,15 @@ class FluidNetwork:
         return True
 
     def close_group(self, group: int) -> tuple[float, float]:
-        """Free the index of a complete group; return when its marked transfer ended,
-        and its last one (s).
+        """Free the index of a complete group; return when its marked transfer ended
+        (without meaning if it had none), and its last one (s).
         """
         self._free_groups.append(group)
         return self._t_mark[group], self._t_done[group]
 
     @property
     def posted_slots(self) -> Ints32:
-        """(n,) slots of the transfers in the batch that was posted last."""
+        """(n,) slots of the transfers posted last: a view that `post` overwrites."""
         return self._graph.slots[: self._n_posted]
 
     @property
@@ -222,7 +222,8 @@ class FluidNetwork:
     def post(self, now: float, batch: TransferBatch) -> float:
         """Post transfers at time ``now`` (s); return the time of the next event (s).
 
-        All events before ``now`` must have been run by `advance`.
+        All events before ``now`` must have been run by `advance`. Raises a ValueError
+        if a route has more links than the width.
         """
         columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
         next_event = events.post(*self._addresses, float(now), *columns, True)
@@ -237,7 +238,7 @@ class FluidNetwork:
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
         """Run events up to ``horizon`` (s), stopping after the first instant that
-        completes a watched group.
+        completes a watched group, or puts a transfer into the outbox.
 
         Returns:
             The time of the next event (s, inf if there is none), and the watched groups
@@ -274,8 +275,8 @@ class FluidNetwork:
         return sorted(slots, key=nodes["seq"].__getitem__)
 
     def complete(self, slot: int, now: float) -> float:
-        """End a transfer from the outbox at ``now`` (s), up to which all events have
-        been run; return the time of the next event (s).
+        """Let the next `advance` end a transfer from the outbox at ``now`` (s), up to
+        which all events have been run; return the time of the next event (s).
         """
         return transfers.complete(*self._addresses, slot, float(now))
 
@@ -351,7 +352,9 @@ class FluidNetwork:
     # ------------------------------------------------------------------------------- longer arrays
 
     def _make_room(self, shortage: float, batch: TransferBatch) -> None:
-        """Enlarge the arrays that `events.post` says are too short for ``batch``."""
+        """Enlarge the arrays that `events.post` says are too short for ``batch``; raise
+        a ValueError if its routes are too long.
+        """
         state = self._state
         graph = self._graph
         clock = self.clock

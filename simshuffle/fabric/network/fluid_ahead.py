@@ -29,6 +29,10 @@ from simshuffle.spec.compiling import compiled, int64, intrinsic
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _fetch(_: Any, array: Any, index: Any, offset: Any) -> Any:
+    """Make the instruction that asks for the cache line at byte ``offset`` of item
+    ``index`` of ``array``.
+    """
+
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array_type, index_type, offset_type = signature.args
         data = context.make_array(array_type)(context, builder, arguments[0]).data
@@ -62,6 +66,7 @@ MIN_ENDS, MAX_ENDS = 32, 128
 
 @compiled
 def _fetch_link(s: FluidState, ident: int) -> None:
+    """Fetch the record, the next end and the loads of a link."""
     fetch(s.links, ident, 0)
     fetch(s.links, ident, CACHE_LINE)
     fetch(s.ends, ident, 0)
@@ -75,7 +80,8 @@ def _fetch_links(s: FluidState, n: int) -> None:
     """Fetch the first ``n`` links listed in ``flows``, some flows of each that is a
     bottleneck or may become one, and all links of these flows.
 
-    Each step is done for all links, before the next step needs its data.
+    ``flows`` is overwritten. Each step is done for all links, before the next step
+    needs its data.
     """
     width = s.width
     for i in range(n):
@@ -148,7 +154,7 @@ def _list_ends(s: FluidState, end_time: float) -> int:
 @compiled
 def fetch_ends(s: FluidState, first: float) -> None:
     """Fetch the data that the next ends need, from ``first`` (s) on, unless that was
-    done.
+    done; and adapt ``CLOCK.ahead`` so that 32 to 128 links are fetched at a time.
     """
     clock = s.clock[0]
     if first <= clock.fetched or first == np.inf:

@@ -39,13 +39,13 @@ def drain_classes(
     effort: int,
     ends: Any,
 ) -> bool:
-    """Run the classes of flows that have bytes and links to their ends.
+    """Run the classes of flows to their ends; those without links are left out.
 
     Args:
         q: the `Quotient`.
         remaining: (flow classes,) bytes, at first all; changed in place.
         rate: (flow classes,) bytes/s, scratch.
-        state: (flow classes,) 0 to come, 1 under way, 2 ended.
+        state: (flow classes,) 0 to come, as all are at first, 1 under way, 2 ended.
         scratch, heap: see `_fill_classes`.
         effort: looks at a class of flows on a class of links that may be spent.
         ends: (flow classes,) s, set to the ends.
@@ -141,7 +141,9 @@ def _fill_classes(q: Any, state: Any, rate: Any, scratch: Any, heap: Any) -> Non
 def _freeze_classes(
     q: Any, state: Any, rate: Any, spare: Any, num_open: Any, link: int, level: float
 ) -> None:
-    """Freeze the flows on ``link`` that still rise at ``level`` (bytes/s)."""
+    """Freeze the flows on ``link`` that still rise at ``level`` (bytes/s), and take
+    them off ``spare`` and ``num_open`` of all their links.
+    """
     for pair in range(q.by_link[link], q.by_link[link + 1]):
         flow = q.flow[pair]
         if state[flow] == 1 and rate[flow] < 0:

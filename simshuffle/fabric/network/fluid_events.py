@@ -198,7 +198,9 @@ def pop_event(s: FluidState, g: TransferGraph) -> int:
 
 @compiled
 def make_ready(s: FluidState, g: TransferGraph, flow: int) -> None:
-    """Start the delay of a transfer that waits for no other any more."""
+    """Start the delay of a transfer that waits for no other any more, now or at its
+    start; it enters the heap of events.
+    """
     node = s.nodes[flow]
     node.state = DELAYED
     node.t_ready = max(s.clock[0].now, node.t_ready)
@@ -235,8 +237,8 @@ MOVES = 3
 
 @compiled
 def _link_of_limit(s: FluidState, limit: float) -> int:
-    """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1
-    if all such links are taken.
+    """Return the link of the rate limit ``limit`` (units/s), an unused one if it is
+    new; -1 if all such links are taken.
     """
     clock = s.clock[0]
     first_limit = clock.null_link + 1
@@ -294,7 +296,7 @@ def reserve_route(s: FluidState, routes: Ints32, i: int, counting: bool) -> bool
 def _reserve(
     s: FluidState, tasks: Records, routes: Ints32, is_uncounted: bool
 ) -> float:
-    """Reserve room on the links for a batch.
+    """Count a batch on its links if it is uncounted, and reserve room in their heaps.
 
     Args:
         s: the arrays of links.
@@ -409,6 +411,8 @@ def post(
     is_uncounted: bool,
 ) -> float:
     """Post a batch of transfers; their slots are written to ``slots``.
+
+    A transfer does not wait for one of ``TASK.after`` that has ended already.
 
     Args:
         state, graph: addresses of `FluidState` and `TransferGraph`.

@@ -45,8 +45,10 @@ from simshuffle.spec.compiling import compiled, int64
 
 @compiled
 def _freeze_flow(s: FluidState, flow: int, bottleneck: int, level: float) -> None:
-    """Set the rate and the bottleneck of a flow; `_close_link` puts the heap of the
-    bottleneck in order.
+    """Give a flow its bottleneck: append it to that link's heap, and add ``level``
+    (units/s) to the other load of the other links of its route.
+
+    `_close_link` puts the heap in order.
     """
     width = s.width
     node = s.nodes[flow]
@@ -65,8 +67,8 @@ def _freeze_flow(s: FluidState, flow: int, bottleneck: int, level: float) -> Non
 
 @compiled
 def _open_link(s: FluidState, ident: int) -> float:
-    """Empty a link, noting what its flows have left; return the level at which it would
-    saturate (units/s).
+    """Empty a link, noting in ``upcoming`` what its flows have left; return the level
+    at which it would saturate (units/s), or its own if it is a rate limit.
 
     All links are opened in the order of their indices, since in any other order nearly
     each would have to be waited for.
@@ -87,8 +89,8 @@ def _open_link(s: FluidState, ident: int) -> float:
 
 @compiled
 def _close_link(s: FluidState, ident: int, level: float) -> None:
-    """Put the flows of a link that has saturated at ``level`` (units/s) in the order of
-    their ends.
+    """Set the level of a link that has saturated (units/s), order its flows by their
+    ends, and set its next end and its peak.
     """
     link = s.links[ident]
     link.level = level
@@ -184,7 +186,7 @@ def fill(s: FluidState, flows: Ints32, n_new: int) -> None:
     Args:
         s: the arrays of links and rates.
         flows: (any,) slots; the first ``n_new`` of them start now.
-        n_new: see ``flows``.
+        n_new: how many of ``flows`` start; 0 fills only what is under way.
     """
     clock = s.clock[0]
     for i in range(n_new):

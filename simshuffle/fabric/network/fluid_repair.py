@@ -115,8 +115,8 @@ VISITS_PER_LINK = 256
 def _list_faster_flows(
     s: FluidState, ident: int, level: float, hop: int, n: int
 ) -> int:
-    """List the flows of a list of hops that are faster than ``level`` elsewhere, after
-    ``n`` others; return how many are listed then.
+    """List in ``flows``, after ``n`` others, the flows of the list from ``hop`` on that
+    are faster than ``level`` elsewhere; return how many are listed then.
     """
     while hop >= 0:
         flow = hop // s.width  # whose hop it is
@@ -143,7 +143,7 @@ def _move_flow(s: FluidState, flow: int, target: int) -> None:
 @compiled
 def _steal_flows(s: FluidState, ident: int) -> float:
     """Move flows to this link that are faster elsewhere than its level allows, the
-    fastest first; return its level (units/s).
+    fastest first; return its level (units/s), -1 if it is no bottleneck.
     """
     link = s.links[ident]
     level = fair_level(s, ident, link.n) if link.n > 0 else -1.0
@@ -181,7 +181,7 @@ def _steal_flows(s: FluidState, ident: int) -> float:
 @compiled
 def _give_flow(s: FluidState, ident: int, flow: int, target: int) -> float:
     """Move a flow of this link to link ``target``; return the level of this link
-    without it (units/s).
+    without it (units/s), inf if no flow is left.
     """
     _move_flow(s, flow, target)
     n = s.links[ident].n
@@ -191,7 +191,9 @@ def _give_flow(s: FluidState, ident: int, flow: int, target: int) -> float:
 @compiled
 def _give_flows(s: FluidState, ident: int, level: float) -> float:
     """Move the flows of this link that meet a lower level elsewhere on their route;
-    return its level without them (units/s).
+    return its level without them (units/s), inf if no flow is left.
+
+    Only flows that share other links have rows; links still to be visited do not count.
     """
     link = s.links[ident]
     width = s.width
@@ -223,7 +225,9 @@ def _give_flows(s: FluidState, ident: int, level: float) -> float:
 @compiled
 def _give_limited_flows(s: FluidState, ident: int, level: float) -> float:
     """Move the flows of this link that have a rate limit below its level to the link of
-    that limit; return its level without them (units/s).
+    that limit; return its level without them (units/s), inf if no flow is left.
+
+    Where its level is above its ``floor``, that becomes exact.
     """
     link = s.links[ident]
     while level * (1.0 - LEVEL_TOLERANCE) > link.floor:
@@ -270,8 +274,8 @@ def _is_quiet(s: FluidState, ident: int) -> bool:
 def _queue_dirty(s: FluidState, n: int, n_seen: int) -> tuple[int, int]:
     """Put the links listed in ``dirty`` into the heap of ``n`` links to visit.
 
-    Most are quiet, and are done with at once; but where a repair may give up every
-    visit counts.
+    With rate limits quiet ones, which are most, are done with at once; without any a
+    repair may give up, and every visit counts.
 
     Returns:
         The new size of the heap, and how many links are listed in ``order`` as seen.

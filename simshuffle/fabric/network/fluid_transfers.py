@@ -55,6 +55,9 @@ REFRESH = 1 << 14
 def make_rates_fair(s: FluidState, starting: Ints32, n_starting: int) -> None:
     """Make the rates max-min fair again: the first ``n_starting`` flows of ``starting``
     have come, and those that `stop_flow` took have gone.
+
+    All is filled anew if more than 32 flows start that are more than an eighth of all,
+    or after `REFRESH` repairs; else links are repaired, or swept if many change.
     """
     clock = s.clock[0]
     if n_starting == 0 and clock.n_dirty == 0:
@@ -109,8 +112,10 @@ def end_due_flows(
 def end_nearly_done_flows(
     s: FluidState, tolerance: float, queue: Ints32, tail: int
 ) -> int:
-    """Stop the flows that have at most a share ``tolerance`` of their units left;
-    return the new end of ``queue``.
+    """Stop the flows that have at most a share ``tolerance`` of their units left, and
+    list them in ``queue`` from place ``tail`` on; return the new end of the queue.
+
+    The largest share that was left is noted in ``CLOCK.skipped``.
     """
     clock = s.clock[0]
     for ident in range(s.links.shape[0]):
@@ -192,8 +197,8 @@ def _remove_from_bucket(s: FluidState, g: TransferGraph, flow: int) -> None:
 
 @compiled
 def _take_turn_of_pair(s: FluidState, g: TransferGraph, flow: int) -> bool:
-    """Return True if ``flow`` may start now; otherwise put it behind the transfers of
-    its pair.
+    """Return True if ``flow`` may start now, as the first of its pair; otherwise put it
+    behind the transfers of its pair.
     """
     nodes = s.nodes
     buckets = g.buckets
@@ -215,10 +220,11 @@ def _take_turn_of_pair(s: FluidState, g: TransferGraph, flow: int) -> bool:
 def _begin_transfer(
     s: FluidState, g: TransferGraph, n_starting: int, tail: int, flow: int
 ) -> tuple[int, int]:
-    """Start to drain ``flow``; one that has nothing to drain is ENDING at once.
+    """List ``flow`` among those that start to drain; or put it into the outbox if it is
+    ``outside``; or, if it has nothing to drain, into ``queue`` as ENDING.
 
     Returns:
-        How many begin at this instant, and how many are in ``queue``.
+        ``n_starting`` and ``tail``, the ends of ``starting`` and ``queue``, moved on.
     """
     node = s.nodes[flow]
     if node.outside:
@@ -240,8 +246,8 @@ def _begin_transfer(
 def _retire_transfer(
     s: FluidState, g: TransferGraph, n_starting: int, tail: int, flow: int
 ) -> tuple[int, int]:
-    """Take a transfer that ended without draining off the count of its links; begin the
-    next of its pair, as `_begin_transfer`.
+    """Begin the next transfer of the pair of one that ended, as `_begin_transfer`; and
+    if that one never drained, take it off the count of its links.
     """
     node = s.nodes[flow]
     if node.place < 0:
@@ -259,7 +265,9 @@ def _retire_transfer(
 
 @compiled
 def _count_down(s: FluidState, g: TransferGraph, group: int, mark: int) -> None:
-    """Note the end of a transfer in its group."""
+    """Count a transfer that ended down in ``group`` (none if -1), and note the time if
+    ``mark``; list the group if it is complete and watched.
+    """
     if group < 0:
         return
     clock = s.clock[0]
@@ -276,7 +284,9 @@ def _count_down(s: FluidState, g: TransferGraph, group: int, mark: int) -> None:
 
 @compiled
 def _end_transfer(s: FluidState, g: TransferGraph, flow: int) -> None:
-    """Book the end of a transfer and make its successors ready."""
+    """Note the end of a transfer in its account, tag and groups, make successors ready
+    that wait for no other, and free its slot.
+    """
     node = s.nodes[flow]
     clock = s.clock[0]
     now = clock.now
@@ -378,8 +388,8 @@ def advance(
 
 @entry
 def complete(state: int, graph: int, slot: int, now: float) -> float:
-    """End a transfer from the outbox at ``now`` (s), up to which all events have been
-    run; return the time of the next event (s).
+    """Schedule the end of a transfer from the outbox at ``now`` (s), up to which all
+    events have been run; return the time of the next event (s).
     """
     s = state_at(state)
     g = graph_at(graph)

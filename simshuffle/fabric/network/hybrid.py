@@ -57,7 +57,9 @@ class AnalyticNetwork(FluidNetwork):
         return super().post(now, batch)
 
     def settle(self, now: float | None = None) -> None:
-        """Bring the statistics of every link up to date; see `FluidNetwork.settle`."""
+        """Bring the statistics of every link up to date, with peaks of cables as shares
+        of their own capacity; see `FluidNetwork.settle`.
+        """
         super().settle(now)
         self.links["peak"][self._cables] *= (
             BOUNDLESS / self._cable_capacity[self._cables]
@@ -210,7 +212,9 @@ class HybridNetwork(FluidNetwork):
                     self._end_part(self._slot_of.pop(handle), end)
 
     def settle(self, now: float | None = None) -> None:
-        """Bring the statistics of every link up to date; see `FluidNetwork.settle`."""
+        """Bring the statistics of every link up to date, those of cables as the packet
+        network counts them; see `FluidNetwork.settle`.
+        """
         statistics = self._packets.statistics()
         records = self.links
         cables = self._cables
@@ -227,7 +231,7 @@ class HybridNetwork(FluidNetwork):
 
     def _begin_transfers(self, slots: list[int]) -> float:
         """Begin transfers that the fluid network has put into the outbox; return the
-        time of its next event (s).
+        time of its next event (s), inf if none of them drains there.
         """
         if not slots:
             return inf
@@ -289,7 +293,7 @@ class HybridNetwork(FluidNetwork):
 
     def _drain_parcels(self, now: float, parcels: list[tuple[int, _Parcel]]) -> float:
         """Drain transfers through devices and rate limits from ``now`` (s) on; return
-        the time of the next event there (s).
+        the time of the next event there (s), inf without transfers.
         """
         if not parcels:
             return inf
@@ -314,8 +318,11 @@ class HybridNetwork(FluidNetwork):
         )
 
     def _end_part(self, slot: int, now: float) -> float:
-        """Note that a part of a transfer has ended at ``now`` (s); return when the
-        transfer ends if it was the last part, else inf.
+        """Note that a part of a transfer has ended at ``now`` (s); with the last part
+        the transfer ends.
+
+        Returns:
+            The time of the fluid network's next event (s) if it ends, else inf.
         """
         self._num_missing_parts[slot] -= 1
         if self._num_missing_parts[slot]:
@@ -324,8 +331,8 @@ class HybridNetwork(FluidNetwork):
         return self.complete(slot, now)
 
     def _left_align(self, routes: Ints32) -> Ints32:
-        """Align routes to the left: (n, any) with their links in order and all padding
-        at the end.
+        """Align routes to the left: (n, width of the network) with their links in order
+        and all padding at the end.
         """
         aligned = np.full((len(routes), self._hops), -1, np.int32)
         aligned[:, : routes.shape[1]] = np.take_along_axis(

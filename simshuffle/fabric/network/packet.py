@@ -189,7 +189,9 @@ class PacketCore:
 
     def advance(self, horizon: int) -> int:
         """Run one slice of events up to tick ``horizon``; return the reason why it
-        ended.
+        ended: DONE, ENDED or PAUSED, as `packet_kernel.advance` has them.
+
+        ``next_tick`` is then the tick of the next event.
         """
         while True:
             self.next_tick = int(

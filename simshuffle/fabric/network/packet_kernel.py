@@ -62,6 +62,8 @@ state_at = at_address(empty_packet_state)
 def _release_message(s: PacketState, message: int, ended: bool) -> None:
     """Post a message now, or note its end if ``ended``; and post the messages for which
     this was the last to wait for.
+
+    A message without links ends at once, one without bytes after its latencies.
     """
     s.messages[message].next = -1
     head = message

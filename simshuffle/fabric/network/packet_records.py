@@ -230,14 +230,14 @@ def pop_event(queue: Records, n: int) -> None:
 
 @compiled
 def schedule_event(s: PacketState, tick: int, key: int) -> None:
-    """Add an event at ``tick`` to the queue."""
+    """Add an event at ``tick`` to the queue; for ``key`` see `EVENT`."""
     push_event(s.queue, s.clock[0].n_queue, tick, key)
     s.clock[0].n_queue += 1
 
 
 @compiled
 def new_slot(s: PacketState) -> int:
-    """Return an unused slot."""
+    """Take an unused slot, of which only ``next`` is set; there must be one."""
     slot = s.clock[0].free_slot
     if slot >= 0:
         s.clock[0].free_slot = s.slots[slot].next
@@ -305,7 +305,8 @@ def source_asks(s: PacketState, link: int) -> None:
 
 @compiled
 def enqueue_message(s: PacketState, message: int, first: int) -> None:
-    """Put a message at the end of its queue pair.
+    """Put a message at the end of its queue pair, and wake its first link if that is
+    idle.
 
     Args:
         s: the arrays of the network.
@@ -355,6 +356,8 @@ def enqueue_message(s: PacketState, message: int, first: int) -> None:
 def take_packet(s: PacketState, first: int, nbytes: float) -> bool:
     """Take a packet of ``nbytes`` bytes from the queue pair in turn at the source;
     return True if it is the last one of its message.
+
+    A queue pair without further messages is taken out of the turn and freed.
     """
     link = s.links[first]
     pair = link.pair_head

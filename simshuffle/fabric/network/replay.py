@@ -140,7 +140,7 @@ def relative_errors(computed: Floats, expected: Floats) -> Floats:
 def end_columns(result: Replay, *, compare: bool) -> dict[str, Floats]:
     """List the end of each flow, in the order of the case: columns of (flows,) by name.
 
-    They are finish_s; with ``compare``, which needs a case with ends, expected_s and
+    They are finish_s; with ``compare``, and if the case has ends, expected_s and
     relative_error too.
     """
     columns = {"finish_s": result.outcome.finish}
@@ -178,8 +178,8 @@ def title(result: Replay) -> str:
 
 
 def facts(result: Replay) -> dict[str, str]:
-    """List facts for people, by name: how long the case takes on the network, how good
-    the answer is, and how much processor time it took.
+    """List facts for people, by name: makespan, lower bound, processor time; the error
+    bound if it is not 0; the relative error if the case has ends.
     """
     case = result.case
     outcome = result.outcome
