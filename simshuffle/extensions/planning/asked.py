@@ -126,8 +126,11 @@ class PlanRequest:
         ]
 
     def settings_of_run(self, name: str) -> dict[str, Any]:
-        """Return the settings, beside the exchange, with which the command of strategy
-        ``name`` repeats its run.
+        """Return the settings, beside the exchange, that repeat the run of strategy
+        ``name``.
+
+        They are the coarse time tolerance where the run has one, else {}; also {} for a
+        strategy that is not simulated.
         """
         tolerance = (
             self.run_scenarios[name].time_tolerance
@@ -303,8 +306,10 @@ def _moved_keys(scenario: Scenario) -> list[str]:
 
 
 def _read_scenario(options: PlanOptions) -> tuple[Scenario, Strategy | None]:
-    """Return the scenario and its own strategy; None in place of the strategy if hosts
-    have no room for it.
+    """Return the scenario of the options and its own strategy.
+
+    If hosts have no room for the strategy, the scenario shuffles globally from the file
+    system, and None stands for the strategy.
     """
     try:
         scenario = scenario_of(options.scenario, options.set)
@@ -320,7 +325,14 @@ def _read_scenario(options: PlanOptions) -> tuple[Scenario, Strategy | None]:
 
 
 def _single_run_settings(scenario: Scenario) -> dict[str, Any]:
-    """Return the settings that make the scenario a single quick run with a warm epoch."""
+    """Return the settings that make the scenario a single quick run with a warm epoch.
+
+    They take out sweep and failures, and set `MIN_EPOCHS` and `TIME_TOLERANCE` where a
+    scenario has fewer epochs or no tolerance.
+
+    Raises:
+        ScenarioError: the scenario has several jobs.
+    """
     if scenario.jobs:
         problem = Problem(
             "jobs", "must be one job", f"{len(scenario.jobs)}", "Leave jobs out."
@@ -350,8 +362,8 @@ def _check_prices(prices: Mapping[str, Any]) -> dict[str, float]:
     """Return the prices as numbers; a host-hour costs 1 where there are none.
 
     Raises:
-        InputError: a price has an unknown name, is negative or no number, or a
-            host-hour has none.
+        InputError: a price has an unknown name, is negative, 1e15 or more or no number,
+            or prices are given without that of a host-hour.
     """
     problems = []
     for name, value in prices.items():

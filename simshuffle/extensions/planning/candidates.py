@@ -67,10 +67,14 @@ def list_exchanges(
     curves_by_setting: Mapping[Setting, Any],
     source: str,
 ) -> list[str | dict[str, Any]]:
-    """Return the exchanges to consider.
+    """Return the exchanges to consider, as `--set workload.exchange` has them.
 
-    They are the strategies that the user names, or those of the curves, or the usual
-    ones and the scenario's own.
+    They are the strategies that the user names; else those of the curves or, without
+    curves, the usual ones. Without ``--target-accuracy`` (``source`` is 'None') the
+    scenario's own is added if no other has its name.
+
+    Raises:
+        InputError: a strategy is named twice, is unknown, or has no curve.
     """
     if requested_strategies:
         strategies = {

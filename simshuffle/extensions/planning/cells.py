@@ -47,10 +47,10 @@ IO, EXCHANGE = "I/O", "EXCHANGE"
 
 
 def epoch_shares(breakdown: Mapping[Any, Any], epoch: int) -> dict[str, float]:
-    """Return the share of an epoch under each label.
+    """Return the share of an epoch under each label, from 0 to 1.
 
-    The time in which a rank waits for others counts under the label that those others
-    are at.
+    Time that has a cause, in which a rank waits for others, counts under the label that
+    those others are at.
 
     Args:
         breakdown: columns label, cause, seconds and epoch, one entry for each label of
@@ -185,6 +185,7 @@ class FileSystemCell(NetworkCell):
 
     @cached_property
     def _run(self) -> RunCell:
+        """Return the run of the scenario, for its key, cost and memory."""
         return RunCell(self.document, "")
 
     def run(self, tell: Tell) -> Outcome:
@@ -193,6 +194,7 @@ class FileSystemCell(NetworkCell):
         The outcome has ``files_per_s`` and ``bytes_per_s``; ``alone``, each of the two
         where the other never binds; ``io``, the share of I/O; and ``points``, the rows
         of all that was simulated. The first three are None if no file system is enough.
+        Without ``exact`` the scenario has at least `COARSE_TOLERANCE`.
         """
         scenario = self._run.scenario
         if not self.exact and scenario.time_tolerance < COARSE_TOLERANCE:
@@ -236,8 +238,11 @@ class _FileSystemSearch:
         self._io_share_by_file_system: dict[tuple[float, float], float] = {}
 
     def run(self) -> dict[str, Any]:
-        """Search each rate where the other never binds, then both together, and return
-        the outcome of `FileSystemCell.run`.
+        """Search each rate where the other never binds, then both together.
+
+        Returns:
+            the outcome of `FileSystemCell.run`; its rates are None where an ample file
+            system is not enough.
         """
         workload = self._scenario.workload
         amounts = (
@@ -318,13 +323,15 @@ class _FileSystemSearch:
         )
 
     def _io_share_of(self, open_rate: float, read_bandwidth: float) -> float:
-        """Return the share of the last epoch that I/O takes, simulated once for each
-        file system.
+        """Return the share of the last epoch that I/O takes with a file system.
+
+        Each file system is simulated once: its row is appended to ``rows``, and the
+        progress reported.
 
         Args:
-            open_rate: files that the file system opens in a second, rounded up to 4
-                digits.
-            read_bandwidth: bytes/s, rounded up to 4 digits.
+            open_rate: files that the file system opens in a second; it is simulated
+                rounded up to 4 digits.
+            read_bandwidth: bytes/s; it is simulated rounded up to 4 digits.
         """
         rates = _round_up(open_rate), _round_up(read_bandwidth)
         if rates not in self._io_share_by_file_system:

@@ -84,7 +84,11 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
 
 
 def parts_of_cost(strategies: pd.DataFrame) -> pd.DataFrame:
-    """Return the cost of each strategy divided into a column for each of `PIECES`."""
+    """Return the cost of each strategy (rows) divided into a column for each of
+    `PIECES`.
+
+    ``strategies`` are rows of table ``strategies`` that have a cost.
+    """
     share_staged = (strategies["staging_s"] / (3600.0 * strategies["hours"])).clip(
         upper=1.0
     )

@@ -26,7 +26,11 @@ class ClosedFormTraining:
 
 
 def closed_form_answer(request: PlanRequest) -> Iterator[str]:
-    """Yield sentences on the cheapest strategy and others, with lower bounds of costs."""
+    """Yield sentences on the cheapest strategy and others, with lower bounds of costs.
+
+    The others are the `MAX_OTHERS` cheapest and the most expensive one. Where nothing
+    meets the budget, the only sentence names the cheapest.
+    """
     estimates = {
         candidate.name: _estimate(request, candidate)
         for candidate in request.feasible_candidates

@@ -82,8 +82,10 @@ class FlipSearch:
         )
 
     def distance(self) -> float:
-        """Return the distance to the turning point by closed forms: the absolute
-        logarithm of its factor.
+        """Return how far the turning point of closed forms is: the absolute logarithm
+        of its factor.
+
+        It is infinite where they see none.
         """
         return (
             math.inf
@@ -94,6 +96,9 @@ class FlipSearch:
     def find_row(self) -> dict[str, Any] | None:
         """Search the turning point and return its row; None where closed forms see
         none.
+
+        A row is confirmed if runs see both choices within `WIDE_SIDES` side steps; else
+        ``why`` has the reason.
         """
         claimed_factor = self.claimed_factor
         if claimed_factor is None:
@@ -248,7 +253,10 @@ class FlipSearch:
         return contenders
 
     def _estimate_seconds(self, offer: StrategyOffer, factor: float) -> float:
-        """Return the seconds of one core that simulating a strategy takes, by estimate."""
+        """Estimate the seconds of one core that simulating a strategy takes.
+
+        They are 0 where hosts have no room, or where the run is known already.
+        """
         scenario = self._scenario(offer, factor)
         is_known = scenario is None or (self.moves_ssd_capacity and offer.is_simulated)
         return 0.0 if is_known or scenario is None else seconds_of_run(scenario)
@@ -278,7 +286,11 @@ class FlipSearch:
         return scenario.with_values(run_settings) if run_settings else scenario
 
     def _simulated_choice(self, factor: float) -> str:
-        """Return the strategy that is chosen at ``factor`` by simulated trainings."""
+        """Simulate the contenders at ``factor``, and return the one that is chosen.
+
+        Each simulation corrects the closed forms of the model. '' is returned if none
+        is within the budget.
+        """
         costs = {}
         for offer in self._contenders(factor):
             seconds = self._training_seconds(offer, factor)
@@ -293,6 +305,7 @@ class FlipSearch:
         lack room.
 
         The capacity of an SSD changes no time, so one run is enough for all its sizes.
+        A run is remembered, and its estimate taken off ``seconds_left``.
         """
         scenario = self._scenario(offer, factor)
         if scenario is None:

@@ -83,11 +83,14 @@ class HiddenExchangeCell(NetworkCell):
 
     @cached_property
     def _run(self) -> RunCell:
+        """Return the run of the scenario, for its key and its scenario."""
         return RunCell(self.document, "")
 
     def run(self, tell: Tell) -> Outcome:
-        """Search the largest hidden exchange, and return its columns of table `limits`
-        and the rows of `points`.
+        """Search the largest hidden exchange, to `SEARCH_PRECISION`.
+
+        The outcome has ``limit`` (samples, exchange_fraction, an empty bottleneck) and
+        ``points``, a row for each simulated exchange.
         """
         scenario = self._run.scenario
         rows: list[dict[str, Any]] = []

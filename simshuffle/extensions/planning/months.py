@@ -50,10 +50,13 @@ class MonthsCell(PlainCell):
         return f"months of {self.name}"
 
     def run(self, tell: Tell) -> Outcome:
-        """Search the spare hosts and the period, and return ``period_s``, ``goodput``,
-        ``spares``, ``waiting`` (share of the time) and ``hosts_free``.
+        """Search the fewest spare hosts, then draw the months with them and Daly's
+        period.
 
-        ``spares`` is None if the hosts that the machine has are not enough.
+        The outcome has ``period_s``, ``goodput`` (mean over seeds), ``spares``,
+        ``waiting`` (share of the time that a job waits for hosts, with the scenario's
+        period) and ``hosts_free``. ``spares`` is None if the hosts that the machine has
+        keep waiting above `MAX_WAITING`.
         """
         scenario = from_dict(self.document, self.name)
         month = Month(scenario, self.epoch)

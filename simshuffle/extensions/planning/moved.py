@@ -49,7 +49,10 @@ class MovedInput:
         )
 
     def settings(self, factor: float) -> dict[str, str]:
-        """Return the keys with values multiplied by ``factor``, as ``--set`` has them."""
+        """Return the keys with values multiplied by ``factor``, as ``--set`` has them.
+
+        Values are texts with a unit, rounded to `DIGITS` digits.
+        """
         return {
             key: format_quantity(float(f"{value * factor:.{DIGITS}g}"), self.dimension)
             for key, value in self.value_by_key.items()
@@ -61,8 +64,10 @@ class MovedInput:
 
 
 def keys_of_inputs(base: Scenario) -> dict[str, list[str]]:
-    """Return the keys of every input of a scenario that is moved, by the name of the
-    input.
+    """Return the dotted keys of every input that is moved, by the name of the input.
+
+    An input without keys in the scenario is left out; the first key names the input in
+    tables.
     """
     scenario_keys = keys_of(base)
     time_prefix = f"workload.model.accelerators.{base.cluster.host.accelerator}."

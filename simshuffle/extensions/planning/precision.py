@@ -31,8 +31,11 @@ simulated.
 
 
 def coarse_settings(scenario: Scenario, exact: bool) -> dict[str, float]:
-    """Return the settings with which a run is simulated: none, or a coarse time
-    tolerance.
+    """Return the settings that make a long run coarse: {}, or `TOLERANCE` and its
+    value.
+
+    A run is coarse without ``exact`` if its scenario is more precise than
+    `COARSE_TOLERANCE` and it takes more than `LIGHT_SECONDS` by estimate.
     """
     is_heavy = (
         not exact
@@ -43,8 +46,10 @@ def coarse_settings(scenario: Scenario, exact: bool) -> dict[str, float]:
 
 
 def seconds_of_run(scenario: Scenario) -> float:
-    """Estimate the seconds of one core that a run takes; a coarse run takes its first
-    window.
+    """Estimate the seconds of one core that a run takes.
+
+    A run of `COARSE_TOLERANCE` or more ends within its first window, so it takes that
+    share of a full run.
     """
     seconds = effort(scenario).seconds
     if scenario.time_tolerance < COARSE_TOLERANCE:
@@ -53,10 +58,11 @@ def seconds_of_run(scenario: Scenario) -> float:
 
 
 def runs_in_time(scenarios: Mapping[str, Scenario]) -> dict[str, Scenario]:
-    """Return the scenarios, by name, that fit into a minute.
+    """Return the scenarios, by name, whose runs fit into `MAX_SECONDS` together.
 
-    A run that would take long has a coarse time tolerance. The runs that take longest
-    are left out until the others fit; one run is retained in any case.
+    A run that would take long has a coarse time tolerance set in its scenario. The runs
+    that take longest are left out until the others fit; one run is retained in any
+    case. The order is that of the argument.
     """
     scenarios_in_time = {}
     for name, scenario in scenarios.items():

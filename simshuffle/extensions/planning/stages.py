@@ -47,7 +47,12 @@ hiding``.
 
 
 def run_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the first stage: a run of each strategy, and one epoch without exchange."""
+    """Return the cells of the first stage, by name: a run of each strategy that is
+    simulated.
+
+    Where the exchange of a partial shuffle is searched, `NO_EXCHANGE` is a warm epoch
+    without it.
+    """
     cells: dict[str, Cell] = {
         name: RunCell(scenario.to_dict(), name, with_tables=False)
         for name, scenario in request.run_scenarios.items()
@@ -58,7 +63,8 @@ def run_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def partial_scenario(request: PlanRequest) -> Scenario | None:
-    """Return the scenario with a partial shuffle, whose Q is searched.
+    """Return the scenario of the first partial shuffle, exchanging one sample of a
+    rank.
 
     Returns:
         None if no candidate is a partial shuffle, or hosts have no room for a single
@@ -91,8 +97,12 @@ def _scenario_with_sample(
 
 
 def search_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the cells of the second stage: searches that need only the runs, and the
-    months of each strategy.
+    """Return the cells of the second stage, by name: the searches that need only the
+    runs.
+
+    They are the smallest file systems and the largest hidden exchange, without
+    ``exact`` if they fit into a minute. Where hosts fail the months of each simulated
+    strategy follow, else the turning points.
     """
     cells = _file_system_cells(request)
     if (partial := partial_scenario(request)) is not None:
@@ -153,7 +163,9 @@ def late_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _flip_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the searches of turning points, one for each input."""
+    """Return the searches of turning points, by label, one for each input that is
+    moved.
+    """
     offers = _describe_offers(request, outcomes)
     document = request.base.to_dict()
     cells = [
@@ -173,10 +185,10 @@ def _flip_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _describe_offers(request: PlanRequest, outcomes: Outcomes) -> list[dict[str, Any]]:
-    """Return the strategies that reach the target, in plain values.
+    """Return the strategies that reach the target, in the plain values of `read_offer`.
 
-    A strategy that was not simulated takes the months of the simulated strategy of
-    median goodput: its hosts fail, too.
+    A strategy that was not simulated has None as its seconds, and takes the months of
+    the simulated strategy of median goodput: its hosts fail, too.
     """
     simulated_months = [
         month_values(candidate, outcomes)
@@ -223,7 +235,10 @@ def _describe_offers(request: PlanRequest, outcomes: Outcomes) -> list[dict[str,
 def epoch_columns(
     candidate: Candidate, outcomes: Outcomes
 ) -> Mapping[str, Sequence[Any]]:
-    """Return the columns of the simulated epochs of a strategy."""
+    """Return the columns of the simulated epochs of a strategy, such as ``epoch_s``.
+
+    Each column has a value for every epoch, the cold one first.
+    """
     epochs: Mapping[str, Sequence[Any]] = outcomes[candidate.name].values["epochs"]
     return epochs
 
@@ -231,6 +246,9 @@ def epoch_columns(
 def failing_training_seconds(candidate: Candidate, outcomes: Outcomes) -> float:
     """Return the duration of the training (s), with the time that failures and saves
     cost.
+
+    It is the time without failures, divided by the goodput or by `MIN_GOODPUT`,
+    whichever is larger.
     """
     epochs = epoch_columns(candidate, outcomes)
     assert candidate.epochs is not None  # noqa: S101 - of those that reach the target
@@ -248,6 +266,9 @@ def month_values(candidate: Candidate, outcomes: Outcomes) -> Mapping[str, Any]:
 
 
 def spares_of_month(month: Mapping[str, Any]) -> int:
-    """Return the spare hosts of a month, or all free hosts if these are not enough."""
+    """Return the spare hosts of a month: those that are enough, else all free hosts.
+
+    They are 0 for {}, where no month was drawn.
+    """
     spares = month.get("spares")
     return int(month.get("hosts_free", 0) if spares is None else spares)

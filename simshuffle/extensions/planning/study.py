@@ -47,6 +47,10 @@ from simshuffle.study.study import Outcomes, Result, Study, Tables
 
 
 def _collect(request: PlanRequest, outcomes: Outcomes) -> Tables:
+    """Return the stored tables, by name; the chosen strategy is marked.
+
+    It is the cheapest within the budget, by `cheapest_strategy`; none may be.
+    """
     rows = [
         _strategy_row(request, candidate, outcomes) for candidate in request.candidates
     ]
@@ -69,7 +73,11 @@ def _collect(request: PlanRequest, outcomes: Outcomes) -> Tables:
 def _strategy_row(
     request: PlanRequest, candidate: Candidate, outcomes: Outcomes
 ) -> dict[str, Any]:
-    """Return the row of a strategy in table ``strategies``."""
+    """Return the row of a strategy in table ``strategies``, not yet chosen.
+
+    Times, shares and costs are missing where it was not simulated, and ``why`` has the
+    reason; the cost is also missing where it does not reach the target.
+    """
     is_text = isinstance(candidate.exchange, str)
     row: dict[str, Any] = {
         "strategy": candidate.name,
@@ -227,8 +235,10 @@ def _flip_rows(outcomes: Outcomes, kind: str) -> list[Mapping[str, Any]]:
 
 
 def _turn_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table ``turns``: turning points, each with the command that
-    plans it.
+    """Yield the rows of table ``turns``: confirmed turning points, each with its
+    command.
+
+    The command plans with the values just beyond the turning point.
     """
     for row in _flip_rows(outcomes, "turns"):
         yield {**row, "command": add_settings(request.plan_words, row["values"])}
@@ -332,8 +342,10 @@ def _list_absent_keys(scenario: Scenario) -> list[str]:
 
 
 def _find_faults(result: Result) -> Iterator[Problem]:
-    """Yield the faults of a stored result: rows that are missing, or strategies without
-    room and reason.
+    """Yield the faults of a stored result.
+
+    Tables must have as many rows as ``meta.json`` says and as strategies were asked
+    for, at most one strategy is chosen, and one without room has a reason.
     """
     table = result.tables["strategies"]
     num_strategies = len(result.meta["asked"]["strategies"])
@@ -349,8 +361,10 @@ def _find_faults(result: Result) -> Iterator[Problem]:
 
 
 def _cost_of_later_stages(request: PlanRequest, stage: int) -> float:
-    """Estimate the core seconds of the searches; 0 for an exact plan, as they are
-    unknown.
+    """Estimate the core seconds of the stages after ``stage``.
+
+    They are `MAX_SECONDS` before the first, and 0 later or for an exact plan, whose
+    searches are unknown.
     """
     return 0.0 if request.exact or stage > 0 else MAX_SECONDS
 

@@ -113,8 +113,10 @@ def _format_cost(cost: float, question: Row) -> str:
 
 
 def _state_reasons(chosen_row: Row, table: pd.DataFrame) -> str:
-    """Return the sentence that compares the chosen strategy with the others, and names
-    those that cannot be chosen.
+    """Return the sentence that compares the chosen strategy with the cheapest and
+    dearest others.
+
+    It also names the strategies that cannot be chosen.
     """
     other_rows = table[~table["chosen"] & table["cost"].notna()].sort_values(
         "cost", kind="stable"
@@ -219,7 +221,10 @@ def _describe_exclusions(table: pd.DataFrame) -> list[str]:
 
 
 def _list_names(names: list[str]) -> str:
-    """List the first names in a sentence, and how many more there are."""
+    """Return a phrase of the first `MAX_NAMES` names, and how many more there are.
+
+    A single further name is listed, too.
+    """
     displayed_names = names if len(names) <= MAX_NAMES + 1 else names[:MAX_NAMES]
     num_hidden = len(names) - len(displayed_names)
     return ", ".join(displayed_names) + (
@@ -281,7 +286,7 @@ def _list_doubts(findings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _distance_of_factor(factor: float) -> float:
-    """Return how many times larger or smaller than now an input is, from 1 on."""
+    """Return the factor, or its inverse, whichever is 1 or more."""
     return max(factor, 1.0 / factor)
 
 

@@ -118,8 +118,11 @@ def read_offer(base: Scenario, plain_offer: Mapping[str, Any]) -> StrategyOffer:
 
 
 def _fit_mechanism_factor(scenario: Scenario, simulated_s: float) -> dict[str, float]:
-    """Return the factor on the binding mechanism with which the closed form of an epoch
-    lasts ``simulated_s`` s.
+    """Fit the factor on the binding mechanism to a simulated epoch of ``simulated_s``
+    s.
+
+    Returns:
+        the factor by the name of the mechanism, within `MAX_FACTOR` to either side.
     """
     mechanism_name = mechanism(scenario)
     epoch_bounds = bounds(scenario)
@@ -176,7 +179,10 @@ class DecisionModel:
         return [offer for offer in self.offers if offer.kept_nbytes <= capacity]
 
     def moved_scenario(self, offer: StrategyOffer, factor: float) -> Scenario:
-        """Return the scenario of a strategy with the input multiplied by ``factor``."""
+        """Return the scenario of a strategy with the input multiplied by ``factor``.
+
+        The capacity moves nothing here: it decides only who fits.
+        """
         if self.moved_input.name == CAPACITY or factor == 1.0:
             return offer.scenario
         return scale_inputs(
@@ -184,8 +190,9 @@ class DecisionModel:
         )
 
     def costs_at(self, factor: float) -> dict[str, float]:
-        """Return the cost of each strategy that fits with the input multiplied by
-        ``factor``, by name.
+        """Return the corrected cost of each strategy that fits, by name, at a factor.
+
+        The factor multiplies the input.
         """
         costs = {}
         for offer in self.fitting_offers(factor):
@@ -198,14 +205,18 @@ class DecisionModel:
         return costs
 
     def choice_at(self, factor: float) -> str:
-        """Return the strategy that is chosen with the input multiplied by ``factor``;
-        '' if none fits.
+        """Return the strategy chosen with the input multiplied by ``factor``.
+
+        It is '' if none fits the hosts and the budget.
         """
         return self.choose_strategy(self.costs_at(factor))
 
     def correct(self, offer: StrategyOffer, factor: float, seconds: float) -> None:
-        """Correct the closed form at ``factor`` by a simulated training of ``seconds``
-        s.
+        """Store the correction of a strategy at ``factor``: ``seconds`` less the closed
+        form.
+
+        ``seconds`` are those of a simulated training. A strategy whose training was
+        simulated has a correction of 0 at factor 1.
         """
         closed_seconds = self._closed_seconds(offer, factor)
         strategy_corrections = self.corrections.setdefault(
@@ -242,8 +253,12 @@ class DecisionModel:
     def _bisect_border(
         self, near_factor: float, far_factor: float, current_choice: str
     ) -> float:
-        """Bisect the factors between an unchanged choice and another one; return the
-        nearest changed factor.
+        """Bisect between an unchanged choice and another one; return the changed end.
+
+        Args:
+            near_factor: a factor at which the choice is ``current_choice``.
+            far_factor: a factor at which it is another one.
+            current_choice: the strategy chosen at ``near_factor``.
         """
         for _ in range(
             BORDER_HALVINGS if self.moved_input.name != CAPACITY else MAX_HALVINGS
@@ -258,6 +273,9 @@ class DecisionModel:
     def _closed_seconds(self, offer: StrategyOffer, factor: float) -> float:
         """Return the closed form of a training (s) at ``factor``, without its
         correction.
+
+        It is the training at factor 1 plus what closed forms add to each epoch, over
+        the goodput.
         """
         if factor == 1.0 or self._is_constant(offer):
             return offer.seconds
@@ -287,8 +305,10 @@ class DecisionModel:
         return self._epoch_seconds_by_factor[key]
 
     def _correction(self, name: str, factor: float) -> float:
-        """Return the correction (s) of a training at ``factor``, interpolated between
-        simulated factors.
+        """Return the correction (s) of a training at ``factor``; 0 without simulations.
+
+        It is interpolated over the logarithm of the factor, and constant beyond the
+        outermost simulated factors.
         """
         points = sorted(self.corrections.get(name, {}).items())
         if not points:

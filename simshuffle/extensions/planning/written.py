@@ -81,8 +81,9 @@ def _read_document(scenario: str | Path) -> Mapping[str, Any]:
 
 
 def _text_at_key(document: Mapping[str, Any], key: str) -> str:
-    """Return the text of a dotted key, written dotted or nested; '' where there is
-    none.
+    """Return the text of a dotted key, written dotted or nested.
+
+    It is '' where there is none, or no text.
     """
     if isinstance(text := document.get(key), str):
         return text

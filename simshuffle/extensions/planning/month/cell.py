@@ -70,8 +70,12 @@ class MonthCell(PlainCell):
         return [identity_of(self.document), dict(self.epoch), *length]
 
     def run(self, tell: Tell) -> Outcome:
-        """Draw and follow the months, and return the rows of every table and the inputs
-        of the months.
+        """Draw and follow the months, and return the rows of every table.
+
+        The outcome has the rows ``days``, ``periods`` and ``causes``, and one row
+        ``inputs``. With ``epochs``, each month ends when these are trained; the periods
+        are compared before, on months of the length that the epochs take without
+        failures.
         """
         scenario = from_dict(self.document, self.label)
         month = Month(scenario, self.epoch, self.period)
@@ -166,15 +170,21 @@ class Month:
         )
 
     def count_epochs(self, useful_seconds: float) -> float:
-        """Return the number of epochs that ``useful_seconds`` s of training are."""
+        """Return the number of epochs, with a fraction, that ``useful_seconds`` s of
+        training are.
+
+        The first epoch includes the staging; every further one is a steady one.
+        """
         first_seconds = float(self._epoch["staging_s"] + self._epoch["first_s"])
         if useful_seconds < first_seconds:
             return useful_seconds / first_seconds
         return 1.0 + (useful_seconds - first_seconds) / float(self._epoch["steady_s"])
 
     def saves(self, period: float) -> Saves:
-        """Return the stall and delay of saves with ``period`` s of training between
-        two.
+        """Return the saves with ``period`` s of training between two, whatever the
+        scenario has.
+
+        They have the stall of a save, and the s until no failure can undo it.
         """
         scenario_workload = self._scenario.workload
         saved = scenario_workload.checkpoint
@@ -188,7 +198,7 @@ class Month:
     def draw_courses(
         self, seeds: int, course_seconds: float, tell: Tell
     ) -> list[JobCourse]:
-        """Draw a course of ``course_seconds`` s for each seed.
+        """Draw a course of ``course_seconds`` s for each seed; report the progress.
 
         Raises:
             InputError: the months would have more than `MAX_FAULTS` faults.
@@ -257,8 +267,10 @@ class Month:
         return truncate_course(course, end_seconds)
 
     def seed_row(self, seed: int, course: JobCourse, saves: Saves) -> dict[str, Any]:
-        """Return the row of table ``days`` for a seed: the days of each category, and
-        goodput.
+        """Return the row of table ``days`` for a seed, without its run.
+
+        It has the days of each category, goodput, interruptions and epochs; the seed is
+        counted from the scenario's.
         """
         seconds = time_by_category(course, saves).sum(axis=0)
         days = dict(
@@ -275,12 +287,12 @@ class Month:
         }
 
     def compare_periods(self, courses: Sequence[JobCourse]) -> list[dict[str, Any]]:
-        """Evaluate every period in the drawn months, and return the rows of table
-        ``periods``.
+        """Evaluate every period in the drawn months: the rows of table ``periods``.
 
-        The periods are a grid around Daly's, the one in use, Daly's and Young's.
-        ``best`` is the best of the last three and of the fit to the grid
-        (`best_period`).
+        The periods are a grid around Daly's (or the one in use), the one in use, and
+        where hosts fail and a save stalls Daly's and Young's. ``best`` is then the best
+        of the last three and of the fit to the grid (`best_period`). Rows are in the
+        order of periods.
         """
         stall_seconds = self.saves(1e3 * self.period).stall_s
         fault_seconds = self.seconds_between_faults
@@ -379,10 +391,10 @@ class Month:
         }
 
     def _loader_inputs(self) -> dict[str, Any]:
-        """Return the loader and the shares of an epoch that an interruption repeats,
-        loses and refuses.
+        """Return the loader, and the shares of the data set that an interruption costs.
 
-        They are empty where no law of a loader says them.
+        ``repeated``, ``lost`` and ``refused`` are None, and the loader '', where no law
+        of a loader says them.
         """
         interruption = mean_interruption(self._scenario)
         resume_law = self._recovery.resume
@@ -394,10 +406,11 @@ class Month:
 def _interruptions_by_cause(
     courses: Sequence[JobCourse], saves: Saves
 ) -> list[dict[str, Any]]:
-    """Return the mean interruptions of a month by their cause, and the days that each
-    cause costs.
+    """Return the rows of table ``causes``: mean interruptions of a month and their
+    days.
 
-    The days are lost training, and all time until training goes on.
+    The days are lost training, and all time until training goes on. The cause that
+    costs most comes first; a cause that never interrupts is left out.
     """
     interruptions_by_cause: dict[str, int] = {}
     seconds_by_cause: dict[str, float] = {}

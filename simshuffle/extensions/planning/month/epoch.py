@@ -27,8 +27,10 @@ IGNORED_KEYS = ("name", "description", "failures", "recovery", "sweep")
 
 
 def epoch_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scenario whose epochs are simulated: without failures and checkpoints,
-    whose time is added later.
+    """Return the scenario whose epochs are simulated, as plain values.
+
+    It lacks failures and checkpoints, whose time is added later, and the sweep; it has
+    `MAX_EPOCHS` epochs.
     """
     epoch_values = {
         key: value for key, value in document.items() if key not in IGNORED_KEYS
@@ -55,6 +57,7 @@ class EpochCell(NetworkCell):
 
     @property
     def _run(self) -> RunCell:
+        """Return the run of the scenario, for its cost and memory."""
         return RunCell(self.document, self.label)
 
     @property
@@ -70,9 +73,10 @@ class EpochCell(NetworkCell):
     def run(self, tell: Tell) -> Outcome:
         """Simulate epochs until two agree, and return their lengths.
 
-        The outcome has the s of the first epoch and of its staging, the s of the epoch
-        that repeats and of its waiting for samples, and the number of its iterations
-        and of simulated epochs.
+        The third epoch is the first that may agree, with the second. The outcome has
+        the s of the first epoch and of its staging, the s of the epoch that repeats and
+        of its waiting for samples, and the number of its iterations and of simulated
+        epochs.
 
         Raises:
             SimshuffleError: `MAX_EPOCHS` epochs do not repeat.

@@ -180,6 +180,7 @@ def _month_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str
 
 
 def _collect(month_request: MonthRequest, outcomes: Outcomes) -> Tables:
+    """Return the stored tables, by name, with the rows of every run in order."""
     rows_by_table: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
     for run in month_request.documents:
         values = outcomes[run].values
@@ -190,6 +191,7 @@ def _collect(month_request: MonthRequest, outcomes: Outcomes) -> Tables:
 
 
 def _derive_parts(result: Result) -> pd.DataFrame:
+    """Return the derived table ``parts`` of a result."""
     return days_by_category(result.tables["days"])
 
 
