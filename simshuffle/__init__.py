@@ -36,8 +36,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that ``simshuffle --help`` answers
-    at once.
+    """Import a public name when it is first used, and keep it in this module.
+
+    So ``simshuffle --help`` answers at once. An AttributeError names the plugin or
+    replacement of a name that is not there, if one is known.
     """
     if name in _HOMES:
         value = getattr(importlib.import_module(f"simshuffle.{_HOMES[name]}"), name)
@@ -65,8 +67,9 @@ def __dir__() -> list[str]:
 
 
 def _plugin_remedy(name: str) -> str:
-    """Return how to get a function of a plugin, or what replaces a removed one, after a
-    colon.
+    """Return ': ' and how to get a plugin's function, or what replaces a removed one.
+
+    '' for other names.
     """
     from simshuffle.study.registry import PLUGIN_REMEDIES, REMOVED  # noqa: PLC0415 - when one is missing
 

@@ -42,7 +42,7 @@ def run(
 
     Args:
         scenario: one or more, each from `simshuffle.load_scenario`, a file or a name.
-        progress: told of the progress, if given.
+        progress: told the share done of each run that is running, if given.
         seeds: of each run, from that of its scenario on.
         timeline: the ranks of which the timeline is kept: 'full' for all, 'ranks' for a
             sample, 'none'; if None all, but a sample where that would take more than
@@ -106,7 +106,7 @@ def compare(a: Comparable, b: Comparable) -> Comparison:
 
 
 def read(folder: str | Path) -> Result:
-    """Read the result in ``folder``, of whatever study.
+    """Read the result in ``folder``, of whatever study; long tables stay unloaded.
 
     Raises:
         InputError: it holds none, or a damaged one.

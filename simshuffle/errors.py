@@ -31,9 +31,7 @@ class Problem:
 
 
 def list_first(names: Sequence[str]) -> str:
-    """List the first three names, and how many more there are, as the value of a
-    problem.
-    """
+    """List the first three names in quotes, and say how many more there are."""
     ending = f" and {len(names) - 3} more" * (len(names) > 3)
     return ", ".join(map(repr, names[:3])) + ending
 
@@ -74,6 +72,7 @@ class InputError(SimshuffleError, ValueError):
         return type(self), (self.problems, self.source)
 
     def _text(self) -> str:
+        """Return the text: the source, the number of problems, and a line for each."""
         count = len(self.problems)
         head = f"{self.source or self.noun}: {count} problem{'s' if count != 1 else ''}"
         return "\n".join([head, *(f"  - {problem}" for problem in self.problems)])

@@ -74,12 +74,14 @@ class MovedFinder(MetaPathFinder, Loader):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return a spec for the old name of a module that has moved."""
+        """Return a spec for the old name of a moved module; None for others."""
         return spec_from_loader(fullname, self) if find_new_name(fullname) else None
 
     def exec_module(self, module: ModuleType) -> None:
         """Import the module at its new place, and register it under the old name as
         well.
+
+        It warns with a FutureWarning.
         """
         old_name = module.__name__
         new_name = str(find_new_name(old_name))

@@ -42,7 +42,10 @@ class CellTimes:
 
     @classmethod
     def from_ratios(cls, ratios: list[float]) -> CellTimes:
-        """Return the times of a kind of cells from the ratios of times to costs."""
+        """Return the times of a kind of cells from the ratios of times to costs.
+
+        Below `MIN_CELLS` ratios they are the defaults: no correction.
+        """
         if len(ratios) < MIN_CELLS:
             return cls()
         factor = statistics.median(ratios)
@@ -54,13 +57,13 @@ class CellTimes:
 
 
 def calibration_file() -> Path:
-    """Return the path of the file that keeps calibrations."""
+    """Return the path of the file that keeps calibrations, which may not exist yet."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return caches / "simshuffle" / "calibration.json"
 
 
 def calibrations() -> Mapping[str, CellTimes]:
-    """Return the times of cells on this machine, by their kind."""
+    """Read the times of cells on this machine, by their kind; {} if none are known."""
     return {
         kind: CellTimes.from_ratios(ratios)
         for kind, ratios in _read_calibrations().items()
@@ -68,7 +71,10 @@ def calibrations() -> Mapping[str, CellTimes]:
 
 
 def note_cell_times(cell_times: Iterable[tuple[str, float, float]]) -> None:
-    """Remember the times of cells.
+    """Remember the times of cells in `calibration_file`, for later estimates.
+
+    Of each kind the last `MAX_REMEMBERED` are kept. Cells of which both cost and time
+    are below `LEAST_SECONDS` are left out.
 
     Args:
         cell_times: (kind, cost in s, seconds taken) of each cell.
@@ -93,8 +99,10 @@ def note_cell_times(cell_times: Iterable[tuple[str, float, float]]) -> None:
 
 
 def _read_calibrations() -> dict[str, list[float]]:
-    """Return the ratios of times to costs of remembered cells, by their kind. Nothing
-    where the file is missing, damaged, or of another version, whose costs may differ.
+    """Return the ratios of times to costs of remembered cells, by their kind.
+
+    {} where the file is missing, damaged, or of another version, whose costs may
+    differ.
     """
     with suppress(
         OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError

@@ -79,6 +79,7 @@ class DaskCluster:
                 yield digest
 
     def _client(self) -> Client:
+        """Connect to the scheduler within `PATIENCE`; an InputError if none answers."""
         try:
             return Client(self.address, timeout=PATIENCE, set_as_default=False)
         except (OSError, ValueError):
@@ -87,6 +88,13 @@ class DaskCluster:
             refuse("--scheduler", rule, self.address, remedy, COMMAND_LINE)
 
     def _note(self, digest: str, cell: Cell, future: object, store: Store) -> None:
+        """Note why a cell is lost, if it is.
+
+        Raises:
+            InputError: the outcome is not in the store, so the file system is not
+                shared.
+            Exception: whatever else the worker raised.
+        """
         error = future.exception()  # type: ignore[attr-defined]
         if isinstance(error, KilledWorker):
             self.lost[digest] = Lost("its worker was killed, again and again")
@@ -101,5 +109,6 @@ class DaskCluster:
 
 
 def _attempt(cell: Cell, digest: str, store: Disk) -> Lost | None:
+    """Run a cell on a worker and store its outcome; return why it is lost, or None."""
     with _ONE_CELL_AT_A_TIME:
         return run_and_store(cell, digest, store, lambda share: None)

@@ -67,13 +67,14 @@ def compare_tables(
     recomputed: LongTable,
     tolerance: float,
 ) -> list[Difference]:
-    """Return the differences of two tables of one schema, one for each column that
-    differs.
+    """Return the differences of two tables of one schema, one for each differing
+    column.
 
     Columns that a clock measured are left out. Rows are compared in their order, or by
-    the key where their orders differ. Numbers are equal if they differ by no more than
-    ``tolerance``, as a share of the larger one, or by no more than `NOTHING`; with
-    tolerance 0 they must be equal to the last bit.
+    the key where their orders differ, which is a difference too; without a key, tables
+    of different lengths have that one difference alone. Numbers are equal if they
+    differ by no more than ``tolerance``, as a share of the larger one, or by no more
+    than `NOTHING`; with tolerance 0 they must be equal to the last bit.
     """
     columns = {
         name: _ColumnDifferences(name)
@@ -128,7 +129,8 @@ def compare_values(
     """Return the differences of two mappings of plain values by dotted key.
 
     ``file`` is named in each difference. ``tolerance`` is a share of the larger number,
-    as in `compare_tables`.
+    as in `compare_tables`; for other values types have to agree too. A missing key
+    counts as 'nothing'.
     """
     differences = []
     for key in sorted({*stored, *recomputed}):
@@ -205,7 +207,7 @@ class _ColumnDifferences:
         schema: Schema,
         tolerance: float,
     ) -> None:
-        """Compare rows that follow ``num_previous_rows`` others."""
+        """Compare rows of both tables that follow ``num_previous_rows`` others."""
         stored_values = stored_rows[self.name]
         recomputed_values = recomputed_rows[self.name]
         is_numeric = all(
@@ -268,9 +270,7 @@ def _label_of_row(schema: Schema, row: pd.Series[Any], row_index: int) -> str:
 def _differences_of_columns(
     file: str, columns: Mapping[str, _ColumnDifferences], num_rows: int
 ) -> list[Difference]:
-    """Return the `Difference` of each column that differs; ``num_rows`` rows were
-    compared.
-    """
+    """Return the `Difference` of each column that differs, of ``num_rows`` rows."""
     differing_columns = [column for column in columns.values() if column.rows]
     return [
         Difference(file, column.name, column.rows, num_rows, *column.worst)
@@ -281,8 +281,9 @@ def _differences_of_columns(
 def _describe_extra_rows(
     table: pd.DataFrame, common_keys: pd.Index[Any], key: Sequence[str]
 ) -> str:
-    """Say how many rows of a table are not in ``common_keys``, and the first one; '' if
-    none.
+    """Say how many rows are not in ``common_keys``, and the first one; '' if none.
+
+    ``key`` names the levels of the index of ``table``.
     """
     rows = table.index[~table.index.isin(common_keys)]
     if not len(rows):
@@ -354,7 +355,10 @@ def _plain(value: Any) -> Any:
 
 
 def _text_of_value(value: Any) -> str:
-    """Return a value as a sentence shows it: numbers with all their digits."""
+    """Return a value as a sentence shows it, cut to `SHOWN` letters.
+
+    Numbers have all their digits; a missing value and '' are 'nothing'.
+    """
     if value is None or value == "":
         return "nothing"
     return cut_text(str(value), SHOWN)

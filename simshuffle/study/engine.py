@@ -77,19 +77,22 @@ def run(
     *,
     force_size: bool = False,
 ) -> Result:
-    """Run the cells of a study whose outcome is not in ``store`` yet, and collect the
-    result.
+    """Run a study's cells that are not in ``store`` yet, and collect the result.
 
-    A study that was stopped therefore goes on.
+    A stage begins when the one before has ended. Within a stage SIGTERM counts as
+    Ctrl-C. Cells may be lost where ``study.partial`` holds and not every cell of a
+    stage is lost.
 
     Args:
         executor: runs the cells; this process if None.
         store: keeps outcomes; in memory if None.
+        progress: told how far the cells are; nobody if None.
 
     Raises:
         InputError: the cells of a stage are too much for the machine (`check_size`),
             unless ``force_size``.
-        SimshuffleError: a cell cannot be done without which there is no result.
+        SimshuffleError: stored outcomes are damaged, or cells are lost without which
+            there is no result.
         Interrupted: by Ctrl-C or SIGTERM; finished outcomes stay in the store.
     """
     executor = executor or SerialExecutor()
@@ -143,10 +146,10 @@ def _collect_partial_result(
     cells: Mapping[str, Cell],
     store: Store,
 ) -> Result | None:
-    """Return the result of the outcomes that exist when the stage of ``cells`` was
-    stopped.
+    """Return the result of the outcomes that exist when a stage was stopped.
 
-    Returns None if there are none.
+    ``cells`` are those of that stage; the state of the result is 'unfinished'. None if
+    there are no outcomes, or the study cannot make a result of them.
     """
     digests = {name: digest_of(cell) for name, cell in cells.items()}
     stored_digests = {
@@ -170,7 +173,11 @@ def _collect_result(
     outcomes: Mapping[str, Outcome],
     state: str = "",
 ) -> Result:
-    """Collect outcomes to a result. ``state`` is that of a study with partial results."""
+    """Collect outcomes to a result, with its ``meta.json``.
+
+    A study with partial results has ``state`` in it; '' stands for 'incomplete' if
+    cells are lost, else for 'finished'.
+    """
     tables = study.collect(request.values, outcomes)
     files_in = {
         place: make_files(request.values, outcomes)
@@ -214,11 +221,15 @@ def _run_missing_cells(
     make_watch: Callable[[Mapping[str, Cell], int], StageWatch],
     force_size: bool,
 ) -> dict[str, Lost]:
-    """Run the cells that are not in the store; return those without an outcome, by
-    name.
+    """Run the cells that are not in the store; return those that are lost, by name.
 
-    ``make_watch`` takes the missing cells and the number of stored ones, and returns
-    the watch that follows them.
+    ``make_watch`` takes the missing cells by digest and the number of stored ones, and
+    returns the watch that follows them.
+
+    Raises:
+        InputError: the cells are too much for the machine, unless ``force_size``.
+        Interrupted: by Ctrl-C or SIGTERM, with the number of cells of this stage that
+            are done.
     """
     missing = {
         digest: cells[name]
@@ -246,10 +257,10 @@ def _run_missing_cells(
 def _load_outcomes(
     cells: Mapping[str, Cell], digests: Mapping[str, str], store: Store
 ) -> dict[str, Outcome]:
-    """Load the outcomes of cells from the store.
+    """Load the outcomes of cells from the store, by the names of the cells.
 
     Raises:
-        SimulationError: an outcome is damaged; it is removed from the store.
+        SimulationError: outcomes are damaged; they are removed from the store.
     """
     outcomes: dict[str, Outcome] = {}
     damaged = []
@@ -268,7 +279,10 @@ def _load_outcomes(
 
 
 def _error_of_lost_cells(lost: Mapping[str, Lost], total: int) -> SimshuffleError:
-    """Return the error of a study that has no result without the cells in ``lost``."""
+    """Return the error of a study that has no result without the cells in ``lost``.
+
+    It is that of the cells if all raised an equal one, else one that lists all causes.
+    """
     errors = [reason.error for reason in lost.values() if reason.error is not None]
     problems_of_cells = [
         error.problems if isinstance(error, InputError) else [error] for error in errors
@@ -285,9 +299,11 @@ def _error_of_lost_cells(lost: Mapping[str, Lost], total: int) -> SimshuffleErro
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Hold a result folder for this process: two commands that write to one folder
-    would replace each other's result. Folders that were made for it and stay empty are
-    removed.
+    """Hold a result folder for this process, by a lock file `.NAME.lock` beside it.
+
+    Two commands that write to one folder would replace each other's result. The lock
+    file is removed at the end, and so are folders above that were made for it and stay
+    empty.
 
     Raises:
         InputError: another process holds it.
@@ -325,7 +341,8 @@ def find_complete_result(
 ) -> Result | None:
     """Return the result in ``folder``, or None if it does not answer the request.
 
-    It does if it is finished, complete and has that fingerprint.
+    It does if it is of that kind, finished, without lost cells, has that fingerprint,
+    can be read, and no file is missing.
     """
     meta = meta_of(folder)
     if (
@@ -416,8 +433,9 @@ class _Meta(TypedDict):
 
 
 def _find_problems(study: Study[Any], meta: Meta) -> list[Problem]:
-    """Return the problems of ``meta.json``: values of wrong types, and numbers that are
-    too large.
+    """Return the problems of ``meta.json``; [] if there are none.
+
+    They are missing keys, values of wrong types, and numbers that are too large.
     """
     problems = []
     for kind in (_Meta, study.says):
@@ -441,7 +459,7 @@ def _find_problems(study: Study[Any], meta: Meta) -> list[Problem]:
 
 
 def _walk_numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the dotted key and the value of every number in nested plain values."""
+    """Yield dotted key and value of every number in nested plain values."""
     if isinstance(value, int | float):
         yield key, value
     elif isinstance(value, Mapping | list):
@@ -451,6 +469,6 @@ def _walk_numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _files_in_folder(folder: Path) -> dict[str, bytes | Path]:
-    """Return the files of ``folder`` by name; none if there is no such folder."""
+    """Return the paths of the files in ``folder`` by name; {} if it is missing."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.name: path for path in paths if path.is_file()}

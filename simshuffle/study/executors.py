@@ -156,10 +156,10 @@ class ProcessExecutor:
         *,
         exit_status_of_dead: dict[str, int],
     ) -> Iterator[str]:
-        """Run the waiting cells, ``count`` at once.
+        """Run the waiting cells, ``count`` at once; yield digests of those that end.
 
-        The exit statuses of processes that died are put into ``exit_status_of_dead``,
-        by digest.
+        ``waiting`` is emptied. Cells whose process died are not yielded: its exit
+        status, negative for a signal, is put into ``exit_status_of_dead`` by digest.
         """
         budget = (
             SPARE_MEMORY * available_memory() if self.memory is None else self.memory
@@ -206,10 +206,10 @@ class ProcessExecutor:
         count: int,
         budget: float,
     ) -> list[str]:
-        """Choose the waiting cells that may begin now: those that fit, or one if
-        nothing runs.
+        """Choose the waiting cells that may begin now, in their order.
 
-        They are the first ones of ``waiting``.
+        They fit the free processes and the bytes of ``budget``; a cell that does not
+        fit is passed over. If none fits and nothing runs, it is the first.
         """
         chosen: list[str] = []
         free_processes = count - len(running)
@@ -225,7 +225,11 @@ class ProcessExecutor:
     def _note_news(
         self, news: News, watch: StageWatch, exit_status_of_dead: dict[str, int]
     ) -> bool:
-        """Note news of a cell; return whether its process has ended."""
+        """Note news of a cell; return whether its process has ended.
+
+        Raises:
+            OSError: the outcome could not be written, as the process has told.
+        """
         if news.what == "share":
             watch.advance(news.digest, news.value)
             return False
@@ -263,7 +267,11 @@ class LocalExecutor:
     def do(
         self, cells: Mapping[str, Cell], store: Store, watch: StageWatch
     ) -> Iterator[str]:
-        """Run the cells; yield each digest when its cell is done or lost."""
+        """Run the cells; yield each digest when its cell is done or lost.
+
+        Processes are used where they save `WORTH_PROCESSES` s or more. At the end the
+        times of the cells are written to the user's cache folder.
+        """
         count = min(self.count or usable_cores(), len(cells))
         saved_seconds = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
         is_serial = count == 1 or saved_seconds < WORTH_PROCESSES
@@ -282,7 +290,7 @@ class LocalExecutor:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return (
         len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -291,8 +299,10 @@ def usable_cores() -> int:
 
 
 def crowding_of_cores() -> float:
-    """Return how many processes a core has had in the last minute, at least 1. Cells
-    take as many times longer, and will not where the others are gone.
+    """Return how many processes a core has had in the last minute, at least 1.
+
+    Cells take as many times longer, and will not where the others are gone. It is 1
+    where the system does not tell.
     """
     if not hasattr(os, "getloadavg"):
         return 1.0
@@ -321,7 +331,10 @@ class ServerDied(Exception):
 
 
 class Workers:
-    """A process for each cell, which computes with one thread; use it in ``with``."""
+    """A process for each cell, which computes with one thread; use it in ``with``.
+
+    The server that forks them is started at once.
+    """
 
     def __init__(self) -> None:
         self._connection, server_connection = Pipe()
@@ -362,7 +375,7 @@ class Workers:
             raise ServerDied from error
 
     def receive_news(self, seconds: float) -> Iterator[News]:
-        """Yield the news that arrive within that time (s), if any.
+        """Wait up to ``seconds`` for news; yield all that are there then, if any.
 
         Raises:
             ServerDied: there is no server any more.

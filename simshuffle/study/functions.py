@@ -32,8 +32,10 @@ PROGRESS = (
 
 
 def function_of(verb: Verb[Any]) -> Callable[..., Result]:
-    """Return the function of a verb, which returns the result; it writes a folder only
-    to ``out``.
+    """Return the function of a verb, which takes its options and returns the result.
+
+    It writes a result folder only to ``out``. Errors name its arguments in place of
+    options.
     """
     source = f"simshuffle.{verb.function}"
 
@@ -62,7 +64,10 @@ _PROGRESS_PARAMETER = inspect.Parameter(
 
 
 def _parameter(field: Field) -> inspect.Parameter:
-    """Return the parameter of a verb's function that stands for an option."""
+    """Return the parameter of a verb's function that stands for an option.
+
+    Arguments may stand by position; options are given by name.
+    """
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if not isinstance(field.option, Argument):
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -73,7 +78,10 @@ def _parameter(field: Field) -> inspect.Parameter:
 
 
 def type_of(field: Field) -> str:
-    """Return the type of a field as a stub writes it."""
+    """Return the type of a field as a stub writes it, or as its option says.
+
+    A path may be a text, and a tuple of any length is a Sequence.
+    """
     if field.option.python:
         return field.option.python
     kind = field.type

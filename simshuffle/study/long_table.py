@@ -54,7 +54,10 @@ class TablePart:
             )
 
     def _groups(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
-        """Yield the rows as they are stored, without the columns of ``lead``."""
+        """Yield the rows as they are stored, without the columns of ``lead``.
+
+        There is at least one piece, which may be empty.
+        """
         if isinstance(self.rows, pd.DataFrame):
             yield self.rows[_select_columns(columns, self.rows.columns)].reset_index(
                 drop=True
@@ -121,13 +124,13 @@ class LongTable:
         yield from groups.flush()
 
     def load(self) -> pd.DataFrame:
-        """Return all rows as one frame in memory."""
+        """Return all rows as one frame in memory; nothing is cached."""
         return stack_tables(
             list(chain.from_iterable(part.pieces(None) for part in self.parts))
         )
 
     def distinct(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Return the rows that differ in these columns."""
+        """Return each combination of values in these columns once, with these alone."""
         pieces = [piece.drop_duplicates() for piece in self.pieces(columns)]
         return stack_tables(pieces).drop_duplicates()
 
@@ -160,8 +163,9 @@ class LazyTables(Mapping[str, pd.DataFrame]):
 
 
 def get_lazily(tables: Mapping[str, pd.DataFrame], name: str) -> Table:
-    """Return the table ``name`` without loading it: a `LongTable` if it is not in
-    memory yet.
+    """Return the table ``name`` without loading it.
+
+    It is a `LongTable` if it is not in memory yet.
     """
     return tables.stored[name] if isinstance(tables, LazyTables) else tables[name]
 
@@ -173,13 +177,18 @@ def get_long(tables: Mapping[str, pd.DataFrame], name: str) -> LongTable:
 
 
 def join_tables(tables: Iterable[LongTable]) -> Table:
-    """Join tables below one another; in memory if they are short."""
+    """Join tables below one another; in memory if they have `ROWS_AT_ONCE` rows at
+    most.
+    """
     table = LongTable(tuple(part for table in tables for part in table.parts))
     return table if len(table) > ROWS_AT_ONCE else table.load()
 
 
 def is_same_table(a: LongTable, b: LongTable) -> bool:
-    """Return whether two tables hold equal rows, to the last bit."""
+    """Return whether two tables hold equal rows, to the last bit.
+
+    Missing values equal each other, and a category equals its text.
+    """
 
     def plain(piece: pd.DataFrame) -> pd.DataFrame:
         return piece.astype(dict.fromkeys(piece.select_dtypes("category"), object))
@@ -215,8 +224,9 @@ class _Groups:
             self._num_pending += len(piece)
 
     def flush(self) -> Iterator[pd.DataFrame]:
-        """Yield the rows that fill no group; an empty frame if there were no rows at
-        all.
+        """Yield the rows that fill no group, if there are any.
+
+        Where no rows were added but an empty frame, it is that frame.
         """
         if self._pending:
             yield stack_tables(self._pending)
@@ -233,7 +243,10 @@ class Growing:
         self._file: _File | None = None
 
     def add(self, piece: pd.DataFrame) -> None:
-        """Add rows at the end. Fewer than `ROWS_AT_ONCE` of them stay in memory."""
+        """Add rows at the end. At most `ROWS_AT_ONCE` of them stay in memory.
+
+        Others are written to a temporary file.
+        """
         for group in self._groups.add(piece):
             if self._folder is None or self._file is None:
                 self._folder = _Folder()
@@ -296,8 +309,9 @@ class _File:
 
 
 def write_parquet(pieces: Iterable[pd.DataFrame], path: Path) -> None:
-    """Write the pieces of a table, at least one, to a Parquet file, a group of rows
-    each.
+    """Write the pieces of a table to a Parquet file, a group of rows each.
+
+    There is at least one piece, from which the types of the columns are taken.
     """
     file = _File(path)
     try:

@@ -26,7 +26,10 @@ RequestsByRun = Mapping[str, Flat]  # what was asked of each run, by its name
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:
-    """Return values by dotted key; a list without mappings is one value."""
+    """Return nested plain values by dotted key; a list without mappings is one value.
+
+    Elements of other lists are numbered from 0. ``key`` stands before all keys.
+    """
     if isinstance(value, list) and any(isinstance(element, dict) for element in value):
         value = dict(enumerate(value))
     if not isinstance(value, dict) or not value:
@@ -38,10 +41,11 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
 
 
 def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
-    """Match runs of A to runs of B, by their names.
+    """Match runs of A to runs of B; return names of B by names of A.
 
-    Runs of one name match; then runs of one strategy, those first that differ in the
-    fewest keys; and the only run of A matches the only run of B.
+    Runs of one name match. The others match if they are of one strategy, those first
+    that differ in the fewest keys, unless there are more than `MAX_PAIRS` pairs. A
+    single run of A and a single one of B always match.
     """
     pairs = {name: name for name in a if name in b}
     if not pairs and len(a) == len(b) == 1:
@@ -63,15 +67,18 @@ def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
 
 
 def _strategy(name: str, request: Flat) -> str:
-    """Return the strategy of a run. If only the name of the run is known: the name up
-    to its first hyphen or space. '' for a document that is no run.
+    """Return the strategy of a run; '' for a document that is no run.
+
+    If only the name of the run is known, it is the name up to its first hyphen or
+    space.
     """
     return str(request.get(STRATEGY, "") if request else re.split(r"[-\s]", name)[0])
 
 
 def _differing_keys(a: Flat, b: Flat) -> list[str]:
-    """Return the keys whose values differ, the most telling first; names and
-    descriptions are left out.
+    """Return the keys whose values differ, in the order of `_sort_key`.
+
+    The keys 'name' and 'description' are left out.
     """
     keys = [
         key
@@ -113,8 +120,10 @@ def _sort_key(key: str, *values: Any) -> tuple[bool, int]:
 def describe_pairs(
     a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]
 ) -> list[str]:
-    """Describe how runs of different names are matched, and which runs have no
-    counterpart.
+    """Describe in sentences how runs of different names are matched.
+
+    Further ones name the runs that have no counterpart, and say why where no run has
+    one.
     """
     notes = []
     names_by_keys: dict[tuple[str, ...], list[str]] = {}
@@ -191,10 +200,12 @@ def pair_names(
 def table_of_differing_requests(
     a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return the table of keys in which the requests of matched runs differ: one row
-    for a difference that all runs share, else one row for each run. Where runs have no
-    counterpart, also the values that all runs of A have, beside the values that all
-    runs of B have.
+    """Return a table of the keys in which the requests of matched runs differ.
+
+    Columns are run, key, a, b. A difference that all runs share is one row, of run '';
+    others are a row for each run. Where runs have no counterpart, rows of run '' have
+    the values that all runs of A have, beside those that all runs of B have. Sources of
+    numbers stand last.
     """
     runs_by_difference: dict[tuple[str, str, str], list[tuple[str, Any, Any]]] = {}
     for name, name_b in pairs.items():
@@ -229,7 +240,9 @@ def table_of_differing_requests(
 
 
 def _merge_requests(requests: RequestsByRun) -> Flat:
-    """Return, for each key, the value that all runs have, or the list of their values."""
+    """Return for each key the value of all runs that have it, or the list of their
+    values.
+    """
     merged = {}
     for key in dict.fromkeys(key for run in requests.values() for key in run):
         values = {repr(run[key]): run[key] for run in requests.values() if key in run}

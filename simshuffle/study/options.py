@@ -44,7 +44,7 @@ class Words:
         return [word for word in self.all() if word.startswith(incomplete)]
 
     def all(self) -> list[str]:
-        """Return all words of the set."""
+        """Return all words of the set; imports what they are read from."""
         if not self._place:
             return [*self._words]
         source = resolve_name(self._place)
@@ -173,7 +173,10 @@ class Field:
         return self.option.many and (is_number or bool(self.option.choices))
 
     def read(self, written: Any) -> Any:
-        """Return the value of the words that are written on a command line."""
+        """Return the value of the words that are written on a command line.
+
+        Words stay as they are where nothing converts them, and so do None and [].
+        """
         convert = self.option.read or (between_commas if self.is_list else None)
         return written if convert is None or written in (None, []) else convert(written)
 
@@ -192,8 +195,10 @@ def between_commas(texts: Iterable[str]) -> list[str]:
 
 
 def fields_of(record: type) -> tuple[Field, ...]:
-    """Return the fields of a record: arguments, its own options, the scenario's --set,
-    the shared ones.
+    """Return the fields of a record in the order of the help.
+
+    It is arguments, the record's own options, the scenario's --set, the options that
+    verbs share.
     """
     hints = get_type_hints(record, include_extras=True)
     record_fields = []
@@ -248,8 +253,9 @@ def fill_options(
 
 
 def refuse_value(field: Field, rule: str, value: Any) -> Problem:
-    """Return the problem of a value that does not obey ``rule``, or is not among the
-    choices.
+    """Return the problem of a value that breaks ``rule``; nothing is raised.
+
+    Where the option has choices, the rule is that it must be one of these.
     """
     remedy = "Give a value that obeys the rule."
     if choices := field.option.choices:
@@ -259,7 +265,10 @@ def refuse_value(field: Field, rule: str, value: Any) -> Problem:
 
 
 def _problems(field: Field, options: Options) -> Iterator[Problem]:
-    """Yield the problems of a field's values: out of range, or outside its choices."""
+    """Yield the problems of a field's values: out of range, or outside its choices.
+
+    Texts have no range, and None is always right.
+    """
     option = field.option
     values = getattr(options, field.name)
     low = option.low
@@ -283,8 +292,10 @@ def _problems(field: Field, options: Options) -> Iterator[Problem]:
 
 
 def rephrase_error(error: InputError, source: str) -> InputError:
-    """Return an error of the command line in the words of ``source``: a function has
-    arguments in place of options.
+    """Return an error of the command line in the words of ``source``.
+
+    A function has arguments in place of options. Errors of other sources are returned
+    as they are.
     """
     if source == COMMAND_LINE or error.source != COMMAND_LINE:
         return error
@@ -323,7 +334,10 @@ def own_values(options: Options) -> dict[str, Any]:
 
 
 def plain_type(kind: Any) -> tuple[Any, bool]:
-    """Return a type without None, and whether it may be None."""
+    """Return a type without None, and whether it may be None.
+
+    The type is Any where several are left.
+    """
     parts = [part for part in get_args(kind) if part is not type(None)]
     if get_origin(kind) is not None and type(None) in get_args(kind):
         return (parts[0] if len(parts) == 1 else Any), True

@@ -61,7 +61,7 @@ def _commit() -> str:
 
 
 def _processor() -> str:
-    """Return the name of this machine's processor."""
+    """Return the name of this machine's processor, or its architecture."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -62,7 +62,10 @@ class Performance:
         return self.own_teller or _teller.get()
 
     def result(self) -> tuple[Result, Path | None]:
-        """Return the result, and its folder if it has one.
+        """Find or compute the result; return it, and its folder if it has one.
+
+        The folder of a measurement is held meanwhile. What the verb writes beside a
+        result is written.
 
         Raises:
             SimshuffleError: the request is not valid, the folder cannot be used, or the
@@ -84,8 +87,12 @@ class Performance:
     def perform(
         self, study: Study[Any], request: Request[Any]
     ) -> tuple[Result, Path | None]:
-        """Return the result of a request that is made already, and its folder if it has
-        one.
+        """Return the result of a request that is made already, and its folder or None.
+
+        A folder that holds the result already is read, unless ``options.force``.
+
+        Raises:
+            SimshuffleError, Stopped: as of `result`.
         """
         if request.about:
             self.teller.say(request.about)
@@ -115,9 +122,7 @@ class Performance:
         return self._compute(study, request, folder, expected_fingerprint), folder
 
     def _say_first_answer(self, request: Request[Any]) -> None:
-        """Say the answer from closed forms, marked as such, before anything is
-        simulated.
-        """
+        """Say the answer from closed forms, marked as such, if there is one."""
         lines = list(self.verb.answer_first(self.options, request))
         if lines:
             self.teller.say(FIRST_ANSWER)
@@ -148,8 +153,12 @@ class Performance:
         folder: Path,
         expected_fingerprint: str,
     ) -> Result:
-        """Run the study and write its result folder; results so far are written if it
-        is interrupted.
+        """Run the study and write its result folder.
+
+        Raises:
+            Stopped: it was interrupted after some cells; the result so far, if there is
+                one, is written to a folder that is empty or held an earlier part.
+            Interrupted: no cell was done.
         """
         replace = self.options.force or engine.is_continuable(
             folder, expected_fingerprint
@@ -197,6 +206,7 @@ class Performance:
         return result
 
     def _run(self, study: Study[Any], request: Request[Any], store: Store) -> Result:
+        """Run the study with the requested executor, and show progress."""
         executor = self._executor(1 if request.one_device else None)
         with self.teller.progress(self.verb.noun) as progress:
             force_size = self.options.force_size
@@ -205,6 +215,16 @@ class Performance:
             )
 
     def _executor(self, at_once: int | None) -> Executor:
+        """Return the executor: a Dask cluster if a scheduler is named, else this
+        machine.
+
+        Args:
+            at_once: processes where the options name no number; None for one on each
+                core.
+
+        Raises:
+            InputError: the package of the cluster is not installed.
+        """
         if not isinstance(self.options, CellOptions):
             return LocalExecutor(at_once)
         if self.options.scheduler is None:
@@ -220,8 +240,11 @@ class Performance:
     def _choose_store(
         self, study: Study[Any], request: Request[Any], disk: Disk
     ) -> Store:
-        """Return the store of outcomes: on disk, or in memory for a study of a single
-        cell, whose result is its only outcome.
+        """Return the store of outcomes, and say how many cells are there already.
+
+        It is ``disk``; but memory where the first stage is the only one, has a single
+        cell that is not stored, and runs on this machine: its result is its only
+        outcome.
         """
         if not study.stages:
             return Memory()

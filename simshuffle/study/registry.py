@@ -76,22 +76,24 @@ def merge_extensions() -> Extension:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Import the modules of extensions that have verbs without a result; each with its
-    group.
-    """
+    """Yield the group and the module of extensions' verbs that make no result."""
     for module, group in merge_extensions().commands.items():
         yield group, importlib.import_module(module)
 
 
 @cache
 def verbs() -> dict[str, Verb[Any]]:
-    """Return every verb that makes a result, by name, with the verbs of plugins."""
+    """Return every verb that makes a result, by name, those of plugins too.
+
+    A plugin's verb replaces an own one of equal name.
+    """
     return own_verbs() | _by_name(
         plugin.load() for plugin in entry_points(group=PLUGINS)
     )
 
 
 def _by_name(modules: Iterable[Any]) -> dict[str, Verb[Any]]:
+    """Return the ``VERBS`` of modules, by the names of the verbs."""
     return {verb.name: verb for module in modules for verb in module.VERBS}
 
 
@@ -118,8 +120,11 @@ def study_of(kind: str) -> Study[Any]:
 
 
 def read_folder(folder: Path) -> Result:
-    """Read the result in ``folder``, of any study; an InputError if it holds none, or a
-    damaged one.
+    """Read the result in ``folder``, whatever study wrote it.
+
+    Raises:
+        InputError: it holds no result, or a damaged one, or one of a study that is not
+            installed.
     """
     # what reads tables; a list of verbs needs none of it
     from simshuffle.report.folders import meta_of  # noqa: PLC0415

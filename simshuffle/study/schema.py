@@ -70,10 +70,13 @@ class Schema:
     def check(
         self, table: pd.DataFrame, source: str, num_previous_rows: int = 0
     ) -> None:
-        """Check that ``table`` has these columns, and in them only values that they may
-        hold.
+        """Check the names and the values of the columns of ``table``, and its key.
+
+        Columns have to be these in this order, values such as each may hold, and keys
+        may not come twice.
 
         Args:
+            source: the file, for the error.
             num_previous_rows: rows of a table without key that precede ``table``, a
                 part of it.
 
@@ -138,7 +141,10 @@ class Schema:
         return new_table(title, heads[:names], heads[names:], rows)
 
     def framed(self, rows: Sequence[Any]) -> pd.DataFrame:
-        """Return the table of these rows; values that a row lacks are empty."""
+        """Return the table of these rows with all columns; missing values are NaN.
+
+        Rows are mappings by column, or sequences in the order of the columns.
+        """
         return pd.DataFrame(rows, columns=list(self.columns))
 
     def empty(self) -> pd.DataFrame:
@@ -173,10 +179,11 @@ class Schema:
             yield piece
 
     def read(self, stem: Path) -> Table:
-        """Read the table at ``stem``, with its numbers to the last bit; an empty text
-        stays one.
+        """Read the table at ``stem``, with its numbers to the last bit.
 
-        A long table without key is checked piece by piece, and not loaded.
+        An empty text stays one. Columns that earlier versions lack are filled in, see
+        ``newer`` and ``absent``. A table without key of more than `ROWS_AT_ONCE` rows
+        is checked piece by piece, and not loaded.
 
         Raises:
             InputError: the table cannot be read, or `check` refuses it.
@@ -207,7 +214,11 @@ class Schema:
         return table
 
     def _csv(self, path: Path) -> pd.DataFrame:
-        """Read a CSV file with the types of the columns."""
+        """Read a CSV file with the types of the columns.
+
+        Raises:
+            InputError: its end is cut off.
+        """
         kinds = {
             "text": pa.string(),
             "real": pa.float64(),
@@ -259,12 +270,13 @@ def problems_of_misfits(fits: Mapping[str, bool]) -> Iterator[Problem]:
 
 
 def _sample(values: pd.Series[Any]) -> str:
+    """Return the first three values of a column as text, for an error."""
     texts = ", ".join(repr(value) for value in values.head(3).tolist())
     return f"{texts}, ..." if len(values) > 3 else texts or "no rows"
 
 
 def unit_of(name: str) -> str:
-    """Return the unit in the name of a column; '' if it names none."""
+    """Return the unit in the name of a column, such as 's'; '' if it names none."""
     if name.startswith("nbytes"):
         return UNITS["nbytes"]
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")

@@ -61,7 +61,10 @@ _Processes = dict[
 def serve(descriptor: int) -> None:
     """Run the cells that are ordered on a connection, until it is closed.
 
-    ``descriptor`` is the file descriptor of the connection.
+    It then ends this process, with those that it has forked, and does not return.
+
+    Args:
+        descriptor: file descriptor of the connection.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and hangs up
     parent = Connection(descriptor)
@@ -78,7 +81,10 @@ def serve(descriptor: int) -> None:
 
 
 def _fork_process(order: CellOrder, parent: Connection, processes: _Processes) -> None:
-    """Fork a process that runs the ordered cell."""
+    """Fork a process that runs the ordered cell, and add it to ``processes``.
+
+    What the cell needs is loaded here before, once for all processes.
+    """
     with suppress(
         Exception
     ):  # what cannot be loaded here cannot be there, which says so
@@ -103,8 +109,10 @@ def _fork_process(order: CellOrder, parent: Connection, processes: _Processes) -
 def _forward_news(
     news_connection: Connection, parent: Connection, processes: _Processes
 ) -> None:
-    """Forward news of a cell to the parent; if its process has died, report the exit
-    status.
+    """Forward news of a cell to the parent.
+
+    If its process has ended, it is taken out of ``processes``; a status other than 0 is
+    reported as 'died'.
     """
     try:
         parent.send_bytes(news_connection.recv_bytes())
@@ -117,7 +125,7 @@ def _forward_news(
 
 
 def _stop_processes(processes: _Processes) -> None:
-    """End all processes: SIGTERM first, and SIGKILL after `GRACE` seconds."""
+    """End all processes, SIGTERM first and SIGKILL after `GRACE` s, and this one."""
     remaining = {process_id for _, process_id in processes.values()}
     for process_id in remaining:
         os.kill(process_id, signal.SIGTERM)
@@ -135,7 +143,7 @@ def _stop_processes(processes: _Processes) -> None:
 
 
 def _run_cell(order: CellOrder, server: Connection) -> None:
-    """Run a cell, in a process of its own, which ends with it."""
+    """Run a cell in a process of its own, which ends with it; does not return."""
     from simshuffle.study.store import Lost, run_and_store  # noqa: PLC0415 - where it is needed
 
     last_report = [0.0]
@@ -172,7 +180,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def handle_signals(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
-    """Handle signals by ``handler`` within the context.
+    """Handle signals by ``handler`` within the context, then as before.
 
     Outside the main thread, which alone gets signals, it does nothing.
     """

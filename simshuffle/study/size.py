@@ -43,12 +43,13 @@ class Resources(NamedTuple):
 
 
 def check_size(cells: Collection[Cell], resources: Resources) -> None:
-    """Check that each of the cells has enough memory, and that all end within
-    `LONGEST_S`: by their costs, corrected by the times that such cells took on this
-    machine.
+    """Check that each of the cells has enough memory, and all end within `LONGEST_S`.
+
+    Times are the costs, times what such cells took on this machine over their costs, at
+    most `MAX_SLOWNESS`. Cells share ``resources.at_once`` processes.
 
     Raises:
-        InputError: a cell needs more memory, or all together take longer.
+        InputError: the largest cell needs more memory, or all together take longer.
     """
     if not cells:
         return
@@ -77,13 +78,15 @@ def check_size(cells: Collection[Cell], resources: Resources) -> None:
 
 
 def _gb(nbytes: float) -> str:
+    """Format bytes as GB with three digits."""
     return f"{nbytes / 1e9:.3g} GB"
 
 
 def available_memory() -> float:
-    """Return the bytes that new processes can take: the memory that the system calls
-    available, within the limits of the control group and of its parents; infinite where
-    none is known.
+    """Return the bytes that new processes can take; infinite where none are known.
+
+    It is the memory that the system calls available, or what a limit of the control
+    group or its parents leaves, if that is less.
     """
     limits = [float("inf")]
     with suppress(OSError, ValueError):

@@ -62,7 +62,10 @@ def show_share(
 
 
 def _share_teller(noun: str, progress: Progress) -> Callable[[float], None]:
-    """Return the function that tells ``progress`` the share done of ``noun``."""
+    """Return the function that tells ``progress`` the share done of ``noun``.
+
+    Time counts from now on.
+    """
     start = monotonic()
 
     def tell(share: float) -> None:
@@ -82,7 +85,7 @@ def _share_teller(noun: str, progress: Progress) -> Callable[[float], None]:
 def estimate_seconds_left(share: float, seconds_passed: float) -> float | None:
     """Return the seconds until all is done, from the share done in ``seconds_passed``.
 
-    Returns None while that would be a guess.
+    Returns None while 0.5 % or less is done, and in the first second.
     """
     return (
         seconds_passed * (1 - share) / share
@@ -107,10 +110,10 @@ def listen_to_progress(progress: Progress | None) -> Iterator[None]:
 
 
 def share_teller(noun: str) -> Callable[[float], None]:
-    """Return a function that tells the listener of the study which share of ``noun`` is
-    done.
+    """Return a function that tells the listener which share of ``noun`` is done.
 
-    ``noun`` is something that is no cell, and begins now.
+    ``noun`` is something that is no cell, and begins now. Without a listener
+    (`listen_to_progress`) the function does nothing.
     """
     progress = _listener.get()
     return (lambda share: None) if progress is None else _share_teller(noun, progress)
@@ -166,7 +169,10 @@ class StageWatch:
         self._work_before = WorkDone(self.past.cost, self.past.busy)
 
     def advance(self, digest: str, share: float) -> None:
-        """Note that a cell is running, and its share that is done."""
+        """Note that a cell is running, and its share that is done; tell progress.
+
+        The first call for a cell is taken as its begin.
+        """
         self._count_busy()
         self._start_of_cell.setdefault(digest, self._counted_until)
         if self.shares.get(digest) != share:
@@ -175,7 +181,7 @@ class StageWatch:
         self.tell()
 
     def end(self, digest: str) -> None:
-        """Note that a cell is done, or lost."""
+        """Note that a cell is done, or lost, and the s that it took; tell progress."""
         self._count_busy()
         self._last_advance = self._counted_until
         if digest not in self.ended:
@@ -186,7 +192,7 @@ class StageWatch:
         self.tell()
 
     def drop(self, digest: str) -> None:
-        """Note that a cell is to be run again."""
+        """Note that a cell has stopped and is to be run again."""
         self._count_busy()
         self.shares.pop(digest, None)
         self._start_of_cell.pop(digest, None)
@@ -201,7 +207,10 @@ class StageWatch:
         self._counted_until = now
 
     def tell(self) -> None:
-        """Tell how far the cells are."""
+        """Tell progress how far the cells are, and add this stage to ``past``.
+
+        Nothing is done where nobody listens.
+        """
         if self.progress is None:
             return
         self._count_busy()
@@ -247,9 +256,11 @@ class StageWatch:
         }
 
     def _share_done(self, digest: str) -> float:
-        """Return the share of a cell that is done. A running cell that has not told any
-        share is judged by its cost; a cell that never tells one says nothing of how
-        slow the others are.
+        """Return the share of a cell that is done; 0 if it is not running.
+
+        A running cell that has not told any share is judged by its cost, up to
+        `MAX_ASSUMED_SHARE`; a cell that never tells one says nothing of how slow the
+        others are.
         """
         share = self.shares.get(digest)
         if share == 0.0:
@@ -315,7 +326,10 @@ MAX_BARS = 16  # cells that have a bar of their own, on a machine of many cores
 
 @contextmanager
 def study_progress(noun: str) -> Iterator[Progress]:
-    """Show how far the cells of a study are, which are called ``noun``, such as 'run'."""
+    """Show how far the cells of a study are, which are called ``noun``, such as 'run'.
+
+    On a terminal and in a notebook these are bars, elsewhere lines on standard error.
+    """
     if sys.stderr.isatty() or _in_notebook():
         with _show_bars(noun) as bars:
             yield bars
@@ -335,7 +349,7 @@ def _in_notebook() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words: '40 s', '12 min', '3.4 h'."""
+    """Return a duration in words: '40 s' below 90 s, '12 min' below 90 min, '3.4 h'."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -356,8 +370,9 @@ def _describe_progress(noun: str, standing: Standing) -> str:
 
 
 def _write_lines(noun: str) -> Progress:
-    """Return the function that writes a line on the progress to standard error now and
-    then.
+    """Return a function that writes the progress to standard error now and then.
+
+    The first line comes after `FIRST_LINE` s, others `SECONDS_BETWEEN_LINES` s apart.
     """
     next_line = [monotonic() + FIRST_LINE]
 
@@ -375,7 +390,10 @@ def _write_lines(noun: str) -> Progress:
 
 @contextmanager
 def _show_bars(noun: str) -> Iterator[Progress]:
-    """Show bars: one for the study, and one for each running cell."""
+    """Show bars: one for the study, and one for each of `MAX_BARS` running cells.
+
+    A study of a single cell has the bar of the cell alone. Bars vanish at the end.
+    """
     from rich import progress as rich  # noqa: PLC0415 - where something is shown
     from rich.console import Console  # noqa: PLC0415
 

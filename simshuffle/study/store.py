@@ -40,13 +40,11 @@ class Memory:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """Return whether there is an outcome with those tables and files."""
+        """Return whether there is an outcome; ``parts`` are not looked at."""
         return digest in self.outcomes
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """Return the outcome with the tables and files ``parts``; None if it is missing
-        or damaged.
-        """
+        """Return the outcome; None if it is missing. ``parts`` are not looked at."""
         return self.outcomes.get(digest)
 
     def add(self, digest: str, outcome: Outcome) -> None:
@@ -71,7 +69,10 @@ class Disk:
     root: Path
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """Return whether there is an outcome with those tables and files."""
+        """Return whether an outcome with those tables and files is noted.
+
+        Only its JSON is read, and without ``parts`` not even that: `get` finds damage.
+        """
         if not parts:
             return self._entry(digest).is_file()
         return (entry := self._read(digest)) is not None and parts <= set(
@@ -79,8 +80,9 @@ class Disk:
         )
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """Return the outcome with the tables and files ``parts``; None if it is missing
-        or damaged.
+        """Return the outcome with the tables and files ``parts``; tables are unloaded.
+
+        None if it is missing, or if anything in it is not as it was written.
         """
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
@@ -154,8 +156,9 @@ class Disk:
         return self.root / digest[:2] / digest
 
     def _read(self, digest: str) -> Mapping[str, Any] | None:
-        """Return values and files of an outcome; None if it is missing, or not as it
-        was written.
+        """Return an outcome's entry: its 'values', and SHA-256 by name of its 'files'.
+
+        None if it is missing, or not as it was written.
         """
         try:
             first, _, text = (
@@ -174,8 +177,9 @@ Store = Memory | Disk  # where outcomes are kept
 
 
 def write_file(content: bytes | Path, path: Path) -> None:
-    """Write ``path``: the bytes ``content``, or the content of another file, as a link
-    where the file system has links, else as a copy.
+    """Write ``path``: the bytes ``content``, or the content of another file.
+
+    That file is linked where the file system has hard links, else copied.
     """
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -187,10 +191,12 @@ def write_file(content: bytes | Path, path: Path) -> None:
 
 
 def _digest(text: str) -> str:
+    """Return the SHA-256 of a text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -209,10 +215,11 @@ _store: ContextVar[Store | None] = ContextVar("where outcomes are kept", default
 
 
 def run_inner_cell(cell: Cell) -> Outcome:
-    """Run a cell as a part of the running one, and keep its outcome in the store of
-    that.
+    """Run a cell as a part of the running one, and return its outcome.
 
-    A search that was interrupted finds there the simulations it has done.
+    It is kept in the store of the running cell, and read from there if it is stored: a
+    search that was interrupted finds the simulations it has done. Outside of a running
+    cell nothing is kept.
     """
     store = _store.get()
     digest = digest_of(cell)
@@ -225,7 +232,11 @@ def run_inner_cell(cell: Cell) -> Outcome:
 
 
 def run_and_store(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
-    """Run a cell and store its outcome; return None, or why there is no outcome."""
+    """Run a cell and store its outcome; return None, or why there is no outcome.
+
+    Raises:
+        OSError: the outcome cannot be written; other errors of a cell make it lost.
+    """
     token = _store.set(store)
     try:
         store.add(digest, cell.run(tell))

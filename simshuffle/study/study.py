@@ -137,17 +137,21 @@ class Study(Generic[V]):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names of all files of a folder but the figures."""
+        """Names of the files right in a result folder, but the figures."""
         names = (f"{name}{schema.suffix}" for name, schema in self._schemas.items())
         return ("meta.json", "columns.json", *self.documents, *names, *self.texts)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all files and folders in a result folder but the figures."""
+        """Names of all files and folders in a result folder, but the figures and
+        `INPUTS`.
+        """
         return (*self.files, *self.files_in)
 
     def schemas(self, meta: Meta) -> dict[str, Schema]:
-        """The schema of every table by name, the stored ones first."""
+        """The schema of every table by name, stored ones first, with ``leading``
+        columns.
+        """
         leading = dict(self.leading(meta))
         return {
             name: replace(schema, columns={**leading, **schema.columns})
@@ -156,6 +160,7 @@ class Study(Generic[V]):
 
     @property
     def _schemas(self) -> dict[str, Schema]:
+        """The schemas of stored and derived tables by name, without leading columns."""
         return {
             **self.stored,
             **{name: derived.schema for name, derived in self.derived.items()},
@@ -188,7 +193,8 @@ class Request(Generic[V]):
 def fingerprint(study: Study[V], request: Request[V]) -> str:
     """Return the fingerprint of a request: twelve hexadecimal digits.
 
-    They stand for the request and the code that decides the result.
+    They stand for the kind, the documents, the asked values, and the code that decides
+    the result. Inputs count by their names in the documents.
     """
     deciding = [
         study.kind,
@@ -202,9 +208,7 @@ def fingerprint(study: Study[V], request: Request[V]) -> str:
 
 
 def code_of_study(study: Study[Any]) -> str:
-    """Return the digest of the code that decides a study's results; ``meta.json`` has
-    its first 12 digits.
-    """
+    """Return the SHA-256 of the code that decides a study's results (64 digits)."""
     return code_digest(*(study.decides or (study.collect.__module__,)))
 
 
@@ -212,9 +216,7 @@ def documents_with_details(
     parts: Callable[[Result], Iterable[str | Table]],
     details: Callable[[Result], Iterable[str | Table]],
 ) -> dict[str, Any]:
-    """Return the fields of a study whose documents show its ``details`` after its
-    ``parts``.
-    """
+    """Return the fields parts, details and exported (both) of a `Study`."""
     return {
         "parts": parts,
         "details": details,
@@ -260,26 +262,29 @@ class Result:
 
     @cached_property
     def derived(self) -> Tables:
-        """The tables that follow from the stored ones, by name."""
+        """The tables that follow from the stored ones, by name; computed once."""
         return {
             name: derived.table(self) for name, derived in self.study.derived.items()
         }
 
     @property
     def all_tables(self) -> Tables:
-        """The stored tables and those that follow from them, by name."""
+        """The stored tables and those that follow from them, by name; long ones
+        unloaded.
+        """
         stored = {name: get_lazily(self.tables, name) for name in self.tables}
         return LazyTables({**stored, **self.derived})
 
     def save(
         self, folder: str | Path, *, replace: bool = False, draw: bool = True
     ) -> Path:
-        """Write the result folder, with its figures if ``draw``, completely or not at
-        all; return it.
+        """Write the result folder, with its figures if ``draw``, and return its path.
+
+        It is written completely or not at all.
 
         Raises:
-            InputError: the folder holds something that is no result, or ``replace`` is
-                False.
+            InputError: the folder holds something that is no result; or it holds a
+                result, and ``replace`` is False.
         """
 
         def fill(draft: Path) -> None:
@@ -292,7 +297,9 @@ class Result:
         )
 
     def _fill(self, folder: Path) -> None:
-        """Write all files but the figures into ``folder``."""
+        """Write all files but the figures into ``folder``; inputs are copied, not
+        linked.
+        """
         for name, text in self.documents.items():
             (folder / name).write_text(text, encoding="utf-8")
         meta = json.dumps(self.meta, indent=1, sort_keys=True)
@@ -320,8 +327,10 @@ class Result:
 
     def draw(self, folder: str | Path, name: str = "") -> list[Path]:
         """Draw the figures into ``folder``, which is made if need be; return their
-        paths. ``name`` is that of the file, where there is only one figure; '' stands
-        for the name in the study.
+        files.
+
+        ``name`` is that of the file, without suffix, where there is only one figure;
+        several keep the names that the study gives them.
         """
         # matplotlib, where it is drawn
         from simshuffle.report import canvas, paper  # noqa: PLC0415
@@ -356,8 +365,10 @@ class Result:
         return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return the table of that name, stored or derived; an InputError if there is
-        none.
+        """Return the table of that name, stored or derived; a long one is loaded.
+
+        Raises:
+            InputError: there is no such table.
         """
         if name not in self.all_tables:
             remedy = f"There are {', '.join(self.all_tables)}."
@@ -365,14 +376,15 @@ class Result:
         return self.all_tables[name]
 
     def verdict(self) -> list[str]:
-        """Return the answer in a few sentences, if there is one; the last says what it
-        rests on.
-        """
+        """Return the answer in a few sentences, the last on what it rests on; or []."""
         sentences = [] if self.study.verdict is None else self.study.verdict(self)
         return [shorten_names(line, self.short_names) for line in sentences]
 
     def answer(self, width: int = LINE) -> list[str]:
-        """Return the lines of the verdict, folded at ``width`` columns, at most `LINE`."""
+        """Return the sentences of the verdict, each folded at ``width`` columns.
+
+        The width is a third of `LINE` at least, and `LINE` at most.
+        """
         width = max(min(width, LINE), LINE // 3)
         folded = partial(
             textwrap.fill, width=width, subsequent_indent="  ", break_on_hyphens=False
@@ -397,8 +409,8 @@ class Result:
 
     @cached_property
     def short_names(self) -> dict[str, str]:
-        """Names of runs and strategies without schedules that all share, where tables
-        have any.
+        """Short names of runs and strategies, by name, without schedules that all
+        share.
 
         A long table stays unloaded: it is of runs that the short ones name too.
         """
@@ -414,6 +426,7 @@ class Result:
         )
 
     def _plainly(self, parts: Iterable[str | Table]) -> list[str | Table]:
+        """Return texts and tables with the `short_names` of runs."""
         return list(with_short_names(parts, self.short_names))
 
     def exported(self) -> list[str | Table]:
@@ -421,7 +434,11 @@ class Result:
         return [*self.listings(), *self.verdict()]
 
     def as_json(self) -> Any:
-        """Return plain values for ``--json``; empty values of tables are None."""
+        """Return plain values for ``--json``: the rows of every table, by its name.
+
+        'verdict' comes first where the study has one. Values that the study makes
+        itself stand in place of the tables. Empty values of tables are None.
+        """
         verdict_entry = (
             {} if self.study.verdict is None else {"verdict": self.verdict()}
         )
@@ -434,8 +451,10 @@ class Result:
         return {**verdict_entry, **values} if verdict_entry else values
 
     def compared(self) -> Tables:
-        """Return the tables to put beside another result's: key as index, columns of
+        """Return tables to put beside another result's: key as index, columns of
         numbers.
+
+        They are those that the study names, or else all tables in CSV that have a key.
         """
         if self.study.compared is not None:
             return self.study.compared(self)

@@ -60,7 +60,11 @@ class Verb(Generic[OptionsT]):
     failed: Callable[[Result, OptionsT], str] = lambda result, options: ""
 
     def make_request(self, options: OptionsT) -> tuple[Study[Any], Request[Any]]:
-        """Return the study, and the request that follows from the options."""
+        """Return the study, and the request that follows from the options.
+
+        Raises:
+            InputError: the options do not make a request.
+        """
         if callable(self.request):
             return self.request(options)
         answer: Any = resolve_name(self.request)(options)
@@ -71,7 +75,7 @@ class Verb(Generic[OptionsT]):
         return import_study(place), answer
 
     def answer_first(self, options: OptionsT, request: Request[Any]) -> Iterable[str]:
-        """Return the lines of the answer from closed forms."""
+        """Return the lines of the answer from closed forms; maybe none."""
         if callable(self.first_answer):
             return self.first_answer(options, request)
         lines: Iterable[str] = resolve_name(self.first_answer)(request.values)

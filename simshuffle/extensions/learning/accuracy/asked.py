@@ -150,9 +150,9 @@ def request(options: AccuracyOptions) -> Request[AccuracyRequest]:
 
 
 def _bases(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
-    """Return every run of the scenario, fewest ranks first.
+    """Return every run of the scenario with two epochs, fewest ranks first.
 
-    With ``world_sizes``, every run stands on each of these numbers of ranks.
+    With ``world_sizes`` every run stands on each of these numbers of ranks.
     """
     if world_sizes:
         sizes = sorted(set(world_sizes))
@@ -166,14 +166,18 @@ def _bases(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
 
 
 def repeat(folder: Path, meta: Meta) -> Request[AccuracyRequest]:
-    """Rebuild the request of a result from its folder."""
+    """Rebuild the request of a result from its folder and ``meta.json``."""
     return _build_request(load_scenarios(folder / "scenario.yaml"), meta["asked"])
 
 
 def _build_request(
     bases: Sequence[Scenario], question: Mapping[str, Any]
 ) -> Request[AccuracyRequest]:
-    """Build the request on scenarios; ``question`` has the keys of `AccuracyQuestion`."""
+    """Build the request on scenarios; ``question`` has the keys of `AccuracyQuestion`.
+
+    A screening decides the sensitivity if there is one; else the measured rows do, of
+    the norm that was asked for or is known, batch norm where none is.
+    """
     first = bases[0]
     name, layers = _resolve_network(first, question["model"])
     norm = cast(Norm | None, question["norm"])
@@ -226,8 +230,9 @@ def _build_request(
 
 
 def _strategy_names(bases: Sequence[Scenario]) -> list[str]:
-    """Return the name of each run's strategy; equal names on as many ranks are
-    numbered.
+    """Return the name of each run's strategy, in the order of ``bases``.
+
+    Equal names on as many ranks are numbered from the second on: 'local (2)'.
     """
     names: list[str] = []
     repetitions: Counter[str] = Counter()
@@ -281,8 +286,10 @@ def _known_norm(rows: Any, name: str, layers: LayerList | None) -> Norm | None:
 
 
 def _main_layer_kind(layers: LayerList | None) -> str:
-    """Return the kind of most layers of a network, by the words of the table; '' if
-    unknown.
+    """Return the kind of layers that counts: attention, convolution or dense.
+
+    It is the first of these that the network has, however few; '' if its layers are not
+    known.
     """
     layer_kinds = (
         {layer.kind for layer in layers.layers} if layers is not None else set()
@@ -292,7 +299,10 @@ def _main_layer_kind(layers: LayerList | None) -> str:
 
 
 def _norm_channels(layers: LayerList | None) -> tuple[int, ...]:
-    """Return the channels of every norm; each has a factor and a summand."""
+    """Return the channels of every norm layer; () if no layers are known.
+
+    Each channel has a factor and a summand.
+    """
     norms = (
         []
         if layers is None
@@ -302,7 +312,11 @@ def _norm_channels(layers: LayerList | None) -> tuple[int, ...]:
 
 
 def _possible_remedies(base: Scenario) -> Iterator[Change]:
-    """Yield the remedies that are another scenario; none where nothing is lost."""
+    """Yield the remedies that are another scenario; none where nothing is lost.
+
+    These are larger batches, exchanges of more samples, and global shuffle. A batch
+    that exceeds the samples of a rank is a change without scenario.
+    """
     workload = base.workload
     if workload.exchange.redraws and not workload.exchange.fetches:
         return
@@ -327,10 +341,10 @@ def _possible_remedies(base: Scenario) -> Iterator[Change]:
 def _exchange_values(
     base: Scenario, selection: str, fraction: float
 ) -> dict[str, Any] | None:
-    """Return the values of an exchange of that fraction; None where the scenario sends
-    as much.
+    """Return the values of an exchange of that fraction and selection.
 
-    If the scenario has a partial shuffle, the exchange travels as that does.
+    None where the scenario exchanges more, or as much in a way no worse. If the
+    scenario has a partial shuffle, the exchange travels as that does.
     """
     scenario_exchange = base.workload.exchange
     values: dict[str, Any] = {"kind": "partial_local_shuffle"}
@@ -349,7 +363,10 @@ def _exchange_values(
 def _change_values(
     base: Scenario, name: str, kind: str, values: Mapping[str, Any]
 ) -> Change:
-    """Return the change that sets ``values``; without a scenario where they do not fit."""
+    """Return the change that sets ``values``, by dotted key.
+
+    It has no scenario, but a reason, where they do not fit.
+    """
     try:
         return Change(name, kind, base.with_values(values), "")
     except InputError as error:

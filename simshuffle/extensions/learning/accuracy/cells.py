@@ -30,8 +30,10 @@ STATISTIC_NBYTES = 4
 def estimate_samples(
     scenario: Scenario, momentum: float, epochs: int
 ) -> EffectiveSamples:
-    """Estimate the samples that a rank's statistics rest on after ``epochs`` of the
-    scenario.
+    """Estimate the samples that a rank's statistics rest on after ``epochs``.
+
+    ``momentum`` is that of the running statistics. Ranks of strategies that are not
+    known in closed form are emulated.
     """
     workload = scenario.workload
     strategy = _complete_strategy(scenario)
@@ -78,9 +80,7 @@ def _complete_strategy(scenario: Scenario) -> Strategy:
 
 @dataclass(frozen=True)
 class EffectiveSamplesCell(PlainCell):
-    """The samples n that statistics of a scenario rest on, its interval, and global
-    shuffle's n.
-    """
+    """The samples n that statistics of a scenario rest on, and n of global shuffle."""
 
     document: Mapping[str, Any]  # the scenario as plain values
     label: str  # names the cell to people
@@ -99,9 +99,11 @@ class EffectiveSamplesCell(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         """Return n, its interval and n of global shuffle as the values of an outcome.
 
-        The suffixes ``host`` and ``all`` mark the statistics of all ranks of a host, or
-        of the job, together; names with ``global`` are those of global shuffle. Further
-        values are the ranks that were ``emulated`` and the ``iterations`` of an epoch.
+        Keys are 'n', 'nhost', 'nall', 'global', 'globalhost', 'globalall': without
+        suffix of a rank by itself, with ``host`` and ``all`` of the statistics of all
+        ranks of a host, or of the job, together. 'low' and 'high' are the 90 % interval
+        of 'n'; 'emulated' are the ranks that were followed, and 'iterations' those of
+        an epoch.
         """
         scenario = self._scenario
         world_size = scenario.world_size
@@ -124,7 +126,7 @@ class EffectiveSamplesCell(PlainCell):
 
 
 def ranks_of_host(scenario: Scenario) -> int:
-    """Return the ranks of a host that is full."""
+    """Return the number of ranks on a host that is full."""
     return scenario.cluster.ranks_per_host(scenario.world_size)
 
 
@@ -145,12 +147,11 @@ class StatisticsSumCell(NetworkCell):
         return [identity_of(self.document), list(self.channels)]
 
     def run(self, tell: Tell) -> Outcome:
-        """Return seconds of summing: ``buffers``, and ``host`` and ``all`` for one
-        iteration.
+        """Return seconds of summing, at the keys 'buffers', 'host' and 'all'.
 
-        ``buffers`` sums all statistics at once among all ranks. ``host`` and ``all``
-        sum those of every layer by itself, forward and backward, among the ranks of a
-        host or of the job.
+        'buffers' sums all statistics at once among all ranks. 'host' and 'all' are of
+        one iteration: the statistics of every layer by itself, forward and backward,
+        among the ranks of a host or of the job.
         """
         scenario = from_dict(self.document, self.label)
         job_bench = bench_of_scenario(scenario)

@@ -35,8 +35,8 @@ MARGIN = 0.12  # of the axes, beside points
 def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
     """Draw points lost against seconds of an epoch, a panel for each number of ranks.
 
-    Intervals are of 90 %. Points on the front are filled. Where several strategies have
-    no remedies, they are beside one another.
+    Intervals are of 90 %. Points on the front are filled. Rows without time or loss are
+    left out. Runs without remedies that share a panel are called by their strategies.
     """
     remedies = tables["remedies"]
     is_only_remedy = (

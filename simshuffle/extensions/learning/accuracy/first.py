@@ -11,10 +11,11 @@ from simshuffle.extensions.learning.accuracy.tables import format_points
 
 
 def lines(request: AccuracyRequest) -> Iterator[str]:
-    """Yield the most points that are lost on each number of ranks, in lines.
+    """Yield lines on the most points that are lost, one for each number of ranks.
 
     Local shuffle loses most, and the samples that its statistics rest on are known in
-    closed form.
+    closed form. A network without batch norm has a line of its own; where the norm is
+    unknown, a line says what is assumed.
     """
     model = request.sensitivity.model
     tolerance = request.tolerance
@@ -41,9 +42,7 @@ def lines(request: AccuracyRequest) -> Iterator[str]:
 
 
 def local_loss(request: AccuracyRequest, case: AccuracyCase) -> LossEstimate:
-    """Return the points that local shuffle loses on as many ranks, and their 90 %
-    interval.
-    """
+    """Return the points that local shuffle loses on as many ranks, with 90 % interval."""
     scenario = case.base.with_values({"workload.exchange": "local_shuffle"})
     cell = EffectiveSamplesCell(
         scenario.to_dict(), case.name, request.momentum, request.epochs

@@ -92,10 +92,10 @@ class RemedyComparison:
         return simulation_name(self._case, "") in self._outcomes
 
     def _seconds(self, change: str, scenario: Scenario) -> float:
-        """Return the seconds of a warm epoch with a change.
+        """Return the seconds of a warm epoch with a change, '' for none.
 
-        They are simulated, or else by closed forms, in proportion to the simulated
-        epoch without the change.
+        They are simulated, or else by closed forms, in proportion to the epoch without
+        the change.
         """
         outcome = self._outcomes.get(simulation_name(self._case, change))
         if outcome is not None:
@@ -149,7 +149,11 @@ class RemedyComparison:
         }
 
     def remedy_rows(self) -> list[dict[str, Any]]:
-        """Return the run's rows of table ``remedies``."""
+        """Return the run's rows of table ``remedies``, 'as it is' first.
+
+        Chosen is 'as it is' if its interval ends within the tolerance, else the
+        quickest remedy whose interval does; maybe none.
+        """
         remedies = [self._unchanged_remedy()]
         if self.compares_remedies:
             remedies += self._remedies()
@@ -217,7 +221,11 @@ class RemedyComparison:
         )
 
     def _unchanged_remedy(self) -> RemedyEstimate:
-        """Return the remedy that changes nothing."""
+        """Return the remedy that changes nothing, with the loss of the run as it is.
+
+        Global shuffle loses nothing; a network without statistics has the scatter of
+        others.
+        """
         if self._has_no_statistics:
             loss = self._sensitivity.expected_loss(0.0)
             outside = self._untried_inputs(None)
@@ -297,8 +305,9 @@ class RemedyComparison:
     def _possible_changes(
         self, kinds: set[str]
     ) -> Iterator[tuple[Any, Mapping[str, Any], float]]:
-        """Yield the possible changes, the samples that each rests on, and its added
-        seconds.
+        """Yield the possible changes, the samples of each, and its added seconds.
+
+        Samples are the values of an `EffectiveSamplesCell`.
         """
         for change in self._case.changes:
             if change.kind in kinds and change.scenario is not None:
@@ -366,7 +375,11 @@ class RemedyComparison:
             )
 
     def _slow_momentum(self) -> RemedyEstimate:
-        """Return the remedy of a slower momentum of the running statistics."""
+        """Return the remedy of a slower momentum of the running statistics.
+
+        It may not be chosen where statistics then reach back over more than
+        `LATE_SHARE` of the training.
+        """
         epochs_back = FORGETTING_SPAN / SLOW_MOMENTUM / self._base_samples["iterations"]
         is_too_slow = epochs_back > LATE_SHARE * self._request.epochs
         note = ""
@@ -428,8 +441,11 @@ class RemedyComparison:
     def _untried_inputs(
         self, n: float | None, batch: int | None = None, momentum: float | None = None
     ) -> str:
-        """Return the inputs that were never tried when the sensitivity was measured, in
-        words.
+        """Return in words the inputs that were never tried; '' if there are none.
+
+        They are values more than 1 % outside of what was tried when the sensitivity was
+        measured, an unmeasured network, and another momentum. ``n`` is None without
+        running statistics.
         """
         base = self._case.base
         sensitivity = self._sensitivity

@@ -30,7 +30,7 @@ class RemedyEstimate:
 
 
 def loss_columns(loss: LossEstimate | None) -> dict[str, Any]:
-    """Return a loss as columns of a row, empty where there is none."""
+    """Return a loss as columns of a row, None where there is none."""
     names = ("loss_points", "low_points", "high_points")
     return dict(zip(names, loss or (None,) * len(names), strict=True))
 
@@ -39,7 +39,7 @@ def front_names(remedies: list[RemedyEstimate]) -> set[str]:
     """Return the names of the remedies on the front.
 
     No other remedy of the same network loses less in no more time, or as little in
-    less.
+    less. Remedies that may not be chosen, or have no time or no loss, are not on it.
     """
     costs = {
         remedy.name: (remedy.added_s, remedy.loss.points)

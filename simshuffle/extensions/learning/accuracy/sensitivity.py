@@ -86,8 +86,9 @@ class Sensitivity:
         """Return the points lost and their 90 % interval.
 
         1/n is ``extra_inverse`` more than under global shuffle, from ``lowest`` to
-        ``highest``. Three errors are taken as independent, and added as squares on
-        either side: that of c, that of n, and the distance of settings from the curve.
+        ``highest``; None for these stands for no error of n. Three errors are taken as
+        independent, and added as squares on either side: that of c, that of n, and the
+        distance of settings from the curve.
         """
         points = self.c * extra_inverse
         low, high = sorted((self.low * extra_inverse, self.high * extra_inverse))
@@ -128,8 +129,8 @@ def predict_sensitivity(
     """Return the sensitivity of a network that normalises by ``norm``.
 
     ``rows`` are those of `read_sensitivities`. The network's own row of that data set
-    counts, else its own rows, else those of networks of that norm, with ``layers`` of
-    the same kind if there are `MIN_NETWORKS` of them.
+    counts, else its own rows, else those of other networks of that norm, only those
+    with ``layers`` of one kind if there are `MIN_NETWORKS` of them.
 
     Without batch norm there are no running statistics: 0 points are expected, and the
     scatter of the measurements of such networks is the error.
@@ -178,8 +179,9 @@ def predict_sensitivity(
 
 
 def _means_of_networks(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each network: the mean over its data sets of log c and its
-    bounds.
+    """Return a row for each network: geometric means over its data sets.
+
+    Columns are model, c, c_low, c_high.
     """
     means_of_models = []
     for model, model_rows in rows.groupby("model", sort=False):
@@ -193,7 +195,10 @@ def _means_of_networks(rows: pd.DataFrame) -> pd.DataFrame:
 def _sensitivity_without_norm(
     rows: pd.DataFrame, model: str, norm: Norm
 ) -> Sensitivity:
-    """Return the sensitivity, 0 with a scatter, of a network without batch norm."""
+    """Return the sensitivity, 0 with a scatter, of a network without batch norm.
+
+    The scatter is of networks of that ``norm``, else of all without batch norm.
+    """
     norm_free_rows = rows[rows["norm"] != "batch"]
     norm_rows = norm_free_rows[norm_free_rows["norm"] == norm]
     chosen_rows = norm_rows if len(norm_rows) else norm_free_rows
@@ -221,8 +226,9 @@ def pool_sensitivities(
 ) -> tuple[float, float, float]:
     """Return c and its 90 % interval from measured rows.
 
-    One row gives its own interval, if a ``single`` one will do. Several give the
-    prediction interval for one more network or data set.
+    One row gives its own interval, of no width where none is documented, if a
+    ``single`` one will do. Several give the prediction interval for one more network or
+    data set.
 
     Raises:
         InputError: fewer than two rows must be pooled.
@@ -250,11 +256,11 @@ def pool_sensitivities(
 def _random_effects(
     values: np.ndarray[Any, Any], errors: np.ndarray[Any, Any]
 ) -> tuple[float, float, float]:
-    """Return the mean of effects that differ, its standard error, and their standard
-    deviation.
+    """Return the mean of effects, its standard error, and their standard deviation.
 
-    The estimator is that of DerSimonian and Laird. Where a row has no error, nothing is
-    taken out of the effects' spread.
+    The estimator is that of DerSimonian and Laird for effects that differ; ``errors``
+    are the standard errors of ``values``. Where any of them is 0, nothing is taken out
+    of the effects' spread.
     """
     count = len(values)
     if not errors.all():

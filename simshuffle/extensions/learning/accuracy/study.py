@@ -43,7 +43,10 @@ closed forms.
 
 
 def _bases(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return two cells of every run: the samples of its statistics, and a warm epoch."""
+    """Return the cells of every unchanged run: its samples, and a warm epoch.
+
+    Warm epochs that take too long are left out, see `_affordable_simulations`.
+    """
     cells = _affordable_simulations(request, _base_runs(request), MAX_SIMULATED_SECONDS)
     for case in request.cases:
         name = samples_cell_name(case, "")
@@ -61,8 +64,9 @@ def _base_runs(request: AccuracyRequest) -> dict[str, Scenario]:
 def _affordable_simulations(
     request: AccuracyRequest, runs: Mapping[str, Scenario], limit: float
 ) -> dict[str, Cell]:
-    """Return the simulations of runs, by name: the cheapest that fit into ``limit``
-    seconds.
+    """Return the simulations of runs by name, the cheapest that fit into ``limit`` s.
+
+    ``limit`` is of the sum of their costs. With ``request.exact`` they are all.
     """
     cells = {
         name: WarmCell(scenario.to_dict(), name) for name, scenario in runs.items()
@@ -76,10 +80,11 @@ def _affordable_simulations(
 
 
 def _remedies(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the cells of remedies, where more is lost than may be.
+    """Return the cells of remedies, of runs that lose more than may be lost.
 
-    They are the samples and a warm epoch of every change, and the seconds of summing
-    statistics.
+    They are the samples and a warm epoch of every change, as far as simulations fit
+    into `MAX_SIMULATED_SECONDS` with those of the runs; the samples at a slow momentum,
+    and the seconds of summing statistics.
     """
     cells: dict[str, Cell] = {}
     runs: dict[str, Scenario] = {}
@@ -145,8 +150,10 @@ def _facts(
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Yield tables with other rows than ``meta.json`` counts, and runs with several
-    chosen remedies.
+    """Yield the problems of tables that do not fit ``meta.json`` or each other.
+
+    Rows are as many as it counts, both tables are on the same numbers of ranks, and a
+    run has one chosen remedy at most.
     """
     settings = result.tables["settings"]
     remedies = result.tables["remedies"]

@@ -6,7 +6,7 @@ from simshuffle.study.schema import Schema, amount, count, flag, real, text
 
 
 def format_number(value: float) -> str:
-    """Format a number with four digits, or with all digits before the point."""
+    """Format a number with four digits, from 1000 on with all before the point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 

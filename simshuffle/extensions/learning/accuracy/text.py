@@ -26,7 +26,7 @@ REMEDY_LISTING = Schema(PRINTED_REMEDIES)
 def verdict(result: Result) -> Iterator[str]:
     """Yield the loss of each run and its remedy, then the basis of the answer.
 
-    Runs of which nothing has to be done stand together.
+    Runs on one number of ranks of which nothing has to be done stand together.
     """
     settings = result.tables["settings"]
     remedies = result.tables["remedies"]
@@ -66,7 +66,10 @@ def _norm_assumption(meta: Mapping[str, Any]) -> str:
 def _verdict_on_ranks(
     settings: pd.DataFrame, remedies: pd.DataFrame, meta: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield the verdicts on the runs on one number of ranks."""
+    """Yield the verdicts on the runs on one number of ranks.
+
+    A run whose interval has no width is global shuffle, with which others are compared.
+    """
     is_reference = settings["low_points"] == settings["high_points"]
     losing = settings[~is_reference]
     reference = settings[is_reference]
@@ -154,7 +157,11 @@ def _provenance(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
 
 
 def _untried_inputs(outside: pd.Series[str]) -> list[str]:
-    """Return the inputs that were never tried at any number of ranks, each bound once."""
+    """Return the inputs that were never tried at any number of ranks.
+
+    Values of one input and range are joined: 'ranks 64, 128 (tried: 2 to 16)'.
+    ``outside`` has the columns of that name, divided by '; '.
+    """
     values_by_input: dict[tuple[str, str], list[str]] = {}
     for part in (part for row in outside for part in row.split("; ") if part):
         subject, _, tried_range = part.partition(" (")
@@ -169,8 +176,9 @@ def _untried_inputs(outside: pd.Series[str]) -> list[str]:
 
 
 def parts(result: Result) -> Iterator[str | Table]:
-    """Yield the losses, and the remedies worth a look: the quickest, the front, and
-    none.
+    """Yield the losses, and of each run the remedies worth a look.
+
+    These are the chosen one, those on the front, and 'as it is'. Cautions stand last.
     """
     yield _loss_table(result)
     yield from _remedies(result, all_remedies=False)
@@ -178,7 +186,7 @@ def parts(result: Result) -> Iterator[str | Table]:
 
 
 def details(result: Result) -> Iterator[str | Table]:
-    """Yield all remedies, and the effects that the law leaves out."""
+    """Yield all remedies of each run, and the effects that the law leaves out."""
     yield from _remedies(result, all_remedies=True)
     yield from _notes(result.tables["remedies"], result.meta)
 
@@ -191,7 +199,7 @@ def document_parts(result: Result) -> list[str | Table]:
 
 
 def _loss_table(result: Result) -> Table:
-    """Return the table of the loss of each run."""
+    """Return the table of the loss of each run, without columns that are empty."""
     settings = result.tables["settings"]
     meta = result.meta
     title = f"What {meta['accuracy']['scenario']} loses, network {meta['sensitivity']['model']}"
@@ -215,7 +223,7 @@ def _loss_table(result: Result) -> Table:
 
 
 def _cautions(result: Result) -> Iterator[str]:
-    """Yield sentences on how epochs were timed and importances drawn."""
+    """Yield sentences on epochs by closed forms, on importances, and on the network."""
     settings = result.tables["settings"]
     meta = result.meta
     if (settings["timed"] != TIMED[0]).any():
@@ -235,7 +243,10 @@ def _cautions(result: Result) -> Iterator[str]:
 
 
 def _remedies(result: Result, *, all_remedies: bool) -> Iterator[Table]:
-    """Yield the remedies of each run, only notable ones unless ``all_remedies``."""
+    """Yield a table of the remedies of each run that has any.
+
+    They are only notable ones unless ``all_remedies``, see `parts`.
+    """
     remedies = result.tables["remedies"]
     is_notable = (
         remedies["chosen"] | remedies["front"] | (remedies["remedy"] == "as it is")

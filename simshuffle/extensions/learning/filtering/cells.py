@@ -179,10 +179,13 @@ def one_rank_run(data: Data, recipe: Extractor | Retraining, seed: int) -> Run:
 def train_network(
     run: Run, data: TrainingSet, weights: str | None, tell: Tell, device: str = "cpu"
 ) -> nn.Module:
-    """Return the network of ``run``, trained on ``data`` or with the ``weights`` of a
-    file.
+    """Return the network of ``run``, trained on ``data`` or with ``weights`` of a file.
 
     It is on ``device``, in eval mode.
+
+    Args:
+        weights: a file to read in place of training; None to train.
+        tell: called with the share of epochs that are done.
 
     Raises:
         InputError: the weights do not fit.
@@ -271,16 +274,17 @@ def evaluate_network(
 def project_features(
     features: Floats, projection: Projection, seed: int
 ) -> tuple[Floats, dict[str, float]]:
-    """Project features (n, f) to points in a plane (n, 2), without unit, by PCA and
-    t-SNE.
+    """Project features (n, f) to points in a plane (n, 2), without unit.
+
+    Principal components go into t-SNE.
 
     Returns:
         The points; and 'components', their 'explained_variance' (share of the
-        features')
-            and 'kl_divergence' (of t-SNE, nats).
+            features'), and 'kl_divergence' (of t-SNE, nats).
 
     Raises:
-        SimulationError: all features are equal or not finite.
+        SimulationError: all features are equal or not finite, or t-SNE does not
+            converge.
         InputError: the perplexity is too large.
     """
     if not np.isfinite(features).all() or not (features.std(axis=0) > 0).any():
@@ -316,11 +320,11 @@ def project_features(
 def find_noise(
     points: NDArray[np.floating[Any]], labels: Ints64, eps: float, min_samples: int
 ) -> Flags:
-    """Return for each of the points (n, 2) whether DBSCAN puts it into no cluster:
-    (n,).
+    """Mark the points (n, 2) that DBSCAN puts into no cluster: (n,).
 
-    Each class is clustered by itself. A point is noise unless it is within ``eps`` of
-    one that has ``min_samples`` points of its class, itself included, within ``eps``.
+    Each class of ``labels`` (n,) is clustered by itself. A point is noise unless it is
+    within ``eps`` of one that has ``min_samples`` points of its class, itself included,
+    within ``eps``.
     """
     is_noise = np.zeros(len(points), np.bool_)
     for label in np.unique(labels):
@@ -335,8 +339,7 @@ def find_noise(
 def find_table_noise(
     table: pd.DataFrame, clustering: Clustering, eps: float | None = None
 ) -> Flags:
-    """Return whether each sample of an extraction's table is noise, (n,), see
-    `find_noise`.
+    """Mark the samples of an extraction's table that are noise, (n,), see `find_noise`.
 
     ``eps`` replaces that of ``clustering`` if it is given.
     """
@@ -348,10 +351,9 @@ def find_table_noise(
 
 
 def draw_random_filter(num_samples: int, removed: int, seed: int) -> Flags:
-    """Draw ``removed`` samples at random and return whether each sample is left out:
-    (n,).
+    """Draw ``removed`` of ``num_samples`` samples, and mark them: (num_samples,).
 
-    The class of a sample has no influence.
+    The class of a sample has no influence. One seed draws one filter.
     """
     is_removed = np.zeros(num_samples, np.bool_)
     is_removed[stream(seed, "random filter").permutation(num_samples)[:removed]] = True
@@ -393,8 +395,10 @@ class RetrainingCell(TorchCell):
         )
 
     def run(self, tell: Tell) -> Outcome:
-        """Train the run, and return its ending and the losses and accuracy of the last
-        epoch.
+        """Train the run, and return its ending and values of the last epoch.
+
+        Keys are status, message and seconds; and train_loss, loss (nats) and accuracy
+        (share) where the status is 'done', NaN where they are not finite.
         """
         with one_thread():
             data = self.training_run.data.load()
@@ -419,7 +423,7 @@ class RetrainingCell(TorchCell):
 
 
 def select_samples(data: TrainingSet, retained_samples: Ints64) -> TrainingSet:
-    """Return the set with only those training samples.
+    """Return the set with only those training samples; the test samples stay.
 
     The inputs are scaled as in the complete set, to change nothing else.
     """

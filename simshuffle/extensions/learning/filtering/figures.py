@@ -51,12 +51,15 @@ TAB20 = (
     *("#bcbd22", "#dbdb8d", "#17becf", "#9edae5"),
 )
 """Of classes."""
-MAX_RATES = 6
+MAX_RATES = 6  # panels of a figure
 SIZES, ACCURACY = "batch size (samples)", "test accuracy (%)"
 
 
 def figures(tables: FilterTables) -> dict[str, Chart]:
-    """Draw every figure that the tables have rows for, by the name of its file."""
+    """Return every figure that the tables have rows for, by the name of its file.
+
+    The one by learning rate needs at least two rates.
+    """
     charts = {}
     if len(tables.points):
         charts["points"] = points_chart(tables.points)
@@ -111,8 +114,9 @@ def batch_size_chart(settings: pd.DataFrame) -> Chart:
 
 
 def learning_rate_chart(settings: pd.DataFrame) -> Chart:
-    """Draw accuracy against batch size, a panel for each of the first six learning
-    rates.
+    """Draw accuracy against batch size, a panel for each learning rate.
+
+    Only the lowest `MAX_RATES` have one.
     """
     rates = sorted(set(settings["learning_rate"]))[:MAX_RATES]
     titles = {rate: f"learning rate {rate:g}" for rate in rates}

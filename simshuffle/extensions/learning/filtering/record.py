@@ -201,9 +201,10 @@ def load_study(
 
 
 def _resolve_names(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None:
-    """Expand records named by their kind, and make paths absolute.
+    """Expand records named by their kind, and make paths absolute, within ``raw``.
 
-    A path is taken as beside the study if there is such a file.
+    A path is taken as beside the study if there is such a file. ``problems`` gets what
+    is wrong with names.
     """
     extractors = raw["extractors"] if isinstance(raw.get("extractors"), list) else []
     models = [f"extractors.{index}.model" for index in range(len(extractors))]

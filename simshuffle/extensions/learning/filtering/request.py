@@ -52,10 +52,12 @@ from simshuffle.train.samples import TrainingSet
 def request_by_kind(
     reference: str | Path, values: Mapping[str, Any], device: str
 ) -> tuple[str, Request[Any]]:
-    """Return the kind of a study, of shuffling or of filtering, and its request.
+    """Return the kind of a study and its request: 'training' or 'data_optimised'.
 
-    ``reference`` is a path or a name below ``studies/``; ``values`` are set by dotted
-    key.
+    Args:
+        reference: path of the study, or its name below ``studies/``.
+        values: set by dotted key.
+        device: that trains.
 
     Raises:
         InputError: the study is missing or does not fit.
@@ -68,7 +70,7 @@ def request_by_kind(
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Filtering]:
-    """Rebuild the request of a result from its folder.
+    """Rebuild the request of a result from its folder and ``meta.json``.
 
     It trains on an equal kind of device.
 
@@ -81,7 +83,7 @@ def repeat(folder: Path, meta: Meta) -> Request[Filtering]:
 
 
 def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering]:
-    """Build the request of a study that ``device`` trains.
+    """Build the request of a study that ``device`` trains; loads its data to check it.
 
     Raises:
         InputError: the study does not fit its data.
@@ -172,8 +174,10 @@ class Filtering:
         )
 
     def tables(self, outcomes: Outcomes) -> FilterTables:
-        """Return the tables of extractions and trainings; raises the errors of
-        `retrainings`.
+        """Return the tables of the extractions that are there, and of all trainings.
+
+        Raises:
+            InputError, SimulationError: as of `retrainings`.
         """
         cells = self.retrainings(outcomes)
         filters = []
@@ -276,8 +280,10 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
 def extraction_cells(
     study: DataOptimisedStudy, num_samples: int, device: str = "cpu"
 ) -> dict[str, ExtractionCell]:
-    """Return extractions by name: the extractor's, the seed, and a digest of their
-    inputs.
+    """Return extractions by name: the extractor's, the seed, and a digest of inputs.
+
+    There is one for each extractor and each filter seed. ``num_samples`` are those of
+    the training part.
     """
     return cells_by_name(
         ExtractionCell(
@@ -291,7 +297,7 @@ def extraction_cells(
 def retraining_run(
     study: DataOptimisedStudy, batch_size: int, learning_rate: float, seed: int
 ) -> Run:
-    """Return an ordinary training, evaluated after its last epoch."""
+    """Return an ordinary training of one rank, evaluated after its last epoch alone."""
     retrain = study.retrain
     evaluation = {
         "evaluate_every": retrain.training.epochs,
@@ -312,13 +318,13 @@ def retraining_run(
 def retraining_cells(
     study: DataOptimisedStudy, noise: Mapping[int, Flags], device: str = "cpu"
 ) -> dict[str, RetrainingCell]:
-    """Return runs by name: data set, batch size, learning rate, seed and a digest of
-    the run.
+    """Return runs by name: data set, batch size, learning rate, seed, and a digest.
 
-    ``noise`` is by seed whether each training sample is left out, (n,).
+    Args:
+        noise: by seed, whether each training sample is left out, (n,).
 
     Raises:
-        InputError: too few samples are left.
+        InputError: too few samples are left by the filter that leaves fewest.
     """
     num_left = min(int((~is_removed).sum()) for is_removed in noise.values())
     return cells_by_name(
@@ -333,8 +339,9 @@ def retraining_cells(
 
 
 def _filters_of_subsets(noise: Flags, seed: int) -> dict[str, Flags]:
-    """Return whether each sample is left out of each data set, (n,), by the data set's
-    name.
+    """Return for each of `SUBSETS` whether each sample is left out of it, (n,).
+
+    The random filter leaves out as many as ``noise`` (n,) does.
     """
     filters = (
         np.zeros_like(noise),
@@ -359,9 +366,12 @@ def _retraining_cell(
 
 
 def _batch_sizes(study: DataOptimisedStudy, num_left: int) -> list[int]:
-    """Return the batch sizes in samples, each once.
+    """Return the batch sizes in samples, each once, in the study's order.
 
     'largest' stands for the number of samples that are left.
+
+    Raises:
+        InputError: no samples are left, or fewer than a batch has.
     """
     remedy = "Raise clustering.eps, so that less is left out."
     if not num_left:

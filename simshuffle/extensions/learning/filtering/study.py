@@ -36,7 +36,7 @@ class FilteringFacts(TypedDict):
 
 
 def _json(result: Result) -> dict[str, Any]:
-    """Return filters, runs and summary as plain values."""
+    """Return the rows of filters, runs and summary; eps and points are left out."""
     tables = {name: result.tables[name] for name in ("filters", "runs")}
     return {
         name: plain_rows(table)

@@ -178,10 +178,10 @@ def _ending_values(outcome: Outcome | None) -> Mapping[str, Any]:
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each subset, batch size and learning rate, columns
-    `SUMMARY_COLUMNS`.
+    """Return a row for each subset, batch size and learning rate.
 
-    ``runs`` that are not done are left out.
+    Columns are `SUMMARY_COLUMNS`. ``runs`` that are not done are left out. Holm's
+    correction is within a subset, apart for chosen and other rates.
     """
     finished_runs = runs[runs["status"] == "done"]
     accuracies = group_values(finished_runs, "accuracy", SETTING_COLUMNS)
@@ -197,7 +197,8 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_rates(finished_runs: pd.DataFrame) -> dict[int, float]:
-    """Return the learning rate that is best on the full data, by batch size.
+    """Return the learning rate of the highest mean accuracy on full data, by batch
+    size.
 
     Of rates that are equally good it is the lowest.
     """
@@ -216,8 +217,9 @@ def best_rates(finished_runs: pd.DataFrame) -> dict[int, float]:
 def _summary_row(
     key: Key, accuracies: Accuracies, best: Mapping[Any, float]
 ) -> dict[str, Any]:
-    """Return the summary of a setting: its accuracy, and its differences to the
-    references.
+    """Return the summary of a setting: its accuracy, and its differences to references.
+
+    Differences are paired by seed; they are NaN where `REFERENCES` names none.
     """
     (subset, size, rate), values = key, accuracies[key]
     mean = estimate(list(values.values()))
@@ -245,7 +247,7 @@ def _summary_row(
 def filter_row(
     facts: Mapping[str, Any], points: pd.DataFrame, noise: Iterable[bool], *, used: bool
 ) -> dict[str, Any]:
-    """Return the row of filters.csv of an extraction.
+    """Return the row of filters.csv of an extraction, with all `FILTER_COLUMNS`.
 
     Args:
         facts: values of the extraction's outcome.

@@ -76,7 +76,7 @@ def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table
 
 
 def _list_unusable_runs(runs: pd.DataFrame) -> str:
-    """List the runs without a result."""
+    """List the runs that failed or were lost; '' if there are none."""
     rows = runs[runs["status"].isin(["failed", "lost"])].to_dict("records")
     return paragraph(
         "Runs without a result; they are left out of every mean and comparison below:",
@@ -112,7 +112,7 @@ def _state_reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
 
 
 def _eps_table(eps: pd.DataFrame) -> Table:
-    """Return the table of the share of noise against DBSCAN's eps."""
+    """Return the table of the share of noise by eps and extractor, mean over seeds."""
     means = eps.pivot_table("reduction", "eps", "extractor", sort=False).sort_index()
     names = list(dict.fromkeys(eps["extractor"]))
     rows = [
@@ -190,8 +190,9 @@ def _state_comparison(chosen: pd.DataFrame, subset: str, reference: str) -> str:
 
 
 def _state_all_rates(settings: pd.DataFrame) -> str:
-    """Count over every learning rate the settings in which one data set is better than
-    another.
+    """Count the settings in which one data set is better, over every learning rate.
+
+    '' where there is one learning rate. Significant is p below `RISK`, uncorrected.
     """
     if settings["learning_rate"].nunique() < 2:
         return ""

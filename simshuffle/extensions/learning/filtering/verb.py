@@ -42,7 +42,10 @@ class TrainOptions(CellOptions):
 
 
 def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
-    """Build the request: a training for each run and seed."""
+    """Build the request: a training for each run and seed, of either kind of study.
+
+    Returns the study and the request; on a GPU one cell runs at a time.
+    """
     from simshuffle.study.registry import study_of  # noqa: PLC0415 - what computes
 
     device = check_device(options.device)
@@ -53,7 +56,7 @@ def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def check_device(device: str) -> str:
-    """Return the device that trains.
+    """Return the device that trains: 'cpu', 'cuda' or 'cuda:N'; auto is resolved.
 
     Raises:
         InputError: torch or scikit-learn are missing, or the device is.
