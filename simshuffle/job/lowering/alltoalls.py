@@ -85,7 +85,7 @@ class Alltoalls:
         return len(self._ranks)
 
     def resolve_algorithm(self, algorithm: Algorithm, nbytes: float) -> Algorithm:
-        """Return the algorithm that 'default' stands for at ``nbytes`` bytes a pair, or
+        """Return what 'default' stands for at ``nbytes`` bytes a pair, else
         ``algorithm``.
         """
         if algorithm != "default":
@@ -156,9 +156,9 @@ class Alltoalls:
     ) -> Floats:
         """Return when each rank has sent and received its message of a step, (M,) s.
 
-        ``begins``, (M,) s, is when each rank begins the step. A requested message
-        leaves when sender and receiver are both there, and the sender waits until it
-        has arrived.
+        ``begins``, (M,) s, is when each rank begins the step; ``host`` and ``wire`` are
+        as in `_pairwise`. A requested message leaves when sender and receiver are both
+        there, and the sender waits until it has arrived.
         """
         source = (self._ranks - shift.distance) % self.world_size
         trips = self._passing.trips(nbytes)

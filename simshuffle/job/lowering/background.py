@@ -25,9 +25,10 @@ BURSTS = 64
 def steady(
     record: Uniform | Permutation, resources: Resources, rng: np.random.Generator
 ) -> TransferBatch:
-    """Return flows of hosts that send all the time, one from each HCA to each partner.
+    """Return endless flows of hosts, one from each HCA to the partner's HCA.
 
-    No flow is faster than the record's load; ``rng`` draws the partners.
+    `ENDLESS` bytes never end. The flows of an HCA share the record's load of its first
+    link; ``rng`` draws the partners.
     """
     count = len(record.named_hosts or ())
     if isinstance(record, Permutation):
@@ -54,11 +55,11 @@ def steady(
 def bursts(
     record: OnOff, resources: Resources, host: int, rng: np.random.Generator
 ) -> TransferBatch:
-    """Return the next `BURSTS` bursts of host number ``host``, each to a host that
-    ``rng`` draws.
+    """Return the next `BURSTS` bursts of host number ``host``.
 
-    A silence precedes each burst. A burst has the bytes that it would send in its time
-    alone.
+    ``rng`` draws the receiver, the length and the silence before each. A burst has the
+    bytes that it would send in its time alone, and begins, after its silence, when all
+    flows of the burst before have ended.
     """
     count = len(record.named_hosts or ())
     hcas = resources.cluster.host.hcas

@@ -107,8 +107,8 @@ class CheckpointTransfers:
     # ------------------------------------------------------------------------------------ a save
 
     def blocking_transfers(self, rank: int) -> TransferBatch | None:
-        """Return the transfers that the training loop of a rank waits for; None if the
-        rank writes nothing.
+        """Return the transfers that a rank's training loop waits for; None if it writes
+        nothing.
 
         They are a synchronous save as a whole, or the copy to the host of an
         asynchronous one.
@@ -123,8 +123,9 @@ class CheckpointTransfers:
         return transfers.batch()
 
     def background_transfers(self, rank: int) -> TransferBatch | None:
-        """Return the transfers beside the training: an asynchronous save, then the
-        drain; None for nothing.
+        """Return the transfers beside the training; None for nothing.
+
+        They are an asynchronous save, then the drain, which waits for all of it.
         """
         transfers = _Transfers()
         save_ends = list[int]()
@@ -136,12 +137,19 @@ class CheckpointTransfers:
         return transfers.batch()
 
     def _save(self, rank: int) -> list[list[Row]]:
+        """Return the chains of a save beside the copy: serialising, and the write.
+
+        What stays in memory is not serialised.
+        """
         place = self._checkpoint.to
         nbytes = self.written.nbytes
         serialising = [] if place == "memory" else [[self._core(rank, nbytes)]]
         return [*serialising, self._write(rank, place, nbytes)]
 
     def _drain(self, rank: int) -> list[list[Row]]:
+        """Return the chains of a drain: the read, serialising if not done yet, the
+        write.
+        """
         checkpoint = self._checkpoint
         nbytes = self.written.nbytes
         assert checkpoint.drain != "none"  # noqa: S101 - the caller has seen to it
@@ -168,6 +176,7 @@ class CheckpointTransfers:
         }
 
     def _write(self, rank: int, place: Place, nbytes: float) -> list[Row]:
+        """Return the chain that writes ``nbytes`` bytes of a rank to a place."""
         if place == "pfs":
             return self._pfs(rank, nbytes, *self._pfs_written)
         if place == "ssd":
@@ -181,6 +190,7 @@ class CheckpointTransfers:
         )  # memory and object store are the same either way
 
     def _read(self, rank: int, place: Place, nbytes: float) -> list[Row]:
+        """Return the chain that reads ``nbytes`` bytes of a rank from a place."""
         resources = self._resources
         host = resources.host_of[rank]
         if place == "pfs":

@@ -38,8 +38,9 @@ IMPORTANCE_NBYTES = 8.0
 def transfers_of(
     flows: AllreduceFlows, resources: Resources, count: int = 1
 ) -> TransferBatch:
-    """Turn flows between ranks into transfers, each as long as ``count`` such flows in
-    turn.
+    """Turn flows between ranks into transfers of ``count`` such flows in turn.
+
+    Bytes and latencies are those of one flow times ``count``; rate limits stay.
     """
     work = flows.nbytes * count
     records = tasks(
@@ -52,6 +53,8 @@ def transfers_of(
 class Allreduces:
     """The allreduces of a run, of any size, as transfers; ``rng`` draws the order of
     hosts.
+
+    Batches are kept by size, so callers of `batch` share them.
     """
 
     def __init__(
@@ -78,8 +81,9 @@ class Allreduces:
         return replace(flows, src=self._ranks[flows.src], dst=self._ranks[flows.dst])
 
     def batch(self, nbytes: float) -> TransferBatch | None:
-        """Return the transfers of an allreduce of ``nbytes`` bytes, laid out once; None
-        for one rank.
+        """Return the transfers of an allreduce of ``nbytes`` bytes; None for one rank.
+
+        They are laid out once for each size; all callers get one object.
         """
         if nbytes not in self._batches:
             flows = self.flows(nbytes)
@@ -101,11 +105,12 @@ class Allreduces:
 def ranks_in_order(
     order: HostOrder, resources: Resources, rng: np.random.Generator
 ) -> Ints32:
-    """Return the ranks in the order in which an allreduce goes through their hosts,
-    (M,).
+    """Return the ranks, (M,), in the order in which an allreduce goes through their
+    hosts.
 
-    The ranks of a host stay together, in their order, and so do the hosts of a scale-up
-    domain.
+    Hosts come as they are placed, 'shuffled' by ``rng``, or 'sorted' by rack and leaf
+    switch. The ranks of a host stay together, in their order, and so do the hosts of a
+    scale-up domain.
     """
     host_of = resources.host_of
     hosts = np.arange(resources.num_hosts)
@@ -125,12 +130,12 @@ def ranks_in_order(
 
 
 def gather_seconds(importances: float, resources: Resources) -> float | None:
-    """Return the seconds of an all-gather of ``importances`` numbers of each rank, once
-    all are there.
+    """Return the seconds of an all-gather of ``importances`` numbers of each rank.
 
-    None if there is nothing to gather. Recursive doubling takes ceil(log2 M) messages,
-    and every rank receives (M - 1) times the bytes that one contributes (Thakur,
-    Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, section 4.1).
+    It begins when all ranks are there. None if there is nothing to gather, or one rank.
+    Recursive doubling takes ceil(log2 M) messages, and every rank receives (M - 1)
+    times the bytes that one contributes (Thakur, Rabenseifner and Gropp, Int. J. High
+    Perform. Comput. Appl. 19, 2005, section 4.1).
     """
     world_size = resources.world_size
     if importances == 0.0 or world_size == 1:
@@ -145,6 +150,9 @@ def _share_of_a_rank(resources: Resources) -> float:
 
     Ranks share their HCA; in one scale-up domain the link that joins a GPU to the
     others; in one host the memory.
+
+    It is that of the first link from rank 0 to the last rank outside its scale-up
+    domain, or to the last rank if there is one domain.
     """
     other_domain_ranks = np.flatnonzero(resources.domain_of != resources.domain_of[0])
     receiver = (
@@ -174,8 +182,9 @@ class Half:
         return self.allreduce.algorithm
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """Return the flows of the allreduce with half the bytes and half the steps;
-        None for one member.
+        """Return the flows of half the allreduce; None for one member.
+
+        They have half its bytes, and half its latency beyond the base latency.
         """
         flows = self.allreduce.flows(host_of, nbytes)
         if flows is None:
@@ -197,6 +206,9 @@ class Pairs:
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
         """Return flows between members on ``host_of``, (members,) hosts; None for one
         member.
+
+        An alltoall has the latency of its steps, one message after the other, on the
+        member with the most; all else has ``base`` and the delays of `dependent_flows`.
         """
         src, dst, share = self._ends(len(host_of))
         if not len(src):
@@ -217,12 +229,17 @@ class Pairs:
         return replace(flows, latency=self.base + float(latencies.max()), delay=0.0)
 
     def _ends(self, count: int) -> tuple[Ints32, Ints32, Floats]:
-        """Return the source, the destination and the share of nbytes of every message."""
+        """Return source, destination and share of nbytes of every message, (messages,)
+        each.
+
+        The share is 1 but for an alltoall, see `pair_up_by_shifts`.
+        """
         node = self.node
         members = np.arange(count, dtype=np.int32)
         if node.collective == "alltoall":
             return pair_up_by_shifts(members)
         if node.collective == "halo":
+            # a grid of ``row`` columns: all who have a neighbour ``stride`` further
             lower = members[: -node.stride]
             lower = lower[
                 lower // node.stride % (node.row or count) < (node.row or count) - 1
@@ -248,11 +265,11 @@ class Pairs:
 
 
 def pair_up_by_shifts(members: Ints32) -> tuple[Ints32, Ints32, Floats]:
-    """Pair everyone with everyone else: with the next, with the one after it, and so
+    """Pair everyone with everyone else: with the next, then the one after it, and so
     on.
 
-    Beyond `MAX_ALLTOALL_MESSAGES` messages, some of these shifts, evenly spread, stand
-    for all.
+    Beyond `MAX_ALLTOALL_MESSAGES` messages, at least 4 of these shifts, evenly spread,
+    stand for all; each message then has more bytes.
 
     Returns:
         source, destination and share of nbytes of every message, (messages,) each.
@@ -270,8 +287,10 @@ Recipe = Choice | Half | Pairs
 
 
 def buses(recipe: Recipe, host_of: Ints32, flows: AllreduceFlows) -> Flags:
-    """Tell which flows the bus bandwidth between hosts bounds, (flows,); the others are
-    bounded inside.
+    """Tell which flows the bus bandwidth between hosts bounds, (flows,).
+
+    The others are bounded by that inside hosts. Rings and trees that span hosts count
+    as a whole; of all other recipes the flows that cross hosts do.
     """
     crosses_hosts = host_of[flows.src] != host_of[flows.dst]
     if isinstance(recipe, Pairs) or not isinstance(recipe.algorithm, Ring | Tree):
@@ -289,11 +308,14 @@ class Recipes:
     def among(
         self, node: Node, host_of: Ints32, rail: Ints32, nbytes: float
     ) -> Sequence[Recipe]:
-        """Return the recipes among which the fastest is chosen for one message of
-        ``nbytes`` bytes.
+        """Return the recipes of which the fastest is chosen for one message of a node.
 
-        ``host_of`` and ``rail`` are (members,). ``nbytes`` is for one of the ``count``
-        times that the node sends.
+        Args:
+            node: what is sent.
+            host_of: (members,) hosts.
+            rail: (members,) HCAs.
+            nbytes: of one of the times that the node sends; from `PLATEAU_NBYTES` a
+                member on an allreduce is large.
         """
         spans_hosts = bool((host_of != host_of[0]).any())
         key: tuple[Any, ...] = (node.collective, spans_hosts)
@@ -309,6 +331,11 @@ class Recipes:
     def _recipes(
         self, node: Node, spans_hosts: bool, is_large: bool, rail: Ints32
     ) -> Sequence[Recipe]:
+        """Make the recipes of a node.
+
+        All algorithms and protocols of NCCL for an allreduce, halves of rings for
+        allgather and reduce-scatter; everything else has one recipe, messages in pairs.
+        """
         if node.collective == "allreduce":
             if isinstance(self._allreduce, Nccl):
                 return list(self._allreduce.choices(spans_hosts, is_large))
@@ -348,10 +375,10 @@ def _rings(allreduce: Paced) -> Ring:
 def override_performance(
     allreduce: Allreduce, bus_bandwidth: float | None, step_latency: float | None
 ) -> Allreduce:
-    """Return an allreduce with other bus bandwidths (bytes/s) or latencies of a step
-    (s).
+    """Return an allreduce with other bus bandwidths (bytes/s) or step latencies (s).
 
-    None keeps the allreduce's value.
+    None keeps the allreduce's values. With a ``step_latency`` base latencies are 0,
+    since it holds them; NCCL's protocols are then no longer told apart.
     """
     fields = type(allreduce).model_fields
     changed: dict[str, Any] = {}

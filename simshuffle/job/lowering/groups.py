@@ -83,11 +83,12 @@ class ClosedForm:
     def seconds(
         self, nbytes: float, bandwidth_inside: float, bandwidth_between: float
     ) -> float:
-        """Return the seconds of flows of ``nbytes`` bytes for each byte for which they
-        are laid out.
+        """Return the seconds of the flows, ``nbytes`` for each byte of their layout.
 
-        ``bandwidth_inside`` and ``bandwidth_between`` are bus bandwidths inside hosts
-        and between them, bytes/s.
+        Args:
+            nbytes: bytes in place of each byte for which they are laid out.
+            bandwidth_inside: bus bandwidth inside hosts, bytes/s.
+            bandwidth_between: bus bandwidth between hosts, bytes/s.
         """
         if self._rows is not None:
             bandwidths = (1.0, bandwidth_inside, bandwidth_between)
@@ -121,7 +122,11 @@ class _LinkLoads:
 
 
 def load_links(flows: AllreduceFlows, routes: Ints32, capacity: Floats) -> _LinkLoads:
-    """Add up what flows load on their links, (flows, hops) ``routes`` padded with -1."""
+    """Add up what flows load on their links, (flows, hops) ``routes`` padded with -1.
+
+    Each step counts by itself if there are several. With one step no link is busiest:
+    ``busiest_seconds`` is then 0 and ``busiest_delay`` each flow's own.
+    """
     # one row for each hop of each flow
     flow_index, hop = np.nonzero(routes >= 0)
     link = routes[flow_index, hop].astype(np.int64)
@@ -173,10 +178,10 @@ def load_links(flows: AllreduceFlows, routes: Ints32, capacity: Floats) -> _Link
 def upper_envelope(
     delay: Floats, busy: Floats, bus: int
 ) -> list[tuple[float, float, int]]:
-    """Return the lines ``delay + n * busy`` that are largest for some n, as (delay,
-    busy, bus).
+    """Return the lines ``delay + n * busy`` that are largest for some n >= 0.
 
-    They stand by falling ``busy``, each with a longer delay than all before.
+    They are (delay, busy, bus), by falling ``busy``, each with a longer delay than all
+    before.
     """
     order = np.lexsort([-delay, -busy])
     longest = np.maximum.accumulate(delay[order])
@@ -209,7 +214,10 @@ class GroupFlows:
 
 
 class Groups:
-    """Groups of one kind, (groups, members) ranks, which all send at once."""
+    """Groups of one kind, (groups, members) ranks, which all send at once.
+
+    Closed forms, seconds and batches are kept by node.
+    """
 
     def __init__(self, ranks: Ints32, recipes: Recipes, resources: Resources) -> None:
         self.ranks = ranks
@@ -224,10 +232,11 @@ class Groups:
         ] = {}
 
     def seconds(self, node: Node) -> float:
-        """Return the seconds that a node sends, all groups of its kind at once on an
-        idle machine.
+        """Return the seconds that a node sends, its ``count`` messages one after the
+        other.
 
-        0 if nobody sends anything.
+        All groups of its kind send at once on an idle machine. 0 if nobody sends
+        anything.
         """
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._seconds:
@@ -237,7 +246,10 @@ class Groups:
         return self._seconds[key]
 
     def _message_seconds(self, node: Node, nbytes: float) -> float:
-        """Return the seconds of one message of ``nbytes`` bytes of the node."""
+        """Return the seconds of one message of ``nbytes`` bytes, in all groups at once.
+
+        Bandwidths, and a sparse allreduce's selection, are those of the first pattern.
+        """
         recipes = self._choose_recipes(node, nbytes)
         key = (*as_sent(node), *map(id, recipes))
         if key not in self._forms:
@@ -257,7 +269,7 @@ class Groups:
         return seconds
 
     def _choose_recipes(self, node: Node, nbytes: float) -> list[Recipe]:
-        """Return the fastest recipe of each pattern."""
+        """Return the fastest recipe of each pattern, in their order, for one message."""
         patterns = enumerate(self._patterns_of(node))
         return [
             self._fastest(node, number, pattern, nbytes) for number, pattern in patterns
@@ -266,7 +278,10 @@ class Groups:
     def _fastest(
         self, node: Node, pattern_index: int, pattern: GroupPattern, nbytes: float
     ) -> Recipe:
-        """Return the recipe that takes least for a group alone."""
+        """Return the recipe that takes least for a group alone, by its bus bandwidths.
+
+        Links are left out; the first recipe if it is the only one, or for one member.
+        """
         recipes = self._recipes.among(node, pattern.host_of, pattern.rail, nbytes)
         if len(recipes) == 1 or len(pattern.host_of) == 1:
             return recipes[0]
@@ -324,6 +339,9 @@ class Groups:
         return concatenate_flows(parts) if parts else None
 
     def _patterns_of(self, node: Node) -> list[GroupPattern]:
+        """Return the patterns of the groups; HCAs tell them apart unless flows know
+        theirs.
+        """
         own_rails = node.collective not in RAIL_AWARE
         if own_rails not in self._patterns:
             self._patterns[own_rails] = group_by_pattern(
@@ -335,8 +353,10 @@ class Groups:
 def group_by_pattern(
     resources: Resources, ranks: Ints32, own_rails: bool
 ) -> list[GroupPattern]:
-    """Return the patterns of groups, (groups, members) ranks; HCAs tell patterns apart
-    if ``own_rails``.
+    """Return the patterns of groups, (groups, members) ``ranks``, by their first group.
+
+    HCAs tell patterns apart only with ``own_rails``, else all are 0. A scale-up domain
+    counts as one host.
     """
     domain = resources.domain_of[ranks]
     host_of = np.cumsum(np.diff(domain, axis=1, prepend=domain[:, :1]) != 0, axis=1)
@@ -359,7 +379,10 @@ def group_by_pattern(
 def lay_out_pattern(
     recipe: Recipe, pattern: GroupPattern, flows: AllreduceFlows
 ) -> GroupFlows:
-    """Lay out the flows among the members of one group, numbered from 0."""
+    """Lay out the flows among the members of one group, numbered from 0.
+
+    Their whole latency is in ``delay``, and each has a step.
+    """
     step = np.broadcast_to(np.asarray(flows.step, np.int32), len(flows))
     laid = replace(flows, latency=0.0, delay=flows.delays, step=step)
     group_of = np.zeros(len(flows), np.int32)
@@ -437,7 +460,7 @@ def closed_form_of(
 
 
 def _bandwidths(recipe: Recipe, nbytes: float) -> tuple[float, float]:
-    """Return the bus bandwidths inside hosts and between them, bytes/s."""
+    """Return the bus bandwidths inside hosts and between them, bytes/s, at ``nbytes``."""
     algorithm = recipe.algorithm
     return algorithm.intra_host_bus_bandwidth(
         nbytes

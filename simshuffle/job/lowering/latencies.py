@@ -20,12 +20,12 @@ def slowest_thread(
     rng: np.random.Generator,
     retries: tuple[float, float] = (0.0, 0.0),
 ) -> Floats:
-    """Return the seconds until the last request of every batch is answered, shaped as
-    ``requests``.
+    """Return when each batch's last request is answered and decoded (s).
 
-    Each of a batch's threads takes the next request when its last one is done (list
-    scheduling). A request takes a log-normal time of mean ``latency`` s and standard
-    deviation ``spread`` times that; decoding its answer takes ``decode`` s.
+    The array is shaped as ``requests``; a batch without requests has 0. Each of a
+    batch's threads takes the next request when its last one is done (list scheduling).
+    A request takes a log-normal time of mean ``latency`` s and standard deviation
+    ``spread`` times that; decoding its answer takes ``decode`` s.
 
     Args:
         requests: requests of each batch, of any shape.
@@ -53,6 +53,7 @@ def slowest_thread(
                 )
                 failed[failed] = rng.random(tries) < share
             seconds += retry_seconds
+        # (requests, batches): a batch has no more requests than its count
         seconds[np.arange(max_requests)[:, None] >= counts] = 0.0
         busy_until = seconds[:threads]
         batch = np.arange(len(counts))

@@ -45,8 +45,10 @@ class ExchangeCosts:
     remove: Floats  # (M,) s at the end of the epoch, to remove what was sent
 
     def truncate(self, iterations: int) -> ExchangeCosts:
-        """Return the costs of what is sent in the first ``iterations`` iterations;
-        nothing is removed.
+        """Return the costs of what is sent in the first ``iterations`` iterations.
+
+        Nothing is removed. Only ``plan``, ``stored``, ``cached``, ``sent`` and
+        ``received`` are cut; the other arrays stay whole.
         """
         num_steps = int(np.searchsorted(self.plan.iteration, iterations))
         plan = self.plan
@@ -95,6 +97,8 @@ def exchange_costs(
 
     Work on a sample is in proportion to its size.
 
+    Rows of samples that stay with their rank have no bytes and no work.
+
     Args:
         nbytes: (N,) bytes of every sample in storage.
         cached: (steps, M) whether the sample of a step is in memory when it is sent.
@@ -129,7 +133,7 @@ def exchange_costs(
 
 
 def _by_iteration(plan: ExchangePlan, step_values: Floats, iterations: int) -> Floats:
-    """Add (steps, M) values up by iteration: (iterations, M)."""
+    """Add (steps, M) values up by the iteration of each step: (iterations, M)."""
     out = np.zeros((iterations, plan.world_size))
     np.add.at(out, plan.iteration, step_values)
     return out
@@ -160,6 +164,7 @@ def messages_of(
 ) -> list[RankMessages]:
     """Return the messages after ``iteration`` (from 0), one after the other.
 
+    An item has a message of every rank. Drawing partners is part of its work.
     ``reads_in_flight`` reads of each rank, at most, share its host's SSD.
     """
     plan = costs.plan
@@ -193,7 +198,10 @@ def messages_of(
 
 
 def delivery_counts(messages: list[RankMessages], world_size: int) -> Ints64:
-    """Count the messages that each rank sends to or receives from another, (M,)."""
+    """Count the messages that each rank sends to or receives from another, (M,).
+
+    What a rank keeps is no message.
+    """
     ranks = np.arange(world_size)
     count = np.zeros(world_size, np.int64)
     for message in messages:
@@ -248,14 +256,18 @@ class MessageLowering:
         delivered: ArrayLike,
         first_tag: int = NONE,
     ) -> MessageGraph:
-        """The messages of an iteration, at least one: for each a read, the host's work,
-        the wire, and barriers as scheduled. A rank goes on to its next message when its
-        work is done.
+        """Return the messages of an iteration, at least one, as transfers.
 
-        ``work_done`` are (M,) groups, each of the rank's last work; ``delivered`` of
-        the messages that it sends and receives. From ``first_tag`` on the ends of works
-        and wires are noted (`TASK.tag`), laid out as (messages, 2, M); NONE for
-        nowhere.
+        Each has a read, the host's work, the wire, and barriers as scheduled. A rank
+        goes on to its next message when its work is done; no wire leads from a rank to
+        itself.
+
+        Args:
+            messages: of every rank, in order.
+            work_done: (M,) groups, each of the rank's last work.
+            delivered: (M,) groups of the messages that a rank sends and receives.
+            first_tag: from it on the ends of works and wires are noted (`TASK.tag`), as
+                (messages, 2, M); NONE for nowhere.
         """
         n = len(self._ranks)
         count = len(messages)
@@ -321,6 +333,8 @@ class MessageLowering:
     ) -> None:
         """Write a message into the rows ``reads``, ``works`` and ``wires``, one for
         each rank.
+
+        A rank with any sample on the SSD reads those; else it reads from memory.
         """
         resources = self._resources
         cluster = self._resources.cluster
@@ -354,7 +368,10 @@ class MessageLowering:
         message: RankMessages,
         reads: Ints64,
     ) -> None:
-        """Write the read from memory of messages that also read from the SSD."""
+        """Write the reads from memory of messages that also read from the SSD.
+
+        Rows of other ranks have no bytes and no link.
+        """
         hosts = self._resources.host_of
         nbytes = np.where(message.mixed, message.cached_nbytes, 0.0)
         records["work"][reads] = records["nbytes"][reads] = nbytes
@@ -402,6 +419,7 @@ class StoreLowering:
         return self._batches[rank]
 
     def _fill(self, iteration: int) -> None:
+        """Write the seconds and bytes of ``iteration`` into the records of all ranks."""
         self._filled_for = iteration
         self._records["delay"][:, 0] = self._costs.received_work[iteration]
         self._records["work"][:, 1] = self._work[iteration]

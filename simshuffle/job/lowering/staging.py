@@ -34,14 +34,16 @@ def staging_traffic(
     shard_nbytes: Floats,
     copying_ranks: Flags | None = None,
 ) -> StagingTraffic | None:
-    """Return the copying of the shards, or of the whole set, to the hosts; None if
-    nothing is staged.
+    """Return the copying of shards or the whole set to the hosts; None if none is
+    staged.
 
     Samples come from the PFS or the object store and go to the SSDs or memories of the
     hosts. Each HCA that the ranks of a host use has one flow, from the servers through
-    the network into the device: the slowest resource on the way sets the rate. At the
-    mean size of files, the opens that servers and hosts can do are bandwidths too, as
-    are requests and connections of an object store.
+    the network into the device: the slowest resource on the way sets the rate. Under
+    global shuffle each host copies the whole set; with ``broadcast`` an even part, and
+    passes it on round a ring (not with ``copying_ranks``). At the mean size of files,
+    the opens that servers and hosts can do are bandwidths too, as are requests and
+    connections of an object store.
 
     Args:
         shard_nbytes: (M,) bytes of every rank's shard.
@@ -138,7 +140,9 @@ class _StagingBuilder:
         )
 
     def read_requests(self, nbytes: float) -> float:
-        """Return the requests for ``nbytes`` bytes of the set."""
+        """Return the requests for ``nbytes`` bytes: files, or of an archive the HCAs in
+        use.
+        """
         if self._staging.format == "files":
             return nbytes / self.file_nbytes
         return float(len(self._hcas()[0]))
@@ -166,8 +170,10 @@ class _StagingBuilder:
         )
 
     def _hcas(self) -> tuple[Ints64, Ints64]:
-        """Return the first rank of every HCA in use, and the index of each rank's HCA,
-        (M,).
+        """Return the first rank of every HCA in use, and each rank's HCA, (M,), among
+        these.
+
+        HCAs are ordered by host and number.
         """
         resources = self._resources
         key = (
@@ -192,7 +198,7 @@ class _StagingBuilder:
         self._nbytes.append(nbytes)
 
     def batch(self) -> TransferBatch:
-        """Return all flows as one batch."""
+        """Return all flows as one batch; the tag of each is its number."""
         flows = Flows.from_lists(
             np.concatenate(self._routes), np.concatenate(self._nbytes)
         )

@@ -72,6 +72,8 @@ class Communicators:
     ) -> Communicators:
         """Return these ranks in model groups of another size; unchanged groups are
         shared.
+
+        Arguments are those of the class; ``group_size`` must divide the world size.
         """
         regrouped = copy(self)
         regrouped._divide(group_size, bus_bandwidth, step_latency)
@@ -80,6 +82,11 @@ class Communicators:
     def _divide(
         self, group_size: int, bus_bandwidth: float | None, step_latency: float | None
     ) -> None:
+        """Set the groups of each kind for model groups of ``group_size`` ranks.
+
+        Raises:
+            ValueError: the size does not divide the number of ranks.
+        """
         order = self._all.ranks[0]
         if len(order) % group_size:
             raise ValueError(
@@ -97,6 +104,11 @@ class Communicators:
     def _groups(
         self, ranks: Ints32, bus_bandwidth: float | None, step_latency: float | None
     ) -> Groups:
+        """Return groups of ``ranks``, (groups, members), with these values inside; made
+        once.
+
+        All ranks in one group, without values of their own, are those of kind 'all'.
+        """
         is_whole_world = ranks.size == self._all.ranks.size == ranks.shape[1]
         if is_whole_world and bus_bandwidth is None and step_latency is None:
             return self._all
@@ -298,6 +310,7 @@ class _StepBuilder:
         )
 
     def _append(self, records: NDArray[Any], routes: Ints32) -> np.int32:
+        """Append transfers; return the number of the first."""
         first = self._count
         self._records.append(records)
         self._routes.append(routes)
@@ -314,4 +327,5 @@ class _StepBuilder:
         return first + np.arange(count, dtype=np.int32)
 
     def _edge(self, edge_from: Ints32, edge_to: Ints32) -> None:
+        """Note that transfers ``edge_to`` wait for ``edge_from``, one for one."""
         self._edges.append((edge_from, edge_to))

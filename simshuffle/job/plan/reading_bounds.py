@@ -147,8 +147,10 @@ class ReadingBounds:
         return out | {LOADERS: float(work) / loader.at_once}
 
     def _set_fetch_seconds(self, reads: NodeReads, batches: int, out: Seconds) -> float:
-        """Set in ``out`` the seconds that each resource fetches; return those of the
-        slowest worker.
+        """Set the seconds of what fetches in ``out``; return those of the slowest
+        rank's worker.
+
+        They are for the first ``batches`` batches.
         """
         cluster = self._cluster
         fetches = reads.fetches

@@ -13,7 +13,7 @@ from simshuffle.job.sim.clock import NetworkClock, Steps
 
 def send(scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
     """Start the background traffic of a scenario now; the scenario names the hosts of
-    that traffic (`simshuffle.job.plan.jobs.settled`).
+    that traffic (`simshuffle.job.plan.jobs.place_jobs`).
     """
     for index, record in enumerate(scenario.background or []):
         if isinstance(record, PeriodicWrites):

@@ -106,7 +106,7 @@ class RunCell(NetworkCell):
 
     @property
     def cost(self) -> float:
-        """Seconds that the run is expected to take."""
+        """Seconds of one core that the run is expected to take, see `Effort.seconds`."""
         return self._effort.seconds
 
     @property
@@ -118,7 +118,9 @@ class RunCell(NetworkCell):
 
     @property
     def memory(self) -> float:
-        """Bytes that the run adds to a process."""
+        """Bytes that the run adds to a process beyond the shared ones
+        (`SHARED_NBYTES`).
+        """
         return self._effort.nbytes - SHARED_NBYTES
 
     @property
@@ -130,9 +132,11 @@ class RunCell(NetworkCell):
         return frozenset(f"{name}{TABLE}" for name in names)
 
     def run(self, tell: Tell) -> Outcome:
-        """Simulate the run; return its facts, the rows of its epochs and of its
-        breakdown, and its tables if they are kept. The rows of an epoch are taken when
-        the epoch is over.
+        """Simulate the run; return its facts, epochs, breakdown, and tables if they are
+        kept.
+
+        The rows of an epoch are taken when the epoch is over; ``tell`` is called with
+        the share done.
         """
         scenario = self.scenario
         self.hold_little()
@@ -153,15 +157,18 @@ class RunCell(NetworkCell):
         return simulate(self.scenario, progress=tell)
 
     def max_held_nbytes(self, epochs: int) -> float:
-        """The most bytes that the loaders of one host keep in ``epochs`` epochs; 0
-        where none fetch.
+        """Return the most bytes that loaders of one host keep in ``epochs`` epochs.
+
+        0 where none fetch.
         """
         fetched = count_fetches(self.scenario, epochs)
         return max((plan.fetches.held_nbytes for plan in fetched), default=0)
 
     def hold_little(self) -> None:
-        """Have the system take every large array back as soon as nobody has it any
-        more; glibc would raise that size to 32 MB, and keep the room of all that are
+        """Have the system take each large array back as soon as nobody has it any more.
+
+        It sets an option of glibc for the whole process, for runs from `LARGE` bytes
+        on; else glibc would raise that size to 32 MB, and keep the room of all that are
         smaller.
         """
         if self.memory > LARGE and (
@@ -181,9 +188,10 @@ def give_back() -> None:
 
 
 class Reporting:
-    """The facts, rows and tables of a run, collected epoch by epoch. ``kept`` is as in
-    `RunCell`, None without tables. The faults that began are added to ``struck`` while
-    the run goes on.
+    """The facts, rows and tables of a run, collected epoch by epoch.
+
+    ``kept_timeline`` is `RunCell.timeline`, None without tables. The faults that began
+    are added to ``struck`` while the run goes on.
     """
 
     def __init__(self, scenario: Scenario, kept_timeline: KeptRanks | None) -> None:
@@ -214,8 +222,9 @@ class Reporting:
             self._tables.add(timeline)
 
     def _hosts(self, timeline: Timeline) -> tuple[Ints32, set[str]]:
-        """Return (M,) the host of each rank of an epoch, and the names of hosts with a
-        fault.
+        """Return (M,) the host of each rank, and the names of hosts with a fault.
+
+        Faults of a device count as its host's.
         """
         ranks = int(timeline.phases["rank"].max()) + 1
         lasting = self._scenario.cluster.faults or {}
@@ -292,8 +301,9 @@ class _Tables:
 
 
 def table_of_run(outcome: Outcome, table: str, timeline: KeptRanks) -> LongTable:
-    """Return one of `TABLES` of an outcome, without the column of the run's name; of
-    the timeline the ranks that ``timeline`` says.
+    """Return one of `TABLES` of an outcome, without the column of the run's name.
+
+    Of the timeline it has the ranks that ``timeline`` says; for 'none' no rows.
     """
     if table != "timeline":
         return get_long(outcome.tables, table)
@@ -306,17 +316,20 @@ def concatenate_rows(
     cells: Sequence[tuple[Mapping[str, Any], Outcome]],
     table: Literal["epochs", "breakdown"],
 ) -> pd.DataFrame:
-    """Return the rows of table ``table`` of all cells below one another. The columns
-    that are given with each cell stand in front.
+    """Return the rows of table ``table`` of all cells below one another.
+
+    The columns that are given with each cell stand in front.
     """
     parts = [pd.DataFrame({**lead, **outcome.values[table]}) for lead, outcome in cells]
     return pd.concat(parts, ignore_index=True)
 
 
 def group_facts(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
-    """Return, in plain values, the seconds that ranks of model-parallel groups spend
-    beside computing; nothing where ranks do not divide their steps. ``seconds`` are of
-    an epoch, from `simshuffle.report.report.phase_seconds`.
+    """Return the seconds that model-parallel ranks spend beside computing, by
+    'in_groups'.
+
+    Plain values; {} where ranks do not divide their steps. ``seconds`` are of an epoch,
+    from `simshuffle.report.report.phase_seconds`.
     """
     strategy = scenario.workload.parallelism
     if isinstance(strategy, Data):
@@ -336,8 +349,10 @@ def group_facts(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
 
 
 def facts(scenario: Scenario, held_nbytes: float) -> dict[str, Any]:
-    """Return the facts of a run in ``meta.json`` beside times. ``held_nbytes`` is the
-    most that the loaders of one host held of fetched samples.
+    """Return the facts of a run in ``meta.json`` beside times, as plain values.
+
+    ``held_nbytes`` is the most that the loaders of one host held of fetched samples;
+    'extrapolated' is there only where it says something.
     """
     beyond = extrapolation_sentences(scenario)
     return {
@@ -352,7 +367,7 @@ def facts(scenario: Scenario, held_nbytes: float) -> dict[str, Any]:
 
 
 def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
-    """The columns as plain values; the run has no name here."""
+    """Return the columns as plain lists, without the run, which has no name here."""
     return {
         str(name): table[name].tolist()
         for name in table.columns

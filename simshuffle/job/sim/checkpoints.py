@@ -71,7 +71,7 @@ class Checkpoints:
 
     @property
     def nbytes(self) -> list[float]:
-        """(M,) what every rank writes in a save."""
+        """Bytes that each rank writes in a save, (M,); 0 for ranks that write nothing."""
         count = self._transfers.written.ranks
         return [
             self._transfers.written.nbytes * (rank < count)
@@ -79,8 +79,10 @@ class Checkpoints:
         ]
 
     def saved_iterations(self, epoch: int) -> int:
-        """Return the number of iterations of an epoch that the last save written by all
-        ranks holds; -1 if that save is of another epoch, or there is none.
+        """Return the iterations of an epoch that the last save written by all ranks
+        holds.
+
+        -1 if that save is of another epoch, or there is none.
         """
         network = self._clock.network
         groups = self._background_group
@@ -94,8 +96,10 @@ class Checkpoints:
         return iterations if saved_epoch == epoch else -1
 
     def due(self, epoch: int, iteration: int) -> bool:
-        """Return whether a save follows ``iteration``, from 0. The first rank that asks
-        decides it for all.
+        """Return whether a save follows ``iteration``, from 0.
+
+        The first rank that asks decides it for all: a period has passed since the last
+        save, or its number, over all epochs, is a multiple.
         """
         if self._current_iteration != (epoch, iteration):
             self._current_iteration = (epoch, iteration)
@@ -143,6 +147,7 @@ class Checkpoints:
             )
 
     def _post(self, batch: TransferBatch) -> int:
+        """Post transfers in a group of their own; return the group."""
         batch.tasks["group"] = group = self._clock.open(len(batch))
         self._clock.post(batch)
         return group
@@ -153,7 +158,10 @@ class Checkpoints:
         let_go(event)
 
     def _watch(self) -> None:
-        """Start the watchdog when the first rank begins to wait for the others."""
+        """Start the watchdog when the first rank begins to wait for the others.
+
+        It kills the job if this save is still under way when its time is over.
+        """
         save = self._save
         (epoch, iteration) = self._current_iteration
         epoch_iteration = self.first + iteration + 1

@@ -69,13 +69,15 @@ class NetworkClock:
         return event
 
     def close(self, group: int) -> tuple[float, float]:
-        """Give a complete group back: when its marked transfer ended, and its last one
-        (s).
+        """Give a complete group back; return when its marked transfer ended, and its
+        last (s).
         """
         return self.network.close_group(group)
 
     def wait_for(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
-        """Wait for a group of which nobody else waits, and close it."""
+        """Wait for a group of which nobody else waits, and close it: returns as
+        `close`.
+        """
         event = self.completion(group)
         if event is not None:
             yield event
@@ -97,7 +99,7 @@ class NetworkClock:
         complete.callbacks.append(finish)
 
     def post(self, batch: TransferBatch) -> None:
-        """Post transfers now."""
+        """Post transfers now, led round failed cables where `detour` is set."""
         if self.detour is not None:
             batch = self.detour(batch)
         self._expect(self.network.post(self.env.now, batch))
@@ -127,11 +129,15 @@ class NetworkClock:
     def _after(
         self, when: float, callback: Callable[[simpy.Event], None]
     ) -> simpy.Event:
+        """Return a SimPy event at ``when`` (s), or now if that is past, with
+        ``callback``.
+        """
         timeout = self.env.timeout(max(when - self.env.now, 0.0))
         timeout.callbacks.append(callback)
         return timeout
 
     def _wake(self, event: simpy.Event) -> None:
+        """Advance the network to SimPy's next event, and arm the clock again."""
         if event is self._armed:  # not overtaken by an earlier one
             self._armed_for = -inf
             try:
@@ -190,7 +196,10 @@ class Barrier:
         self.complete_at = 0.0
 
     def arrive(self) -> simpy.Event:
-        """Arrive; the event lets the rank go on."""
+        """Arrive; return the event that lets the rank go on.
+
+        The last rank notes the time, readies the next meeting and calls the action.
+        """
         event = self._event
         self._missing -= 1
         if self._missing == 0:

@@ -133,7 +133,10 @@ class Epoch:
         )
 
     def run(self) -> Steps:
-        """Run the epoch as a process: start all ranks, and end when the last one does."""
+        """Run the epoch as a process: start all ranks, and end when the last one does.
+
+        A watchdog that kills the job ends it too; see ``killed``.
+        """
         ranks = range(self._world_size)
         all_ranks_ended = self._env.all_of(
             [self._env.process(self._rank(rank)) for rank in ranks]
@@ -152,8 +155,9 @@ class Epoch:
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the phase rows of the epoch that is over, see
-        `simshuffle.report.timeline.phase_rows`.
+        """Return the phase rows of the epoch that is over; they can be taken once.
+
+        See `simshuffle.report.timeline.phase_rows`.
         """
         plan = self._plan
         epoch = self._plan.epoch
@@ -189,6 +193,8 @@ class Epoch:
     def break_off(self) -> None:
         """Break the epoch off: keep only the rows of iterations that all ranks have
         done.
+
+        Phases after the last iteration are dropped, too.
         """
         self.iterations_done = self._iterations.complete
         self._log.keep(self._log.complete)
@@ -197,8 +203,9 @@ class Epoch:
 
     @property
     def saved(self) -> int:
-        """Iterations of the plan that the last written checkpoint holds; -1 if it is
-        from before the plan.
+        """Iterations of the plan that the last written checkpoint holds.
+
+        -1 if there is none, or it is from before the plan.
         """
         checkpoints = self._checkpoints
         if checkpoints is None:
@@ -209,14 +216,18 @@ class Epoch:
 
     @property
     def measured_spread(self) -> float:
-        """Standard deviation of the end of a thinned inference pass (s), see
-        `OmittedBatches`.
+        """Standard deviation of the end of a thinned inference pass (s); 0 without one.
+
+        See `OmittedBatches`.
         """
         return 0.0 if self.measuring is None else self.measuring.omitted_batches.spread
 
     # ------------------------------------------------------------------------------------- one rank
 
     def _rank(self, rank: int) -> Steps:
+        """Run the training loop of a rank, from measuring importance to the last
+        barrier.
+        """
         env = self._env
         exchange = self.exchange
         loaders = self.loaders
@@ -284,13 +295,15 @@ class Epoch:
         self._log.add(rank, times)
 
     def _gather(self, event: simpy.Event) -> None:
+        """Trigger ``event``, on which the ranks wait, when importance is gathered."""
         succeed_after(self._env, self._gather_seconds or 0.0, event)
 
     def _communicate(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Do the host work and the barriers of sending; the work is booked before the
-        waiting, whatever their order was.
+        """Send after ``iteration``: do the host work and the barriers.
+
+        The work is booked before the waiting, whatever their order was.
         """
         begin = self._env.now
         account = self._first_rank + rank

@@ -66,8 +66,10 @@ class Exchange:
         return iteration in self._sending
 
     def start(self, rank: int, iteration: int) -> int:
-        """Begin the exchange of a rank after ``iteration``. Returns the group that is
-        complete when the main thread of the rank is free again.
+        """Begin the exchange of a rank after ``iteration``.
+
+        Returns the group that is complete when the main thread of the rank is free
+        again.
         """
         self._prepare(iteration)
         if self.schedule.barriers == "none":
@@ -79,9 +81,13 @@ class Exchange:
         return self._work_done[rank]
 
     def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
-        """Re-encode what the rank received and write it, then meet the others if
-        barriers are scheduled. Returns the group that is complete when the rank has
-        written, and the event that lets all go on, if they meet.
+        """Re-encode and write what the rank received, then meet the others if
+        scheduled.
+
+        Returns:
+            the group that is complete when the rank has written, and the event that
+            lets all
+            go on; None if they do not meet.
         """
         group = self._clock.open(1)
         if self.schedule.barriers == "none":
@@ -122,7 +128,7 @@ class Exchange:
         self._clock.post(self._graph.batch)
 
     def _prepare(self, iteration: int) -> None:
-        """Open the groups of an iteration when its first rank arrives."""
+        """Open the groups of an iteration and lay out its messages, for its first rank."""
         if self._prepared == iteration:
             return
         self._prepared = iteration
@@ -145,7 +151,10 @@ class Exchange:
 def plan_exchange(
     simulation: Simulation, plan: EpochPlan, nbytes: Floats, thinning: Thinning
 ) -> Exchange | None:
-    """Return the exchange of an epoch; None if no sample is exchanged."""
+    """Return the exchange of an epoch; None if no sample is exchanged.
+
+    Removing what was sent takes as long as in the epoch that is not thinned.
+    """
     workload = simulation.scenario.workload
     schedule = workload.exchange.exchange_schedule
     if schedule is None or not len(plan.exchange.iteration):

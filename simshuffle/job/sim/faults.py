@@ -74,8 +74,9 @@ class ActiveFaults:
         clock.env.process(self._run())
 
     def slower_for_job(self, part: Resources) -> list[float]:
-        """Return ``slower`` for the ranks of a job that has ``part`` of the machine;
-        faults update it.
+        """Return ``slower`` for the ranks of a job that has ``part`` of the machine.
+
+        Faults go on changing the list.
         """
         slower = [1.0] * part.world_size
         first = self._resources.hosts.index(part.hosts[0])
@@ -86,6 +87,9 @@ class ActiveFaults:
         return slower
 
     def _push(self, when: float, kind: int, struck: TimedFault) -> int:
+        """Schedule the begin, reroute or end of a fault; return the number of the
+        entry.
+        """
         number = next(self._indices)
         heapq.heappush(self._upcoming, (when, number, kind, struck))
         return number
@@ -97,6 +101,9 @@ class ActiveFaults:
             self._drawn[self._push(struck.begin, BEGIN, struck)] = drawn
 
     def _run(self) -> Steps:
+        """Run all faults in the order of time; what comes at one moment changes rates
+        once.
+        """
         env = self._clock.env
         while self._upcoming:
             when = self._upcoming[0][0]
@@ -116,8 +123,9 @@ class ActiveFaults:
                 self._reroute()
 
     def _handle(self, kind: int, struck: TimedFault) -> bool:
-        """Begin or end a fault, or note that new routes are known; return whether
-        routes change.
+        """Begin or end a fault, or note new routes; return whether routes change.
+
+        Updates the shares of links and ranks, of which the least counts.
         """
         changed = False
         if kind == BEGIN:
@@ -147,6 +155,7 @@ class ActiveFaults:
         return changed
 
     def _begin(self, struck: TimedFault) -> None:
+        """Schedule the rest of a fault and book its row, unless it is booked already."""
         if struck.reroutes_at < inf:
             self._push(struck.reroutes_at, REROUTE, struck)
         if struck.end < inf:
@@ -173,6 +182,7 @@ class ActiveFaults:
             self._row_of[id(struck)] = recorded_rows[0] if recorded_rows else row
 
     def _set_rates(self, links: list[int]) -> None:
+        """Give ``links`` the least share that faults leave them, at least `FAILED`."""
         if links:
             shares = [
                 max(min(self._links[link], default=1.0), FAILED) for link in links
@@ -183,8 +193,10 @@ class ActiveFaults:
     # -------------------------------------------------------------------------------- other routes
 
     def _reroute(self) -> None:
-        """Lead transfers under way, and those posted from now on, round the failed
-        cables. Called when new routes are known, or cables have returned.
+        """Lead transfers, under way and from now on, round the failed cables.
+
+        Called when new routes are known, or cables have returned. Counts those under
+        way that are rerouted.
         """
         self._failed[:] = False
         self._detours = None
@@ -227,7 +239,10 @@ class ActiveFaults:
 
     def _find_detours(self, routes: Ints32) -> tuple[Ints32, Flags]:
         """Return (n, width) routes round the failed cables, and (n,) whether there is a
-        detour. Without one the route is the old one, over which the transfer waits.
+        detour.
+
+        Without one, or if it has more links than ``width``, the route is the old one,
+        over which the transfer waits.
         """
         assert self._detours is not None  # noqa: S101 - only asked for with some
         resources = self._resources

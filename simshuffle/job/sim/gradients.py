@@ -44,8 +44,9 @@ class Posting:
         batch: TransferBatch | None,
         callback: Callable[[simpy.Event | None], None],
     ) -> None:
-        """Post transfers. ``callback`` is called when the last one has ended, and now
-        if there are none.
+        """Post transfers in a group of their own; None for none.
+
+        ``callback`` is called when the last one has ended, and now if there are none.
         """
         if batch is None:
             callback(None)
@@ -165,7 +166,7 @@ class WorkClock:
         self._arm()
 
     def reach(self, work: float) -> simpy.Event:
-        """Return the event at which ``work`` (s) is done."""
+        """Return the event at which the total ``work`` (s) is done."""
         event = self._env.event()
         heapq.heappush(self._upcoming, (work, next(self._indices), event))
         if self._upcoming[0][2] is event:
@@ -234,6 +235,7 @@ class SumDuringBackward(GradientSum):
         self._running = False
 
     def _round(self, iteration: int) -> Round:
+        """Return the round of an iteration, made when its first rank asks."""
         if iteration not in self._rounds:
             self._rounds[iteration] = Round(self._env.event(), self._ranks)
         return self._rounds[iteration]
@@ -298,7 +300,10 @@ class SumDuringBackward(GradientSum):
     def _post_by_cycles(
         self, rule: Horovod, gradients: Round, nbytes: list[float], ready: list[float]
     ) -> Steps:
-        """Post, at every cycle of Horovod's coordinator, the parts that are ready."""
+        """Post, at every cycle of Horovod's coordinator, the parts that are ready.
+
+        A cycle lasts at least a negotiation, and cycles count from time 0.
+        """
         negotiation_seconds = rule.negotiation_seconds(self._ranks)
         period = max(rule.cycle, negotiation_seconds)
         first = 0
@@ -324,6 +329,7 @@ class SumDuringBackward(GradientSum):
             first = end
 
     def _queue(self, nbytes: float, gradients: Round, last: bool) -> None:
+        """Queue an allreduce; begin it, and slow computing down, if none runs."""
         self._waiting.append((nbytes, gradients, last))
         if not self._running:
             self._work.set_busy(True)
@@ -331,6 +337,7 @@ class SumDuringBackward(GradientSum):
             self._next()
 
     def _next(self) -> None:
+        """Begin the next allreduce; its end begins another, or ends the slowdown."""
         nbytes, gradients, last = self._waiting.popleft()
         begin = self._env.now
 

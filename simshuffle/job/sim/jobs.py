@@ -47,7 +47,7 @@ def simulate_jobs(
 
     Args:
         scenario: with jobs, all of which name their hosts
-            (`simshuffle.job.plan.jobs.settled`).
+            (`simshuffle.job.plan.jobs.place_jobs`).
         names: of the runs in the tables, by job.
         progress: called with the share of iterations that is done, from 0 to 1.
         struck: to which a row is added for every fault of the scenario that has begun.
@@ -156,11 +156,12 @@ class _Machine:
                 return
 
     def _announce(self) -> None:
+        """Wake `epochs`, unless it has been woken already."""
         if not self._epoch_ended.triggered:
             self._epoch_ended.succeed()
 
     def _refuse(self, name: str) -> None:
-        """Refuse a job that meets no other one."""
+        """Raise a ScenarioError for a job that meets no other one."""
         rule = "must be before all other jobs have ended, so that they meet"
         start = f"{self._env.now:g} s"
         remedy = "Let it start earlier, or simulate it as a scenario of its own."
@@ -182,7 +183,7 @@ class JobProgress:
         )
 
     def job_callback(self, name: str) -> Callable[[int], None]:
-        """Return what a job calls after each iteration."""
+        """Return what a job calls after each iteration; jobs count alike."""
         return lambda _: self._add_iteration()
 
     def _add_iteration(self) -> None:

@@ -109,7 +109,7 @@ class JobsCell(RunCell):
 
 
 def of_job(outcome: Outcome, job: str) -> Outcome:
-    """Return the part of a job in the outcome of a `JobsCell`, like the outcome of a
+    """Return the part of a job in a `JobsCell`'s outcome, like the outcome of a
     `RunCell`.
     """
     head = _part(job, "")
@@ -123,5 +123,5 @@ def of_job(outcome: Outcome, job: str) -> Outcome:
 
 
 def _part(job: str, table: str) -> str:
-    """The name of a table of a job; names of jobs have no dot."""
+    """Return the name of a table of a job: JOB.TABLE; names of jobs have no dot."""
     return f"{job}.{table}"

@@ -25,16 +25,22 @@ class Peaks:
         self._since: dict[int, Floats] = {}
 
     def restart(self, key: int) -> None:
-        """Forget the loads before now, of what is known as ``key``."""
+        """Begin or restart the peaks of ``key`` now: earlier loads do not count."""
         self._note()
         self._since[key] = np.zeros(len(self._clock.network.links))
 
     def stop(self, key: int) -> Floats:
-        """(links,) the highest load / capacity since it was restarted."""
+        """Return (links,) the highest load / capacity since ``key`` began, and forget
+        it.
+        """
         self._note()
         return self._since.pop(key)
 
     def _note(self) -> None:
+        """Bring the network to this moment and add its peaks to each key's.
+
+        The network's own peaks begin anew.
+        """
         network = self._clock.network
         # brings the network to this moment
         self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
@@ -72,16 +78,20 @@ class EpochLinkStatistics:
         self._since = since
 
     def open_epoch(self, now: float) -> None:
-        """Begin an epoch at ``now`` (s)."""
+        """Begin an epoch at ``now`` (s); without ``peaks`` it began where the last one
+        ended.
+        """
         if self._peaks is not None:
             self._peaks.restart(id(self))
             self._previous_counters = self._network.links.copy()
             self._since = now
 
     def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
-        """Return the links table of the epoch, without the name of the run: what every
-        link carried since the last call, or since the epoch was opened. ``now`` is in
-        s.
+        """Return the links table of the epoch, without the name of the run; begin the
+        next.
+
+        It has what each link carried since the last call, or since the epoch was
+        opened; links that carried nothing are left out. ``now`` is in s.
         """
         network = self._network
         table = self._resources.links
@@ -116,8 +126,9 @@ class EpochLinkStatistics:
 
 
 def _categories(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
-    """Return the names of the links ``used`` as categories. Made of names, not of
-    codes, pandas would copy all of them into strings of Arrow.
+    """Return the names of the links ``used``, which are indices, as categories.
+
+    Made of names, not of codes, pandas would copy all of them into strings of Arrow.
     """
     kinds, codes = np.unique(np.array(names, object)[used], return_inverse=True)
     return pd.Categorical.from_codes(codes, pd.Index(kinds))

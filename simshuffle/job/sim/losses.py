@@ -88,8 +88,10 @@ class EpochParts:
         self._departed: list[tuple[Ints64, float]] = []
 
     def add(self, plan: EpochPlan, first: int, simulated: SimulatedEpoch) -> None:
-        """Add a stretch of an epoch, from iteration ``first`` (from 0) on. A stretch of
-        an earlier epoch was done before, so it is lost time in this epoch.
+        """Add a stretch of an epoch, from iteration ``first`` (from 0) on.
+
+        Of one that was broken off only what a checkpoint holds is kept; the rest is
+        lost time, as is a stretch of an earlier epoch, which was done before.
         """
         self._parts.append(simulated)
         is_repeated = plan.epoch < self.epoch
@@ -122,8 +124,9 @@ class EpochParts:
         self._twice = self._twice + twice
 
     def _newly_seen(self, plan: EpochPlan, kept: int) -> int:
-        """Samples that the epoch sees in the first ``kept_iterations`` iterations of a
-        plan.
+        """Count the samples first seen in the first ``kept`` iterations of a plan.
+
+        All of them count where no loader decides what comes; else marks them as seen.
         """
         if self._seen_samples is None:
             return int(plan.training.samples[:kept].sum())
@@ -132,8 +135,9 @@ class EpochParts:
         return int(self._seen_samples.sum()) - seen_before
 
     def lose(self, loss: Loss, is_gone: Flags, resumed: float) -> None:
-        """Add a loss, after which training goes on at ``resumed`` (s) without the ranks
-        of which ``is_gone``, (M,), is true.
+        """Add a loss, after which training goes on at ``resumed`` (s).
+
+        The ranks of which ``is_gone``, (M,), is true take no part any more.
         """
         seconds, samples = self._redone
         self._losses.append(replace(loss, redone_s=seconds, redone_samples=samples))
@@ -164,11 +168,15 @@ class EpochParts:
 
     @property
     def _resumed(self) -> float:
+        """The end of the last row (s); 0 without rows."""
         return max(
             (float(part["end_s"].max(initial=0.0)) for part in self._rows), default=0.0
         )
 
     def _facts(self) -> dict[str, Any]:
+        """Return the shares of the data set planned, seen and seen twice, and the
+        losses.
+        """
         samples_by_fact = {
             "planned": self._planned,
             "seen": self._seen,
@@ -183,6 +191,7 @@ class EpochParts:
         }
 
     def _sources(self) -> dict[str, Any]:
+        """Return the row of sources: sums over stretches but for what is of the epoch."""
         first, *later_sources = (part.sources for part in self._parts)
         sums = dict(first)
         for name in set(sums).difference(OF_THE_WHOLE, OF_THE_BEGIN):
@@ -190,8 +199,10 @@ class EpochParts:
         return {**sums, "iterations": self.kept_iterations, "samples": self._seen}
 
     def _span(self, phase: str, ranks: Ints64, begin: Floats, end: float) -> Rows:
-        """A phase of some ranks from ``begin``, (ranks,), to ``end`` (s), in no
-        iteration.
+        """Return the rows of a phase of some ranks, in no iteration.
+
+        It lasts from ``begin``, (ranks,), to ``end`` (s); a rank where that is no time
+        has no row.
         """
         lasts = begin < end
         count = int(lasts.sum())
@@ -207,22 +218,22 @@ class EpochParts:
 
 
 def _select_first(part: Rows, iterations: int) -> Rows:
-    """Return the rows of the first ``iterations`` iterations, and those before and
-    after all.
+    """Return the rows of the first ``iterations`` iterations, and those in no
+    iteration.
     """
     is_kept = part["iteration"] <= iterations
     return {name: values[is_kept] for name, values in part.items()}
 
 
 def _shift_iterations(iteration: NDArray[Any], first: int) -> NDArray[Any]:
-    """Return numbers of iterations (from 1) moved by ``first``; 0 stays, it means no
-    iteration.
-    """
+    """Return numbers of iterations (from 1) moved by ``first``; 0, for none, stays."""
     return np.where(iteration > 0, iteration + first, 0).astype(np.int32)
 
 
 def _ends(rows: Sequence[Rows], world_size: int, begin: float) -> Floats:
-    """(M,) s at which the exclusive phases of each rank end."""
+    """Return (M,) s at which the exclusive phases of each rank end; ``begin`` without
+    any.
+    """
     ends = np.full(world_size, begin)
     for part in rows:
         is_exclusive = part["phase"] < len(PHASES) - len(HIDDEN)

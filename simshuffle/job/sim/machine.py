@@ -37,8 +37,9 @@ from simshuffle.spec.arrays import Flags, Floats
 
 @dataclass(frozen=True)
 class Staged:
-    """The seconds of staging, and ``nbytes`` read from the PFS or object store by
-    ``read_requests``.
+    """The seconds of staging, and what it read from the PFS or the object store.
+
+    ``nbytes`` bytes by ``read_requests`` requests.
     """
 
     seconds: float
@@ -56,8 +57,10 @@ def stage(
     tolerance: float = 0.0,
     only: Flags | None = None,
 ) -> Staged:
-    """Copy what the workload keeps on the hosts, in a fluid network of its own, of that
-    tolerance; see `simshuffle.job.lowering.staging.staging_traffic`.
+    """Copy what the workload keeps on the hosts; `NOTHING` if nothing is staged.
+
+    It has a fluid network of its own, of that tolerance. Only the ranks ``only``, (M,),
+    copy if given; see `simshuffle.job.lowering.staging.staging_traffic`.
     """
     traffic = staging_traffic(workload, resources, shard_nbytes, only)
     if traffic is None:
@@ -129,8 +132,10 @@ class SimulatedMachine:
         return self._simulation.resources.hosts
 
     def read_again(self, shard_nbytes: Floats, ranks: Flags) -> Staged:
-        """Stage again what the hosts of some ``ranks``, (M,), keep, while nothing else
-        goes on.
+        """Stage again what the hosts of some ``ranks``, (M,), keep; nothing else goes
+        on.
+
+        `NOTHING` without ranks.
         """
         workload = self.scenario.workload
         resources = self._simulation.resources
@@ -200,7 +205,7 @@ class SimulatedMachine:
         return Running(plan, thinning, epoch, staged, watch, begin)
 
     def end(self, running: Running) -> SimulatedEpoch:
-        """Return the epoch that has just run, as far as it did."""
+        """Return the epoch that has just run, as far as it did; close its links table."""
         recorder = self._simulation.recorder
         now = self._env.now
         if recorder is not None:
@@ -229,8 +234,9 @@ class SimulatedMachine:
     def _watch(
         self, plan: EpochPlan, loaders: Loaders, thinning: Thinning
     ) -> ServerWatch | None:
-        """Return the watch over the servers of an epoch of which iterations are left
-        out; None where none are left out, or where an inference pass reads as well.
+        """Return the watch over the servers of a thinned epoch.
+
+        None where no iterations are left out, or an inference pass reads as well.
         """
         if not thinning.left_out or plan.inference is not None:
             return None
@@ -244,7 +250,11 @@ class SimulatedMachine:
     def _stage_once(
         self, plan: EpochPlan, thinning: Thinning, nbytes: Floats
     ) -> Staged:
-        """Stage before the first epoch, once; return what that took."""
+        """Stage before the first epoch, once; return what that took.
+
+        `NOTHING` for later epochs, and on a machine that begins later. Of a thinned
+        epoch the shards of the whole data set are staged, as they are expected.
+        """
         if plan.epoch > 1 or self._begin > 0:
             return NOTHING
         if self._stage is None:  # a longer window of the epoch stages the same
@@ -281,8 +291,10 @@ class SimulatedEpoch:
     saved: int = -1  # of them those that its last checkpoint has; -1 if it made none
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
-        """Return the tables of the epoch, and use up its rows. ``earlier`` s before it
-        belong to no epoch.
+        """Return the tables of the epoch, and use up its rows.
+
+        ``earlier`` s before it belong to no epoch: they are taken off the times of
+        phases.
         """
         if earlier:
             for part in self.rows:
@@ -306,8 +318,9 @@ class SimulatedEpoch:
 def with_loaders(
     machine: SimulatedMachine, plans: Iterator[EpochPlan]
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
-    """Yield each plan with its loaders. Where loaders go on into the next epoch, plan
-    one epoch ahead.
+    """Yield each plan with its loaders.
+
+    Where loaders go on into the next epoch, plan one epoch ahead.
     """
     if not machine.scenario.workload.loader.across_epochs:
         # which holds none of them
@@ -341,8 +354,10 @@ def without_cycle_collection() -> Iterator[None]:
 def reporter(
     progress: Callable[[float], None] | None, iterations_before: int, total: int
 ) -> Callable[[int], None]:
-    """Return a function of the iterations done in an epoch, which tells ``progress``
-    the share of ``total`` iterations that is done.
+    """Return a function that reports the share of ``total`` iterations done.
+
+    It takes the iterations done in an epoch, to which it adds ``iterations_before``; it
+    does nothing if ``progress`` is None.
     """
     if progress is None:
         return lambda _: None
@@ -358,9 +373,10 @@ def _sources(
     epoch: Epoch,
     staged: Staged,
 ) -> dict[str, Any]:
-    """Return the row of table ``sources`` of an epoch, as if all its iterations had
-    been simulated: iterations that were left out are like those that were not. Of an
-    epoch that was broken off ``plan`` has the part that was done.
+    """Return the row of table `sources` of an epoch, as if it had been simulated whole.
+
+    Iterations that were left out are like those that were not. Of an epoch that was
+    broken off ``plan`` has the part that was done.
     """
     costs = None if epoch.exchange is None else epoch.exchange.costs
     training = epoch.loaders.chains.sums
@@ -422,8 +438,9 @@ def _charge(
     read: Mapping[str, float],
     staged: Staged,
 ) -> float:
-    """Return US dollars for the requests and bytes of an epoch and its staging to the
-    object store.
+    """Return US dollars for what the object store served to an epoch and its staging.
+
+    0 without an object store.
     """
     store = scenario.cluster.object_store
     if store is None:

@@ -121,8 +121,9 @@ class PhaseLog:
         self._times[rank].extend(self._values(times))
 
     def add_interrupted(self, rank: int, times: PhaseEnds, now: float) -> None:
-        """Note an iteration in which the job ended at ``now`` (s): parts that had not
-        ended take no time, but for the last one.
+        """Note an iteration in which the job ended at ``now`` (s).
+
+        Parts that had not ended take no time, but for the last one.
         """
         begin, *ends = self._values(times)
         ends = [*np.maximum.accumulate([begin, *ends[:-1]])[1:].tolist(), now]
@@ -130,7 +131,7 @@ class PhaseLog:
 
     @property
     def complete(self) -> int:
-        """Iterations that all ranks have noted."""
+        """Iterations that all ranks have noted: the fewest of any."""
         return min(map(len, self._times)) // (1 + len(self._parts))
 
     def keep(self, iterations: int) -> None:
@@ -145,9 +146,15 @@ class PhaseLog:
         *,
         final: bool = False,
     ) -> dict[str, Any]:
-        """The rows of an epoch (see `simshuffle.report.timeline.phase_rows`); uses the
-        times up. ``nbytes`` that a part moved, by its name: (iterations, M), or one
-        number for all.
+        """Return the rows of an epoch, and use the times up.
+
+        See `simshuffle.report.timeline.phase_rows`.
+
+        Args:
+            epoch: from 1.
+            nbytes: bytes that a part moved, by its name: (iterations, M), or one number
+                for all; others moved none.
+            final: whether the rows belong to no iteration.
         """
         count = self.complete
         width = 1 + len(self._parts)
@@ -214,9 +221,7 @@ class EpochRecord:
     resources: Resources  # whose links they are
 
     def utilisation(self) -> Floats:
-        """(k - 1, links) share of its capacity that every link carried from moment to
-        moment.
-        """
+        """Return (k - 1, links) share of capacity carried between samples."""
         lasting = np.maximum(np.diff(self.sampled_at), np.finfo(float).tiny)
         share = np.diff(self.work.astype(np.float64), axis=0) / lasting[:, None]
         share /= self.resources.links.capacity
@@ -245,7 +250,11 @@ class LinkSamples:
         self.take(now)
 
     def take(self, now: float) -> None:
-        """Take a sample at ``now`` (s), up to which all events have been run."""
+        """Take a sample at ``now`` (s), up to which all events have been run.
+
+        When there are twice as many as wanted, drops every second one and doubles the
+        step.
+        """
         self._network.settle(now)
         self._sampled_at.append(now - self._begin)
         self._work.append((self._network.links["work"] - self._base).astype(np.float32))
@@ -260,7 +269,7 @@ class LinkSamples:
             self.take(self.next_at)
 
     def end(self, now: float) -> tuple[Floats, NDArray[np.float32]]:
-        """Stop at ``now`` (s); returns `EpochRecord.at` and `EpochRecord.work`."""
+        """Stop at ``now`` (s); return `EpochRecord.sampled_at` and `EpochRecord.work`."""
         self.take_until(now)
         if now - self._begin > self._sampled_at[-1] + INSTANT:
             self.take(now)
@@ -329,7 +338,7 @@ class Recorder:
     def clock(
         self, env: simpy.Environment, network: FluidNetwork, resources: Resources
     ) -> NetworkClock:
-        """Return the clock of the machine that is recorded."""
+        """Return the clock of the machine that is recorded, which takes its samples."""
         self._resources = resources
         self._network = network
         self._samples = LinkSamples(network, self._length)
@@ -358,6 +367,7 @@ class Recorder:
         self.record = EpochRecord(self._times(), sampled_at, work, self._resources)
 
     def _times(self) -> MessageTimes:
+        """Return the messages noted in the epoch; what a rank keeps is none."""
         ranks = np.arange(self._resources.world_size)
         finish = self._network.finish[: self._tags] - self._begin
         no_integers = np.zeros(0, np.int64)

@@ -77,9 +77,10 @@ def simulate_with_losses(
     progress: Progress | None,
     struck: list[dict[str, Any]] | None = None,
 ) -> Iterator[Timeline]:
-    """Simulate the epochs of a scenario that loses hosts, as
-    `simshuffle.job.sim.simulate.simulate_epochs`. Timelines have the losses, and the
-    share of the data set that each epoch has seen, and seen twice.
+    """Simulate the epochs of a scenario that loses hosts, as `simulate_epochs` does.
+
+    Timelines have the losses, and the share of the data set that each epoch has seen,
+    and seen twice. It ends early when a job stops or is killed.
 
     Raises:
         ScenarioError: a lost host never returns, and no spare is left for it.
@@ -155,6 +156,11 @@ class RecoveringJob:
             self._owner = self._exchange.apply(self._owner)
 
     def _simulate(self, stretch: Stretch) -> SimulatedEpoch:
+        """Simulate a stretch until the next loss of one of the job's hosts, or to its
+        end.
+
+        Losses of other hosts are dropped.
+        """
         while self._losses and self._losses[0].what not in self._hosts:
             self._losses.pop(0)  # it does not belong to the job, or was lost before
         loss_at = (self._losses[0].at or 0.0) if self._losses else math.inf
@@ -179,7 +185,11 @@ class RecoveringJob:
     # ------------------------------------------------------------------------ when a host is lost
 
     def _lose(self, parts: EpochParts) -> None:
-        """Lose the next host, and let the ranks go on that the policy says."""
+        """Lose the next host, and let the ranks go on that the policy says.
+
+        Books the loss in ``parts``, sets what is to be done again, and begins a new
+        machine at the time when training goes on; or stops the job.
+        """
         loss = self._losses.pop(0)
         recovery = self._recovery
         scenario = self.scenario
@@ -248,8 +258,10 @@ class RecoveringJob:
         return self._undone[-1].plan.epoch + 1, 0
 
     def _state_readers(self) -> Readers:
-        """Return the ranks that read when the last state was saved. Raises an
-        InputError if the epoch of the state has already gone on from another one.
+        """Return the ranks that read when the last state was saved.
+
+        Raises:
+            InputError: the epoch of the state has already gone on from another one.
         """
         epoch, step = self._saved_at
         if self._state is None or self._state[1] != epoch:
@@ -262,8 +274,10 @@ class RecoveringJob:
         return self._state[0]
 
     def _resume_loader(self, parts: EpochParts, law: ResumptionLaw, ranks: int) -> str:
-        """Resume a loader by its ``law`` from the last state, on ``ranks`` ranks;
-        return its error, if any.
+        """Resume a loader by its ``law`` from the last state, on ``ranks`` ranks.
+
+        Sets scenario, plans and stretches. Returns the error that ends the job; '' if
+        none.
         """
         readers = self._state_readers()
         (epoch, step) = self._saved_at
@@ -303,7 +317,8 @@ class RecoveringJob:
     def _replace_hosts(self, is_gone: Flags) -> Staged:
         """Move the ranks of which ``is_gone``, (M,), is true to the present hosts.
 
-        Return the samples that are staged again there.
+        Their page caches are cold. Returns what is staged again there; `NOTHING`
+        without ``recovery.reread``.
         """
         self._undone = [
             replace(stretch, plan=clear_caches(stretch.plan, is_gone))
@@ -317,7 +332,10 @@ class RecoveringJob:
 
     def _shrink(self, parts: EpochParts, is_gone: Flags) -> Staged:
         """Go on without the ranks of which ``is_gone``, (M,), is true, on the present
-        hosts; return what the others read in their place.
+        hosts.
+
+        Their samples are dealt out, or, if they lay on lost hosts and are not read
+        again, leave the data set. Returns what the others read in their place.
         """
         workload = self.scenario.workload
         reads_shards = (

@@ -55,9 +55,13 @@ class Served:
     def window(
         self, lengths: Floats, iterations: int, loader: Loader, tolerance: float
     ) -> SteadyWindow | None:
-        """Return what the server says of an epoch of ``iterations``, more than were
-        simulated, if times may be off by the share ``tolerance``; ``lengths`` are (n,)
-        s of those simulated. None if the server is not what ranks wait for.
+        """Return what the server says of an epoch; None if ranks do not wait for it.
+
+        Args:
+            lengths: (n,) s of the iterations that were simulated.
+            iterations: of the epoch, more than were simulated.
+            loader: of the workload.
+            tolerance: share by which times may be off.
         """
         simulated = len(lengths)
         requested = float(self.requested.sum())
@@ -101,8 +105,10 @@ class Served:
     def hold_at_least(
         self, window: SteadyWindow, lengths: Floats, iterations: int
     ) -> SteadyWindow:
-        """Return the window, or where it makes an epoch shorter than the server needs,
-        another whose iterations last as long as that.
+        """Return the window, or another where it makes the epoch too short for the
+        server.
+
+        The iterations of that one last as long as the server needs.
 
         Args:
             window: what alike iterations say.
@@ -128,10 +134,12 @@ class Served:
 
 
 def _find_iterations(lengths: Floats, mean: float) -> tuple[int, int, float]:
-    """Return the iterations [low, high) whose mean is closest to ``mean`` (s), and its
-    distance (s). They follow one another, and are at least half of all. They stand for
-    the iterations left out: so each of those has compute of its own, and together they
-    last as long as the server says.
+    """Return the iterations [low, high) whose mean is closest to ``mean`` (s), and how
+    far.
+
+    They follow one another, and are at least half of all. They stand for the iterations
+    left out: so each of those has compute of its own, and together they last as long as
+    the server says.
     """
     sums = np.concatenate([[0.0], np.cumsum(lengths)])
     count = len(lengths)
@@ -144,8 +152,10 @@ def _find_iterations(lengths: Floats, mean: float) -> tuple[int, int, float]:
 
 
 class ServerWatch:
-    """Watches the server among ``links`` of which the batches of ``chains`` ask most;
-    ``factor`` is as in `Served`.
+    """Watches the server among ``links`` of which the batches of ``chains`` ask most.
+
+    ``factor`` is as in `Served`. It notes the server's work now, and after each
+    iteration.
     """
 
     def __init__(
@@ -179,6 +189,7 @@ class ServerWatch:
         return note_and_report
 
     def _note(self) -> None:
+        """Note the time and the seconds that the server has worked up to now."""
         env = self._clock.env
         network = self._clock.network
         network.settle(env.now)
@@ -232,13 +243,16 @@ class OmittedBatches:
         self._waiting: list[tuple[int, float, simpy.Event]] = []
 
     def note(self, rank: int, batch: int) -> None:
-        """A rank has done its batch of that number, from 0."""
+        """Note that a rank has done its batch of that number, from 0."""
         if batch in self._bounds:
             self._done_at[self._bounds.index(batch), rank] = self._env.now
 
     def passes(self, rank: int) -> simpy.Event | None:
-        """Return the event at which the omitted batches of a rank have passed, when it
-        has done its simulated batches; None if no batch is omitted.
+        """Return the event at which a rank's omitted batches have passed; None without
+        any.
+
+        Call it when the rank has done its simulated batches; the last call sets
+        ``spread``.
         """
         if self._iterations == 0:
             return None

@@ -57,8 +57,9 @@ class _Clock(NetworkClock):
     def promise(
         self, batch: TransferBatch, group: int, value: Callable[[float], Any]
     ) -> simpy.Event:
-        """Post a group's transfers; the event of its completion at time t has
-        ``value(t)``.
+        """Post a group's transfers; its event at time t has the value ``value(t)``.
+
+        The group is given back then.
         """
         self.post(batch)
         self.network.watch(group)
@@ -277,6 +278,11 @@ class SimpyNetwork:
         )
 
     def _checked_route(self, route: Sequence[int]) -> list[int]:
+        """Return the links of a route as integers.
+
+        Raises:
+            ValueError: a link does not exist or comes twice, or there are too many.
+        """
         try:
             links = [operator.index(link) for link in route]
         except TypeError:
@@ -297,7 +303,11 @@ class SimpyNetwork:
         return links
 
     def _now(self) -> float:
-        """The time, at which transfers may be started."""
+        """Return the time (s), at which transfers may be started.
+
+        Raises:
+            RuntimeError: the network has run ahead of it.
+        """
         now = float(self.env.now)
         if self._network.now - now > AHEAD * now:
             raise RuntimeError(
@@ -307,13 +317,16 @@ class SimpyNetwork:
         return now
 
     def _pair(self, pair: Hashable | None) -> int:
+        """Return the number of a pair; NO_PAIR for None and for models without order."""
         if pair is None or not self.model.serial_pairs:
             return NO_PAIR
         return self._pairs.setdefault(pair, len(self._pairs))
 
     def _take_tags(self, count: int) -> tuple[int, int]:
-        """Reserve tags for ``count`` noted ends; return how many, a power of two, and
-        the first of them.
+        """Reserve tags for ``count`` noted ends; return their number, a power of two,
+        and first.
+
+        Tags that were given back are taken again.
         """
         size = 1 << (count - 1).bit_length()
         free = self._free_tags.setdefault(size, [])
@@ -326,6 +339,7 @@ class SimpyNetwork:
 
 
 def _limit(rate_limit: float | None) -> float:
+    """Return a rate limit in bytes/s, inf for None; ValueError unless it is above 0."""
     if rate_limit is None:
         return inf
     if not rate_limit > 0:

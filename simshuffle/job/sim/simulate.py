@@ -40,8 +40,9 @@ CHECKPOINTS = "those after which a checkpoint is saved are unlike the others"
 
 
 def why_whole(scenario: Scenario) -> str:
-    """Return why no epoch of a scenario can do with fewer iterations; '' if it may, or
-    need not.
+    """Return why all iterations of a scenario's epochs are simulated; '' if not so.
+
+    '' without a time tolerance as well.
     """
     if scenario.time_tolerance == 0:
         return ""
@@ -121,8 +122,10 @@ def _candidate_windows(
     thinning: Thinning,
     all_iterations: int,
 ) -> list[SteadyWindow]:
-    """Return the window that alike iterations give for the epoch, and the one of the
-    servers if ranks wait for one.
+    """Return the windows that may stand for the epoch, from alike iterations first.
+
+    The window of the servers is the second if ranks wait for one. Without iterations
+    left out it is the whole epoch alone.
     """
     if not thinning.left_out:
         return [SteadyWindow(all_iterations, all_iterations)]
@@ -152,7 +155,7 @@ def _candidate_windows(
 
 
 def _reason(window: SteadyWindow, tolerance: float) -> str:
-    """Return why a window does not do, and no longer one is worth it."""
+    """Return why a window does not do, and no longer one is worth it; see `LATE`."""
     if window.late:
         return LATE
     if not window.settled:
@@ -170,8 +173,10 @@ class ThinnedPlans:
         ] = {}
 
     def plan(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan, Floats]:
-        """Return how an epoch is thinned to ``iterations`` (all where few are left
-        out), its plan, and (N,) bytes of every sample.
+        """Return how an epoch is thinned, its plan, and (N,) bytes of every sample.
+
+        It has ``iterations`` iterations, or all from `WORTH_LEAVING_OUT` of them on.
+        Plans of each size can only be asked for in the order of epochs.
         """
         workload = self._scenario.workload
         all_iterations = workload.iterations(self._scenario.world_size)

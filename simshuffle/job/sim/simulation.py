@@ -220,13 +220,11 @@ class Loaders:
 
     @property
     def requested_batches(self) -> Ints64:
-        """(M,) batches that each rank has asked for so far."""
+        """Batches that each rank has asked for so far, (M,)."""
         return np.array(self._loaded)
 
     def followed_by(self, loaders: Loaders) -> None:
-        """Hand the workers to the loaders of the next epoch, once they have loaded this
-        one.
-        """
+        """Hand the workers to the next epoch's loaders, once they have loaded this one."""
         self._next = loaders
         loaders._last_transfers = self._last_transfers
         loaders._first_worker = (
@@ -263,8 +261,8 @@ class Loaders:
         transfers[worker] = self._clock.network.last_transfer
 
     def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
-        """Take the next batch when it is there, load another; returns when it was read
-        (s).
+        """Take the next batch when it is there and load another; return when it was
+        read (s).
         """
         read_at, _ = yield from self._clock.wait_for(self._groups[rank][0])
         self._groups[rank].popleft()
@@ -274,6 +272,8 @@ class Loaders:
 
 class Simulation:
     """The parts of a simulation that all epochs of a run share.
+
+    Faults begin with it, unless it shares a machine.
 
     Attributes:
         resources, clock: the resources of the run, and the clock of their network.
@@ -326,6 +326,7 @@ class Simulation:
     def _machine(
         scenario: Scenario, recorder: Recorder | None, begin: float
     ) -> tuple[Resources, NetworkClock]:
+        """Return the resources and the clock of a machine of the run's own."""
         rng = scenario.rng("placement")
         ranks = scenario.world_size
         cables = needs_every_cable(scenario.faults)
@@ -339,16 +340,18 @@ class Simulation:
         return resources, NetworkClock(env, network)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
-        """(iterations, M) factors of what the accelerators compute, from that random
-        stream.
+        """Draw (iterations, M) factors of computing from the random stream ``stream``.
+
+        They hold the jitter and the work of each batch.
         """
         rng = self.scenario.rng(stream, epoch)
         jitter = self.scenario.workload.jitter
         return compute_factor(rng, jitter.compute, reads, self.scenario.step_times)
 
     def loaders(self, reads: Reads, stream: str, epoch: int) -> Loaders:
-        """Return the loaders of a pass; ``stream`` begins the names of the random
-        streams of its reads.
+        """Return the loaders of a pass of ``epoch``.
+
+        ``stream`` begins the names of the random streams of its reads.
         """
         scenario = self.scenario
         workload = self.scenario.workload
@@ -367,8 +370,11 @@ class Simulation:
         return Loaders(workload.loader, self.clock, chains, scenario.world_size)
 
     def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
-        """Return how ranks go through a step and sum their gradients, given the samples
-        of each batch and the factors of its computing, (iterations, M) each.
+        """Return how ranks go through a step and sum their gradients.
+
+        Args:
+            samples: (iterations, M) of each batch.
+            jitter: (iterations, M) factors of its computing.
         """
         posting = Posting(self.clock, self.allreduces)
         if self.division is not None:

@@ -101,8 +101,10 @@ class SteadyWindow:
         return is_known and self.settled and not self.late
 
     def next_size(self, tolerance: float) -> int:
-        """Return the number of iterations to simulate next, if this window does not
-        suffice.
+        """Return how many iterations to simulate next, if this window does not suffice.
+
+        ``longer`` if that is known; else at least twice as many, and `MOST_GROWTH`
+        times at most.
         """
         if self.longer:
             return self.longer
@@ -142,8 +144,10 @@ class WindowSeconds:
 def fit_window(
     window: WindowSeconds, iterations: int, loader: Loader, tolerance: float
 ) -> SteadyWindow:
-    """Fit the window of an epoch of ``iterations``, more than were simulated, if times
-    may be off by the share ``tolerance``.
+    """Fit the window of an epoch of ``iterations``, more than were simulated.
+
+    Times may be off by the share ``tolerance``. Its half widths are infinite, and it is
+    not settled, where steady iterations are too few.
     """
     seconds = window.seconds
     simulated = len(seconds)
@@ -193,14 +197,17 @@ def fit_window(
 def steady_range(
     lengths: Floats, loading: Floats, loader: Loader, tolerance: float
 ) -> tuple[int, int, int, bool]:
-    """The steady iterations [first, last), how many make a cycle, and whether ranks
-    wait for their loaders in them; see `fit_window`.
+    """Return the steady iterations and whether ranks wait for their loaders in them.
 
     The last one never belongs to them, for its batch may be smaller. Where ranks wait
     for their loaders in the second half of the window for more than half the tolerance,
     the batches of the prefetching at the beginning do not either, nor the last batches
     of all workers, which nothing follows; where they do so in the first half only, it
     is the time in which loaders fill up.
+
+    Returns:
+        first and end, from 0; how many make a cycle; whether ranks wait. See
+        `fit_window`.
     """
     middle = len(lengths) // 2
     end = len(lengths) - 1
@@ -230,9 +237,10 @@ class MeanError:
         return self.quantile * math.sqrt(self.variance / self.count)
 
     def reach(self, left_out: int, iterations: int) -> float:
-        """Half the interval of the sum over an epoch of ``iterations``, for
-        ``left_out`` of which the mean stands: of that mean, and of how the epoch itself
-        strays about its own.
+        """Return half the interval of a sum over an epoch of ``iterations``.
+
+        The mean stands for ``left_out`` of them: the error is of that mean, and of how
+        the epoch itself strays about its own.
         """
         return self.quantile * math.sqrt(
             (left_out**2 / self.count + iterations) * self.variance
@@ -261,10 +269,11 @@ class MeanError:
 
     @classmethod
     def around_trend(cls, values: Floats) -> MeanError:
-        """Estimate the error of independent values around means that change slowly and
-        are known: by what neighbours differ (J. von Neumann, "Distribution of the ratio
-        of the mean square successive difference to the variance", Annals of
-        Mathematical Statistics 12, 1941).
+        """Estimate the error of independent values around means that change slowly.
+
+        By what neighbours differ (J. von Neumann, "Distribution of the ratio of the
+        mean square successive difference to the variance", Annals of Mathematical
+        Statistics 12, 1941). It counts as settled.
         """
         steps = np.diff(values)
         # as many as two thirds of the differences are worth
@@ -283,8 +292,8 @@ def _student(confidence: float, degrees: float) -> float:
 
 
 def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
-    """The variance of the mean of a stationary series, times its count, and how many
-    degrees of freedom that rests on.
+    """Return the variance of a stationary series' mean, times its count, and its
+    degrees.
 
     From the shortest batches of whole cycles whose means are not correlated; if there
     are none, the longest, with their correlation r, by which each counts as (1 - r) /
@@ -317,8 +326,9 @@ def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
 
 
 def _correlations(means: Floats, max_lag: int) -> list[float]:
-    """Correlation of each value with the next, the one after that, ... up to
-    ``max_lag`` of them, at least one; not all are alike.
+    """Return the correlations at lags 1, 2, ... up to ``max_lag``, at least one.
+
+    Not all ``means`` may be alike.
     """
     deviations = means - means.mean()
     total = float(deviations @ deviations)
