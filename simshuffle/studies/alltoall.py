@@ -74,8 +74,9 @@ class AlltoallTable:
 
 
 def parse_algorithms(text: str) -> tuple[Algorithm, ...]:
-    """Parse the algorithms of a list such as 'linear,pairwise'; '' stands for Open
-    MPI's choice.
+    """Parse the algorithms of a list such as 'linear,pairwise', in its order.
+
+    '' stands for Open MPI's choice, ``default``.
 
     Raises:
         InputError: there is no algorithm of a name.

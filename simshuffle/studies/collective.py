@@ -70,6 +70,7 @@ class Bench:
 
     @cached_property
     def _allreduces(self) -> Allreduces:
+        """Return the timing of the allreduce on the links of the ranks."""
         return Allreduces(
             self.allreduce, self.resources, stream(self.seed, "host_order")
         )
@@ -150,11 +151,11 @@ def read_bench(
 
 
 def parse_sizes(text: str, element_nbytes: int = ELEMENT_NBYTES) -> tuple[float, ...]:
-    """Parse the bytes of buffers from a list such as '8 B,1 MiB'.
+    """Parse the bytes of buffers from a list such as '8 B,1 MiB', in its order.
 
     Raises:
         InputError: a part is no size, or holds no whole number of elements of
-            ``element_nbytes`` bytes.
+            ``element_nbytes`` bytes; with all such parts.
     """
     nbytes_of_buffers = []
     problems = []
@@ -192,8 +193,13 @@ def _parse_algorithm(algorithm: str) -> dict[str, Any]:
 def _set_allreduce_keys(
     allreduce_values: dict[str, Any], values: Mapping[str, Any], cluster: Cluster
 ) -> tuple[Allreduce, list[str]]:
-    """Return the allreduce with ``values`` set; also return notes on the values of
-    other kinds.
+    """Return the allreduce with ``values`` set, and notes on the values of other kinds.
+
+    A key of another kind switches the allreduce to that kind, which is completed for
+    the cluster.
+
+    Raises:
+        InputError: a key or a value is not valid.
     """
     problems: list[Problem] = []
     document = {"allreduce": allreduce_values}
@@ -313,6 +319,9 @@ def measure_bench(
 ) -> BenchMeasurement:
     """Time the allreduce of each of ``sizes`` bytes in isolation.
 
+    Rows have nbytes, seconds, algorithm_bandwidth and bus_bandwidth (bytes/s, 0 where
+    it takes no time), in the order of ``sizes``.
+
     Args:
         bench: the allreduce and its machine.
         sizes: bytes of the buffers.
@@ -354,7 +363,10 @@ def measure_bench(
 
 
 def _format_cells(row: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the cells of a row as all_reduce_perf of nccl-tests formats them."""
+    """Return the cells of a row as all_reduce_perf of nccl-tests formats them.
+
+    They are bytes, elements, type, operation, us, and both bandwidths in GB/s.
+    """
     time = row["seconds"] * 1e6
     digits = 0 if time >= 1e4 else 1 if time >= 100 else 2  # as nccl-tests print it
     return (

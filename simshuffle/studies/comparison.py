@@ -118,6 +118,7 @@ class Comparison:
         return with_short_names(self._parts(), short_names(names))
 
     def _parts(self) -> Iterator[str | Table]:
+        """Yield the texts and tables of `parts`, with full names of runs."""
         sides = [("A", self.a), ("B", self.b)]
         for letter, side in sides:
             yield f"{letter}: {side.name}, {side.meta.get('kind', 'scenario')}"
@@ -171,8 +172,12 @@ def read_side(reference: str | Path | Result | Scenario) -> ComparedSide:
     """Read a result or its folder, or a scenario: one that is loaded, a file, or a
     name.
 
+    A result in memory is saved in a temporary folder and read from there. Each request
+    of a result has the values of ``meta.json`` and of its scenario, or of its stored
+    documents where there are too many runs.
+
     Raises:
-        InputError: it is none of these, or damaged.
+        InputError: it is none of these, is damaged, or is a result of doctor.
     """
     if isinstance(reference, Result):
         with tempfile.TemporaryDirectory() as temporary:
@@ -223,7 +228,11 @@ def _requests_of_scenarios(scenarios: Sequence[Scenario]) -> dict[str, Flat]:
 
 
 def _requests_of_documents(result: Result) -> dict[str, Flat]:
-    """Return the values of the stored documents, by the name that each has in itself."""
+    """Return the values of the stored documents, by the name that each has in itself.
+
+    A further document of a name has its position behind it. Without documents the kind
+    of the study has {}.
+    """
     requests: dict[str, Flat] = {}
     for file, text in result.documents.items():
         for position, document in enumerate(parse_documents(text, file), 1):
@@ -236,8 +245,12 @@ def _requests_of_documents(result: Result) -> dict[str, Flat]:
 def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
     """Return the differences between two sides.
 
+    Tables and versions are compared where both are results, intervals if these are of
+    `_VERBS_WITH_INTERVALS`.
+
     Raises:
-        InputError: they are results of different kinds.
+        InputError: they are results of different kinds that do not share compared
+            tables.
     """
     pairs = match_runs(a.requests, b.requests)
     differing_requests = table_of_differing_requests(a.requests, b.requests, pairs)

@@ -31,8 +31,11 @@ value.
 def compare_tables(
     a: Result, b: Result, pairs: Mapping[str, str], notes: list[str]
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables of both results, row beside row; rows without a counterpart are
-    added to ``notes``.
+    """Return the tables that both results have, row beside row, by name.
+
+    Notes are appended on tables whose rows have other keys, on renamed runs, and on
+    rows without a counterpart, which are left out. `RATES` is only there if the epochs
+    have other samples or iterations.
     """
     tables_b = b.compared()
     tables = {}
@@ -60,8 +63,9 @@ def compare_intervals(
     pairs: Mapping[str, str],
     notes: list[str],
 ) -> pd.DataFrame | None:
-    """Return the epochs of both results with their intervals; None, and a note, where
-    one has no intervals.
+    """Return the epochs of both results with their intervals.
+
+    None, and a note, where one has no intervals.
     """
     letters = [
         letter for letter, meta in (("A", a), ("B", b)) if "intervals" not in meta
@@ -76,8 +80,9 @@ def compare_intervals(
 
 
 def _note_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> bool:
-    """Return true, and add a note, if epochs that are compared have other samples or
-    iterations.
+    """Return true if compared epochs have other samples or iterations.
+
+    A note on the first such epoch then comes first in ``notes``. False without `RATES`.
     """
     rates = tables.get(RATES)
     if rates is None or rates.empty:
@@ -121,10 +126,13 @@ def _rename_runs(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the table of B with the names of A in its first key column, and notes.
 
+    Names of B without a counterpart become 'NAME of B'; numbers stay as they are.
+
     Args:
         table_a: the table of A.
         table_b: the table of B.
-        run_pairs: runs of B by those of A matched with them.
+        run_pairs: runs of B by those of A matched with them; used where A has one of
+            these.
     """
     column = table_a.index.names[0]
     names_a, names_b = (
@@ -177,8 +185,11 @@ def _fill_absent_rows(
 def _join_values(
     name: str, table_a: pd.DataFrame, table_b: pd.DataFrame, notes: list[str]
 ) -> pd.DataFrame:
-    """Return the values of both tables by row and column, and the difference of B in %
-    of A.
+    """Return the values of both tables by row and column, with their difference.
+
+    Columns are the keys, measure (if there are several), a, b, their half intervals
+    where above 0, and difference: B less A in % of A, 0 where it is rounding, NaN where
+    A is 0. Rows that only one side has are left out, with a note.
     """
     table_a, table_b = _fill_absent_rows(table_a, table_b)
     for letter, extra_rows in (

@@ -49,8 +49,10 @@ def read_participants(
     gpus_per_host: int | None,
     irrelevant: tuple[str, ...] = (),
 ) -> Participants:
-    """Read the machine or scenario of a name with ``values`` set, and the ranks that
-    take part.
+    """Read the machine or scenario of a name with ``values`` set, and its ranks.
+
+    Warnings of the scenario become notes alone. Ranks are all GPUs of a machine, or
+    those of the scenario, unless hosts or GPUs are given: then these are filled.
 
     Args:
         name: a file, or the name of a shipped scenario or machine.
@@ -97,7 +99,14 @@ def read_participants(
 
 
 def _find_file(name: str) -> tuple[Path, bool]:
-    """Return the file of a scenario or machine, and whether it is a machine."""
+    """Return the file of a scenario or machine, and true if it is a machine.
+
+    A scenario comes before a machine of equal name; a file is a machine if its first
+    document has a topology.
+
+    Raises:
+        ScenarioError: there is neither.
+    """
     try:
         path = find_file(name, "scenarios")
     except ScenarioError as error:
@@ -140,7 +149,11 @@ def _read_machine(
 
 
 def _limit_gpus(cluster: Cluster, gpus: int) -> Cluster:
-    """Return the cluster with ``gpus`` GPUs in use on every host."""
+    """Return the cluster with ``gpus`` GPUs in use on every host.
+
+    Raises:
+        InputError: a host has fewer, or cannot be divided so.
+    """
     if gpus > cluster.host.gpus:
         rule = (
             f"must not exceed the {cluster.host.gpus} GPUs of a host of {cluster.name}"

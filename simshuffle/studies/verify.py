@@ -121,6 +121,8 @@ def verify(
 ) -> Verification:
     """Do again what is in the result folder of any verb, and compare.
 
+    All is done in a temporary folder, which is removed; SIGTERM is handled until then.
+
     Args:
         folder: the result folder, which holds all that is needed.
         executor: as of `simshuffle.study.engine.run`.
@@ -181,8 +183,10 @@ def _repeat_request(folder: Path, result: Result) -> Request[Any]:
 
 
 def _choose_rule(result: Result, tolerance: float | None) -> Rule:
-    """Choose the rule: equal to the last bit where versions and code are equal, unless
-    the user gives a tolerance.
+    """Choose the rule by which results are compared, with the versions that differ.
+
+    The tolerance is the user's; without one it is 0 where versions and code are equal,
+    else `TOLERANCE`.
     """
     current_versions = {
         **versions(result.study.versions),
@@ -211,7 +215,11 @@ def _compare_results(
     fresh_folder: Path,
     rule: Rule,
 ) -> Verification:
-    """Compare a stored result with the fresh one, each in its folder."""
+    """Compare a stored result with the fresh one, each in its folder.
+
+    If another version made the stored one, differing fingerprints and files are notes,
+    not differences. Texts are left out where the study has measurements.
+    """
     study = stored_result.study
     folders = (stored_folder, fresh_folder)
     tables = _compare_result_tables(
@@ -266,7 +274,11 @@ def _compare_result_tables(
     fresh_folder: Path,
     rule: Rule,
 ) -> TableComparison:
-    """Compare each table of a stored result with the fresh one."""
+    """Compare each table of a stored result with the fresh one, within the rule.
+
+    Tables with other columns count as one difference. Where another version made a
+    training, names of runs are compared without their code.
+    """
     study = stored_result.study
     fresh_schemas = fresh_result.study.schemas(fresh_result.meta)
     differences: list[Difference] = []
@@ -322,7 +334,10 @@ def _stored_table(result: Result, schema: Schema, name: str, folder: Path) -> Lo
 
 
 def _drop_code(table: LongTable) -> LongTable:
-    """Return a table whose names of trainings have no code in them."""
+    """Return a table whose column ``run``, if it has one, has no code in its names.
+
+    The whole table is loaded.
+    """
     rows = table.load()
     if "run" in rows:
         rows["run"] = rows["run"].astype(str).str.replace(_CODE_IN_NAME, "", regex=True)
@@ -332,7 +347,8 @@ def _drop_code(table: LongTable) -> LongTable:
 def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
     """Return the differences in meta.json, beside how the results were made.
 
-    If another version made the stored result, only numbers that both have are compared.
+    Measured values are left out. If another version made the stored result, only
+    numbers that both have are compared.
     """
     ignored_keys = {MADE, "versions", "code", "fingerprint"}
 

@@ -101,7 +101,10 @@ class RankPlacement:
 
 @lru_cache(maxsize=8)
 def build_fabric(place: RankPlacement) -> UsedFabric:
-    """Return the network between the ranks of ``place``, which a process builds once."""
+    """Return the network between the ranks of ``place``.
+
+    A process caches the last 8; ranks are placed by the scenario's seed.
+    """
     scenario = place.scenario
     return UsedFabric(
         Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
@@ -249,8 +252,10 @@ class TrafficCell(PlainCell):
 
     @cached_property
     def steps_simulated(self) -> int:
-        """Return how many steps are simulated, from which the time of all steps is
-        estimated; 0 if all steps are simulated.
+        """Return how many steps are simulated; 0 if all steps are.
+
+        Only the fluid model samples steps, where an exchange has more than `WORTH`
+        times as many. The time of all steps is then estimated.
         """
         if not self.most_messages or not isinstance(self.model, Fluid):
             return 0
@@ -259,8 +264,10 @@ class TrafficCell(PlainCell):
 
     @property
     def is_coarse(self) -> bool:
-        """Return whether messages of an all-to-all may end with `COARSE` of their bytes
+        """Return true if messages of an all-to-all end with `COARSE` of their bytes
         left.
+
+        So it is under the fluid model where there are more than ``most_messages``.
         """
         is_fluid_all_to_all = (
             isinstance(self.model, Fluid) and self.variant.pattern == "all_to_all"
@@ -348,7 +355,10 @@ class TrafficCell(PlainCell):
     def _with_messages(
         self, fabric: UsedFabric, traffic: ExchangeTraffic, wire_s: TimeEstimate
     ) -> tuple[float, float, float]:
-        """Return seconds, low and high of an exchange whose messages cost something."""
+        """Return seconds, low and high of an exchange whose messages cost something.
+
+        Without an all-to-all the three are equal, from one more simulation.
+        """
         cluster = self.place.scenario.cluster
         if not traffic.at_once:
             seconds = seconds_with_messages(

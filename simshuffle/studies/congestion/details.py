@@ -97,6 +97,7 @@ def message_lines(tables: Tables, meta: Meta) -> Iterator[str]:
 
 
 def _source(stated: Mapping[str, Any]) -> str:
+    """Return the source of a stated value in parentheses, or ''."""
     return f" ({stated['source']})" if stated["source"] else ""
 
 
@@ -254,6 +255,7 @@ def _evidence(case: Row, winner: str) -> str:
 
 
 def _model(row: Row) -> str:
+    """Return the name of a row's model, with ', short' on shortened bytes."""
     return (
         f"{row['model']}, short" if row["bytes_set"] == "short" else str(row["model"])
     )

@@ -36,8 +36,9 @@ class EffortLimit:
 
 
 def efforts(options: CongestionOptions) -> Iterator[EffortLimit]:
-    """Yield limits of what is simulated, from all that was requested down to the
-    smallest.
+    """Yield limits of what is simulated, from all that was requested to the smallest.
+
+    With ``exact`` there is only the first. ``most_messages`` of 0 means no limit.
     """
     requested = EffortLimit(0, options.packets, options.seeds, options.packet_seeds)
     yield requested

@@ -142,8 +142,9 @@ def _all_to_all_seconds(
 def _host_seconds_and_trips(
     nbytes: Floats, passing: MessagePassing
 ) -> tuple[Floats, Ints]:
-    """Return the host seconds and the trips of messages of ``nbytes`` bytes, each
-    (messages,).
+    """Return the host seconds and the trips of messages of ``nbytes`` bytes.
+
+    Both are (messages,); equal sizes are computed once.
     """
     sizes, size_index = np.unique(nbytes, return_inverse=True)
     host = np.array([passing.host_seconds(size) for size in sizes.tolist()])

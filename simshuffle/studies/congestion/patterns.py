@@ -223,6 +223,7 @@ class Variant:
         return f"{BATCHINGS[self.batching]}{', barrier' * self.barrier}"
 
     def __str__(self) -> str:
+        """Return the key of the variant in tables, such as 'xor sample barrier'."""
         if self.pattern == "all_to_all":
             return self.pattern
         return f"{self.pattern} {self.batching}{' barrier' if self.barrier else ''}"

@@ -107,6 +107,9 @@ class CongestionJob:
     def runs(self) -> Iterator[tuple[TrafficCell, dict[str, Any]]]:
         """Yield every run, with the first columns of its rows, in the order of the
         tables.
+
+        The packet model has the first ``packet_seeds`` seeds and its own variants.
+        Bytes on links are measured by the first run of each pattern and batching.
         """
         job_columns = {
             "world_size": self.samples.scenario.world_size,
@@ -144,11 +147,11 @@ class CongestionJob:
 def request(
     options: CongestionOptions, sized_scenarios: Sequence[Scenario] = ()
 ) -> Request[list[CongestionJob]]:
-    """Return the checked request of a comparison: its jobs, limited to `BUDGET` unless
-    ``exact``.
+    """Return the checked request of a comparison: its jobs, and what limits them.
 
-    A network model has the settings of the scenario's network if that is of the same
-    kind, else the default settings.
+    Unless ``exact``, seeds, packets and messages are reduced until the cells cost at
+    most `BUDGET`. A network model has the settings of the scenario's network if that is
+    of the same kind, else the default settings.
 
     Args:
         options: the command line's answers.
@@ -257,6 +260,16 @@ def _jobs(
     full_samples: SentSamples,
     options: CongestionOptions,
 ) -> list[CongestionJob]:
+    """Return the jobs of one world size and routing: on all bytes, and on shortened
+    ones.
+
+    If the packet model needs shortened bytes, all models run the judged variants on
+    these, and the other models all variants on all bytes. Patterns that the number of
+    ranks does not allow are left out.
+
+    Raises:
+        ScenarioError: no pattern is left.
+    """
     scenario = full_samples.scenario
     ranks = full_samples.scenario.world_size
     possible = [name for name in options.pattern if not needs_power_of_two(name, ranks)]
@@ -318,6 +331,9 @@ def _packet_variants(
     These are the judged variants, or all of them if none can be judged or if there is
     no other model. An all-to-all is among them only if a packet for each of its
     messages is allowed.
+
+    Raises:
+        ScenarioError: packets are the only model, and no variant is left.
     """
     packet_only = options.network == ("packet",)
     chosen_variants = (
@@ -339,7 +355,10 @@ def _packet_variants(
 
 
 def cells(jobs: Sequence[CongestionJob], outcomes: Outcomes) -> dict[str, Cell]:
-    """Return every run of every job, and the cells of what is sent, by label."""
+    """Return every run of every job, and the cells of what is sent, by label.
+
+    Cells of what is sent come first.
+    """
     job_cells: list[Cell] = [job.sent_cell for job in jobs]
     job_cells += [cell for job in jobs for cell, _ in job.runs()]
     return {cell.label: cell for cell in job_cells}
@@ -404,10 +423,12 @@ SHOWN = ("sets", "times", "comparisons", "verdicts", "routings", "ablation")
 
 
 def _figures(result: Result) -> dict[str, Chart]:
+    """Return the charts of times and of contention on links, by the name of their file."""
     return {"times": times_chart(result.tables), "heat": heat_chart(result.tables)}
 
 
 def _verdicts(result: Result) -> pd.DataFrame:
+    """Return the derived table `VERDICTS` of a result."""
     return verdicts(comparisons(result.tables["times"]))
 
 

@@ -35,6 +35,7 @@ STATES = tuple(product((False, True), repeat=len(SWITCHES)))
 
 
 def _variant_of_state(state: tuple[bool, ...]) -> Variant:
+    """Return the variant of a state of the `SWITCHES`, on or off each."""
     without_barriers, per_iteration, keeps_partner = state
     batching: Batching = "iteration" if per_iteration else "sample"
     return Variant(
@@ -227,8 +228,10 @@ def times_by_seed(times: pd.DataFrame, variant: Variant) -> pd.DataFrame:
 
 
 def comparisons(times: pd.DataFrame) -> pd.DataFrame:
-    """Compare the two variants of every question in every case, by every model, with
-    what messages cost if they cost anything, and on the wire: columns `COMPARISONS`.
+    """Compare the two variants of every question in every case: columns `COMPARISONS`.
+
+    There is a row for each judge and measure: with what messages cost, if they cost
+    anything, and on the wire. Seeds that only one variant has are left out.
     """
     rows = []
     judged = times[times["model"].isin(JUDGES)]
@@ -259,8 +262,15 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
 def _summarise_ratios(
     ratios: pd.DataFrame, counted: str, common_seeds: list[int]
 ) -> dict[str, object]:
-    """Return the columns of `COMPARISONS` behind the key, from the ratios (by seed) of
-    a's times to b's; ``common_seeds`` are the seeds of every model.
+    """Return the columns of `COMPARISONS` behind the key.
+
+    Medians and extremes are over the seeds of one model, and the factors are geometric
+    means; ``shared`` is the winner over the seeds that all models have.
+
+    Args:
+        ratios: a's times over b's, by seed; columns time_s, wire_s, bound_s.
+        counted: the measure, a key of `COUNTED`.
+        common_seeds: the seeds of every model.
     """
     ratio = ratios[COUNTED[counted]]
     median = float(ratio.median())
@@ -284,11 +294,18 @@ def _summarise_ratios(
 
 
 def _winner(ratio: float) -> str:
+    """Return the faster variant by the ratio of a's time to b's: 'a', 'b' or 'equal'.
+
+    They are equal if the ratio differs from 1 by less than `EQUAL`.
+    """
     return "equal" if abs(ratio - 1.0) < EQUAL else "b" if ratio > 1 else "a"
 
 
 def verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """Judge each question in each case of `comparisons`: columns `VERDICTS`."""
+    """Judge each question in each case of `comparisons`: columns `VERDICTS`.
+
+    The winner is that of all bytes by the fluid model, or the first that there is.
+    """
     rows = []
     for pair, case in groups(table, *_PAIR):
         verdict, reasons = _judge(case)
@@ -299,7 +316,12 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
-    """Return the verdict on the comparisons of one pair, and the reasons against it."""
+    """Return the verdict on the comparisons of one pair, and the reasons against it.
+
+    It is 'unstable' if models or sets of bytes disagree or a winner wins in less than
+    `SURE` of the seeds; else 'unchecked' if a judge is missing or has one seed; else
+    'stable'.
+    """
     rows = case.to_dict("records")
     reasons = []
     if any(
@@ -375,8 +397,10 @@ def _log_seconds(case: pd.DataFrame, column: str) -> dict[Variant, Floats]:
 
 
 def _factor_rows(logs: dict[Variant, Floats]) -> list[dict[str, Any]]:
-    """Return the rows of one case; ``logs`` are the logarithms of the times (seeds,) of
-    each variant.
+    """Return the rows of one case: each switch, all three, and partners alone.
+
+    Args:
+        logs: logarithms of the times (seeds,) by variant; it has all `CORNERS`.
     """
     logs_of_state = {
         state: logs[corner] for state, corner in zip(STATES, CORNERS, strict=True)
@@ -426,6 +450,15 @@ def _weight(earlier: int) -> float:
 def _ablation_row(
     switch: str, alone: Floats, last: Floats | None = None, mean: Floats | None = None
 ) -> dict[str, Any]:
+    """Return the columns of `ABLATION` of a switch, from logarithms of factors
+    (seeds,).
+
+    Args:
+        switch: name of the switch.
+        alone: change where it is switched first.
+        last: change where it is switched last; None gives NaN.
+        mean: mean change over orders; None gives NaN.
+    """
     factors = np.exp(alone)
     return {
         "switch": switch,

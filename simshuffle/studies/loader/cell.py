@@ -82,8 +82,11 @@ class LoaderCell(PlainCell):
         return SMALL_MEMORY + BYTES_PER_ROW * self.shape.rows
 
     def run(self, tell: Tell) -> Outcome:
-        """Count the order, and return its rows; if it cannot be drawn on the shape, the
-        problem.
+        """Draw or read the order, and count what it fetches and how it mixes.
+
+        The outcome has the rows ``loaders`` (one), ``epochs`` and ``windows``, and
+        ``sources`` of a mixture. If the order cannot be drawn on the shape, there is
+        only the loader's row, with the problem.
         """
         order = self.order
         shape = self.shape
@@ -137,7 +140,9 @@ class LoaderCell(PlainCell):
 def epoch_rows(
     orders: Sequence[EpochOrder], shape: DataSetShape, pieces: Pieces
 ) -> list[dict[str, Any]]:
-    """Return the rows of `epochs`, without the loader.
+    """Return the rows of `epochs`, without the loader; caches stay warm between them.
+
+    `COLUMNS_OF_PAIRS` compare an epoch with the one before, and are NaN in the first.
 
     Args:
         orders: the order of each epoch.
@@ -182,6 +187,9 @@ def summarize_order(
     shards: Floats,
 ) -> dict[str, Any]:
     """Return the columns of `loaders` behind the unit.
+
+    Fetches are of the first and the last epoch, losses and imbalance the largest of all
+    epochs, and mixing the mean over epochs.
 
     Args:
         orders: the order of each epoch.

@@ -92,10 +92,10 @@ def _powers_of_ten(low: float, high: float) -> list[float]:
 def _label_points(
     rows: pd.DataFrame, x_limits: tuple[float, float], y_limits: tuple[float, float]
 ) -> pd.DataFrame:
-    """Return the points with labels: the numbers, from 1, of all points that are near
-    each other.
+    """Return ``rows`` with columns for labels: numbers, from 1, of points near each
+    other.
 
-    Such points have one label, at the rightmost of them.
+    Such points have one label, at the rightmost of them; the others have ''.
 
     Args:
         rows: points, with columns x, y and unit.
@@ -106,6 +106,7 @@ def _label_points(
     x = np.log(rows["x"] / x_limits[0]) / np.log(x_limits[1] / x_limits[0])
     y = np.log(rows["y"] / y_limits[0]) / np.log(y_limits[1] / y_limits[0])
     positions = np.stack([x, y], axis=1)
+    # (points, points): the larger distance of both axes, as a share of the panel
     is_near = np.abs(positions[:, None] - positions).max(axis=2) < MIN_LABEL_DISTANCE
     texts = [""] * len(rows)
     for group in map(sorted, nx.connected_components(nx.from_numpy_array(is_near))):

@@ -39,7 +39,7 @@ class RecordedOrder:
 
 
 def digest(path: Path) -> str:
-    """Return sixteen hexadecimal digits that identify the contents of a file.
+    """Return the first 16 hexadecimal digits of the SHA-256 of a file.
 
     Raises:
         InputError: the file cannot be read.
@@ -181,6 +181,9 @@ def _find_missing_rank(
     epoch: Ints64, rank: Ints64, num_epochs: int
 ) -> Iterator[Problem]:
     """Yield the problem of the first rank without rows in an epoch.
+
+    Another one before it if there are far more ranks than rows; the caller takes the
+    first.
 
     Args:
         epoch: (rows,) epoch of each row.

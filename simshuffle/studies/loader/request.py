@@ -104,7 +104,9 @@ def check_without_resuming(options: LoaderOptions) -> None:
 def _stored_options(
     options: LoaderOptions, orders: list[str], order_file: str | None
 ) -> dict[str, Any]:
-    """Return the options that ``meta.json`` stores.
+    """Return the entry ``asked`` of ``meta.json``: orders, their file, and the shape.
+
+    The shape has only options that are not at their default.
 
     Args:
         options: the options of the verb.

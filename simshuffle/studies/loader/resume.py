@@ -138,7 +138,11 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
 
 
 def _make_request(stored_request: Mapping[str, Any]) -> Request[Sequence[ResumeCell]]:
-    """Return the request that ``meta.json`` stores: a cell for each change and loader."""
+    """Return the request that ``meta.json`` stores: a cell for each change and loader.
+
+    A loader is named by its short name, or as it was given where two have that. Without
+    loaders they are `default_laws`.
+    """
     shape = DataSetShape.model_validate(stored_request["shape"])
     law_kinds = kinds_of(AnyResume)
     law_of_text = {
@@ -214,6 +218,9 @@ def _check_options(options: LoaderOptions) -> None:
 
 def _choose_readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]]:
     """Return the shape with the readers before, and the readers after, each once.
+
+    Without ``--to`` the readers after are those before; a cache by default is that of
+    the fewest nodes.
 
     Raises:
         InputError: an option is invalid, or there are more ranks than samples.
@@ -337,7 +344,7 @@ def _state_facts(
 
 
 def _find_faults(result: Result) -> Iterator[Problem]:
-    """Yield a problem if the table lacks rows."""
+    """Yield a problem if the table has another number of rows than ``meta.json`` says."""
     table = result.tables["resumes"]
     rows = result.meta["says"]["rows"]
     if len(table) != rows:

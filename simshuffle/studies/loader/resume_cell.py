@@ -152,7 +152,9 @@ class ResumeCell(PlainCell):
         )
 
     def _choose_step(self, unbroken_epoch: Batches) -> int:
-        """Return the iterations that are done of the epoch before the crash.
+        """Return the iterations of the epoch that are done before the crash.
+
+        Without a given number they are half of the batches of the rank with the fewest.
 
         Raises:
             InputError: a rank has not so many batches.
@@ -255,8 +257,9 @@ class ResumeCell(PlainCell):
 
 
 def _fetches_of_rows(caches: Caches, rows: Batches, readers: Readers) -> Flags:
-    """Return (n,) whether each row fetches its piece; a rank's workers take its batches
-    in turn.
+    """Return (n,) true where a row fetches its piece; the caches remember the pieces.
+
+    A rank's workers take its batches in turn.
     """
     return caches.fetch_epoch(rows.rank, rows.step % readers.workers, rows.sample)[0]
 

@@ -135,8 +135,7 @@ def count_meetings(
     unbroken_epoch: Batches,
     expected_next_epoch: Batches,
 ) -> RepeatedPairs:
-    """Return how many pairs of a batch meet again in the next epoch, with and without
-    the crash.
+    """Return the share of pairs of a batch that meet again, with and without the crash.
 
     Args:
         rows_before: rows of the broken epoch before the crash.

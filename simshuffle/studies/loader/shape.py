@@ -82,8 +82,10 @@ class DataSetShape(Spec):
 
 
 def facts_of(shape: DataSetShape) -> dict[str, Any]:
-    """Return what figures and texts say: the shape, and the shares that a random order
-    gives.
+    """Return what figures and texts say: the shape, and the shares of a random order.
+
+    They are the keys of `LoaderFacts` without mixtures; ``batch_companions``,
+    ``rank_companions`` and ``moves`` are the shares.
     """
     num_samples = shape.samples
     ranks = shape.readers.world_size
@@ -124,6 +126,9 @@ def fill_options(options: LoaderOptions, **readers: Any) -> LoaderOptions:
 
 def shape_of(options: LoaderOptions, min_samples: int = 0) -> DataSetShape:
     """Return the shape of options that name all readers.
+
+    Samples are those of the options, else of the data set, else of a file, else
+    `SAMPLES`; a cache by default is `CACHE_FACTOR` times what a node reads.
 
     Args:
         options: the options.
@@ -190,7 +195,10 @@ def shape_of(options: LoaderOptions, min_samples: int = 0) -> DataSetShape:
 
 
 def spell_order(order: Order) -> str:
-    """Return an order as the command line writes it."""
+    """Return an order as the command line writes it, such as 'levanter:shuffle=era'.
+
+    Values at their default are left out.
+    """
     values = order.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
     kind = values.pop("kind")
     return f"{kind}:{','.join(f'{name}={value}' for name, value in values.items())}".rstrip(
@@ -270,11 +278,15 @@ def fill_from_scenario(options: LoaderOptions) -> LoaderOptions:
 
 
 def choose_reading_run(scenario: Scenario) -> Scenario:
-    """Return the run of a scenario that says who reads, and the order of its loader if
-    it has one.
+    """Return the run of a scenario that says who reads, without following its
+    exchanges.
+
+    It is the first one, as runs differ only in the exchange; where a run has a loader's
+    order, there must be a single run.
 
     Raises:
-        ScenarioError: its sweep makes several.
+        ScenarioError: another key is swept, or a loader's order is one of several
+            exchanges.
     """
     runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
     ordered = any(

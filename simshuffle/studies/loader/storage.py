@@ -78,8 +78,9 @@ class StorageCosts:
     def least_seconds_evenly(
         self, requests: float, nbytes: float, readers: Readers
     ) -> float:
-        """Return the least s in which all ranks read equal parts of so many requests
-        and bytes.
+        """Return the least s in which all ranks read equal parts of requests and bytes.
+
+        All workers of each rank are at work.
         """
         share_of_rank = np.full(readers.world_size, 1 / readers.world_size)
         return self.least_seconds(

@@ -149,7 +149,10 @@ def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
 
 
 def make_row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
-    """Return the row of a setting in `settings`, without the run."""
+    """Return the row of a setting in `settings`, without the run.
+
+    Waits are those of drawn batches, without the first 1/`WARM_UP_PARTS` of them.
+    """
     workload = scenario.workload
     cluster = scenario.cluster
     compared_scenario = replace_loader(scenario, loader)
@@ -195,6 +198,10 @@ def make_row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
 
 def _find_bottleneck(demand: LoaderDemand, mean_wait_s: float) -> str:
     """Return what keeps the loops from being faster.
+
+    It is `LOOP` if they wait at most `MAX_LOSS` of a step, `UNEVEN` if workers and
+    resources are fast enough in the mean, the shared resource if it is the slower, else
+    `READING` or `DECODING`.
 
     Args:
         demand: what batches take of workers and of shared resources.

@@ -148,8 +148,11 @@ def request(options: AblationOptions) -> Request[Ablation]:
 
 
 def _choose_run(scenario: Scenario, options: AblationOptions) -> Scenario:
-    """Return the run of the scenario whose exchange says how much is sent; the first
-    run where start and end name the fraction themselves, or no run exchanges.
+    """Return the first run of the scenario that exchanges, or the first run.
+
+    Raises:
+        InputError: runs differ in their fraction, and start and end do not both name
+            one.
     """
     runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
     run_of_fraction = {run.workload.exchange.fraction or 0.0: run for run in runs}
@@ -167,8 +170,12 @@ def _choose_run(scenario: Scenario, options: AblationOptions) -> Scenario:
 
 
 def _apply_exchange(scenario: Scenario, option: str, reference: str) -> Scenario:
-    """Return the scenario with the exchange that an option names, and the fraction of
-    its runs.
+    """Return the two-epoch scenario with the exchange that an option names.
+
+    Without an ``exchange_fraction`` of its own it has that of the scenario's run.
+
+    Raises:
+        InputError: the exchange is not valid.
     """
     _, _, arguments = reference.partition(":")
     fraction = scenario.workload.exchange.fraction
@@ -208,8 +215,13 @@ def _exchanges_alone(
     requested: Sequence[tuple[str, Any]],
     fraction: float,
 ) -> dict[tuple[str, Any], dict[str, Any]]:
-    """Return the exchanges with one value other than at the start, and other than at
-    the end, by key and value, then by base.
+    """Return the exchanges with one value changed, by key and value, then by base.
+
+    They are the requested values and a lifetime of partners `BETWEEN` those of start
+    and end. A base that has the value, or cannot have it, is left out.
+
+    Raises:
+        InputError: a key is unknown, or no base can take a value.
     """
     check_keys("--alone", [key for key, _ in requested], bases["start"])
     intermediate = [
@@ -262,10 +274,15 @@ def _cells(ablation_request: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _cell_name(columns: tuple[Any, ...]) -> str:
+    """Return the name of a simulation from the first columns of its rows."""
     return f"{' '.join(columns[:-1])}, seed {columns[-1]}"
 
 
 def _collect(ablation_request: Ablation, outcomes: Outcomes) -> Tables:
+    """Return the tables of `ABLATION`, from the outcomes of all simulations.
+
+    A row of ``runs`` or ``alone`` has the s of one label of the warm epoch.
+    """
     rows: dict[str, list[tuple[Any, ...]]] = {"runs": [], "alone": []}
     for table, columns, _ in ablation_request.runs():
         seconds = outcomes[_cell_name(columns)].values
@@ -299,6 +316,11 @@ def _tables(result: Result, count: int) -> list[pd.DataFrame]:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
+    """Yield the tables of a stored result that are not complete.
+
+    All combinations, seeds and labels must be there, and an order of switching must be
+    possible.
+    """
     runs, alone_rows, ends = (result.tables[name] for name in ("runs", "alone", "ends"))
     switches = set(result.tables["switches"]["switch"])
     words = set(runs["state"])

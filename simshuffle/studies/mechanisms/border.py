@@ -20,15 +20,16 @@ def search_exactly(
     max_number: int,
     resolution: float = 0.0,
 ) -> tuple[int, bool]:
-    """The largest number up to ``max_number`` (at least 1) that adds no more than
-    ``tolerance`` while no smaller one that was tried adds more, and whether all that
-    was tried agrees: less is hidden, and more is not. What is added is about in
-    proportion to the number, so the search goes on where the line through what is known
-    reaches the tolerance; every third step halves what is left, so that it ends soon
-    whatever is added. In the end the number is known to be hidden and the next one not
-    to be (or, with a ``resolution``, one that is larger by that share), and twice that
-    one is tried too. Were hiding not monotone, a border is found all the same, below
-    everything that is known not to be hidden.
+    """Search the largest number up to ``max_number`` that adds at most ``tolerance``.
+
+    Returned are the number and true if all that was tried agrees: less is hidden, and
+    more is not. ``max_number`` is at least 1; 0 is returned if 1 adds too much. What is
+    added is about in proportion to the number, so the search goes on where the line
+    through what is known reaches the tolerance; every third step halves what is left,
+    so that it ends soon whatever is added. In the end the number is known to be hidden
+    and the next one not to be (or, with a ``resolution``, one that is larger by that
+    share); without one, twice that one is tried too. Were hiding not monotone, a border
+    is found all the same, below everything that is known not to be hidden.
     """
     seconds_of_number = {0: 0.0}
     low = 0
@@ -64,8 +65,10 @@ def next_number(
     high: int,
     max_number: int,
 ) -> int:
-    """Return the number to try next: between one that is hidden and one that is not, or
-    above all hidden ones.
+    """Return the number to try next.
+
+    It is between one that is hidden and one that is not, by the secant, or the middle
+    every third time; above all hidden ones 2 to `STRIDE` times as many.
     """
     if high > max_number:
         reached = (
@@ -189,8 +192,10 @@ def _points_by_number(
 def _bracket(
     points: Mapping[int, ExchangePoint], allowed: float, max_number: int
 ) -> tuple[int, int]:
-    """Return the largest number below which every simulated number is hidden, and the
-    next that is not.
+    """Return the border of the simulated points: the last hidden one and the next.
+
+    The first that adds more than allowed is the upper one, ``max_number`` + 1 if none
+    does.
     """
     high = min(
         (n for n, point in points.items() if point.over > allowed),
@@ -206,8 +211,10 @@ def _interpolate_number(
     high: int,
     max_number: int,
 ) -> float:
-    """Return the number that adds as much as is allowed, on the line through its
+    """Return the number that adds as much as is allowed, on a line through its
     neighbours.
+
+    Above all simulated numbers the line goes through 0, up to ``max_number``.
     """
     low_over = points[low].over
     if high <= max_number:

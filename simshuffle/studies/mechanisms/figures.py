@@ -126,6 +126,7 @@ def _end_row(epochs: pd.Series) -> dict[str, Any]:
 
 
 def _row_names(tables: Tables) -> list[str]:
+    """Return the names of the rows of the waterfall: start, each switch, and end."""
     ends = tables["ends"].set_index("place")
     changed = [
         f"{r['switch'].replace('_', ' ')}\n{_short(r['start'])} → {_short(r['end'])}"
@@ -138,6 +139,7 @@ def _row_names(tables: Tables) -> list[str]:
 
 
 def _short(value: object) -> str:
+    """Return a value of a switch as the figure writes it."""
     return str(value).replace("importance_sorted", "sorted").replace("_", " ")
 
 

@@ -77,7 +77,11 @@ class Hiding:
 
     @property
     def seconds_of_way(self) -> dict[str, float]:
-        """Return the s of one core that a search of each way may take."""
+        """Return the s of one core that a search of each way may take, by way.
+
+        They are infinite with ``exact``. An own way has `OWN_SHARES` times as much as
+        another of `LIMIT` less the epochs without exchange.
+        """
         if self.exact:
             return dict.fromkeys(self.ways, float("inf"))
         baselines = sum(
@@ -92,8 +96,11 @@ class Hiding:
     def scenario_of_way(
         self, sized_scenario: Scenario, way: str
     ) -> tuple[Scenario, str]:
-        """Return the scenario of a world size in which samples are exchanged in
-        ``way``, and the name of the variant.
+        """Return the scenario of a world size that exchanges in ``way``, and its
+        variant.
+
+        An own way sets its exchange, and its variant is `OWN`; another is the variant
+        itself.
         """
         if way not in self.own:
             return sized_scenario, way
@@ -183,8 +190,9 @@ def build_request(
 
 
 def _limit_epochs(sized_scenarios: Sequence[Scenario], exact: bool) -> list[Scenario]:
-    """Return the scenarios, with windows where whole epochs without exchange take too
-    long.
+    """Return the scenarios, windowed where epochs without exchange would take too long.
+
+    Then those that have no time tolerance get `TOLERANCE`; never with ``exact``.
     """
     exact_scenarios = [
         single for single in sized_scenarios if single.time_tolerance == 0.0
@@ -278,6 +286,7 @@ def _other_ways(
 
 
 def _baseline_cells(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
+    """Return the cell of an epoch without exchange for each world size, by name."""
     return {
         _baseline_name(single): WarmCell(
             without_exchange(single).to_dict(), _baseline_name(single)
@@ -287,6 +296,7 @@ def _baseline_cells(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _baseline_name(scenario: Scenario) -> str:
+    """Return the name of the cell without exchange of a scenario."""
     return f"no exchange @{scenario.world_size}"
 
 
@@ -310,8 +320,9 @@ def _search_cells(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _later_cost(hiding: Hiding, stage: int) -> float:
-    """Return s of one core that the searches take, by epochs without exchange from
-    closed forms.
+    """Estimate the s of one core that the searches take; 0 after the first stage.
+
+    Epochs without exchange are then those of closed forms.
     """
     if stage > 0:
         return 0.0
@@ -325,6 +336,7 @@ def _later_cost(hiding: Hiding, stage: int) -> float:
 
 
 def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
+    """Return the tables `limits` and `points`, a limit for each way and world size."""
     limits: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
     for name in _search_cells(hiding, outcomes):
@@ -352,6 +364,10 @@ def first_answer(hiding: Hiding) -> Iterator[str]:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
+    """Yield the tables of a stored result that are not complete.
+
+    Every way has a limit at each world size, within its interval, and simulated points.
+    """
     limits = result.tables["limits"]
     points = result.tables["points"]
     size = limits["way"].nunique() * limits["world_size"].nunique()

@@ -119,8 +119,10 @@ class Points:
     def _simulate(
         self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None
     ) -> SimulatedPoint:
-        """Simulate ``samples`` of each rank; the values ``changes`` remove the
-        mechanism ``removed``.
+        """Simulate an exchange of ``samples`` of each rank, once; append its row.
+
+        The values ``changes`` remove the mechanism ``removed``, '' for none. The epoch
+        is whole in an exact search, else a window, whose cost is added to ``spent``.
         """
         cell = self._cell
         key = (samples, removed)
@@ -184,8 +186,11 @@ class Points:
     def _simulate_part(
         self, samples: int, removed: str, changes: Mapping[str, Any]
     ) -> tuple[Timeline, ExchangePoint]:
-        """Simulate a part of the epoch, and return it, and by how much the whole epoch
-        is longer than without exchange.
+        """Simulate a window with exchange, and without unless that is known; book their
+        cost.
+
+        Returned are the timeline with exchange, and by how much the whole epoch is
+        longer than without.
         """
         cell = self._cell
         key = removed if removed == READS else ""
@@ -215,8 +220,12 @@ class Points:
         self._tell(min(simulations_done / max(self._expected, self._done + 1.5), 1.0))
 
     def find_bottleneck(self, samples: int | None) -> dict[str, Any]:
-        """Return the mechanism that costs most of what ``samples`` add, in columns of
-        `limits`; empty for None.
+        """Return the columns of `limits` on the mechanism that costs most of what
+        ``samples`` add.
+
+        They are empty for None. It is `TOGETHER` if the best removal saves less than
+        `ALONE` of what is added, and that of closed forms, without ``saved_s``, if the
+        limit allowed too few removals.
         """
         if samples is None:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
@@ -259,8 +268,12 @@ class Points:
     def _removals(
         self, scenario: Scenario, samples: int
     ) -> dict[str, Mapping[str, Any]]:
-        """Return the mechanisms that can be removed, those that save most by closed
-        forms first.
+        """Return the values that remove each mechanism, by its name, in the order to
+        try.
+
+        An exact search has no order; else those that save most by closed forms come
+        first, and before them those without effect there if closed forms explain less
+        than `EXPLAINED` of what is added.
         """
         reads = self._simulated[samples, ""].reads
         removal_values = coarse(scenario) | ({READS: ALL_IN_MEMORY} if reads else {})
@@ -284,7 +297,11 @@ class Points:
         )
 
     def _costliest_by_forms(self, scenario: Scenario, samples: int) -> str:
-        """Return the mechanism whose removal saves most by closed forms alone."""
+        """Return the mechanism whose removal saves most by closed forms alone.
+
+        The wire is not among them; `TOGETHER` if it saves less than `ALONE` of what is
+        added.
+        """
         removal_values: dict[str, Mapping[str, Any]] = {**coarse(scenario)}
         removal_values.pop(WIRE, None)
         removal_values.pop(HOST_WORK, None)
@@ -303,8 +320,10 @@ class Points:
     def _seconds_saved(
         self, samples: int, removals: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, float]]:
-        """Yield the s that each removal saves, as far as the limit of the search
-        allows.
+        """Simulate removals, and yield name and saved s of each, until the limit is
+        spent.
+
+        Savings may be negative.
         """
         seconds_added = self.simulate_point(samples).over
         seconds_per_removal = (

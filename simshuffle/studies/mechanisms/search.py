@@ -111,11 +111,12 @@ class SearchCell(NetworkCell):
 
     @cached_property
     def _bounds_without_exchange(self) -> Bounds:
+        """Return the lower bounds of the epoch without exchange."""
         return bounds_without_exchange(self.scenario)
 
     @property
     def max_samples(self) -> int:
-        """The most samples that a rank can exchange."""
+        """Return the most samples that a rank can exchange in an epoch."""
         return most_samples(with_variant(self.scenario, self.variant, 1, {}))
 
     def saved_by_forms(
@@ -135,8 +136,8 @@ class SearchCell(NetworkCell):
         }
 
     def window(self, samples: int, changes: Mapping[str, Any] | None = None) -> Window:
-        """The iterations that stand for an epoch in which each rank sends ``samples``
-        samples.
+        """Return the iterations that stand for an epoch with ``samples`` samples of a
+        rank.
         """
         scenario = with_variant(self.scenario, self.variant, samples, changes or {})
         size = window_size(scenario, self.limit_s / (TRIALS + REMOVALS))
@@ -149,15 +150,20 @@ class SearchCell(NetworkCell):
 
     @property
     def _run(self) -> RunCell:
+        """Return the run of the scenario, for its key, memory and scenario."""
         return RunCell(self.document, "")
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The scenario."""
+        """Return the scenario of the search."""
         return self._run.scenario
 
     def run(self, tell: Tell) -> Outcome:
-        """Search, and return the row of `limits` and the rows of `points`."""
+        """Search the hidden samples, then what ends the hiding.
+
+        The outcome has ``limit``, a row of `limits`, and ``points``, the rows of
+        `points`.
+        """
         scenario = self.scenario
         points = Points(self, tell)
         border = self._exact_border(points) if self.is_exact else self._border(points)
@@ -178,6 +184,10 @@ class SearchCell(NetworkCell):
         return Outcome({"limit": limit, "points": points.rows})
 
     def _exact_border(self, points: Points) -> Border:
+        """Search the border to a single sample.
+
+        What is tried at last is the next sample, None where all samples are hidden.
+        """
         samples, steady = search_exactly(
             points.added_share, self.tolerance, points.max_samples
         )
@@ -191,6 +201,7 @@ class SearchCell(NetworkCell):
         return Border(samples, low, high, added, steady, exceeding_samples)
 
     def _border(self, points: Points) -> Border:
+        """Search the border approximately, within `SEARCHING` of the limit."""
         iterations = self.scenario.workload.iterations(self.scenario.world_size, EPOCHS)
         linear_samples = min(iterations // APART, points.max_samples)
         limit = SEARCHING * self.limit_s

@@ -244,14 +244,13 @@ def _turn_on(switch_state: State, switch_index: int) -> State:
 
 
 def step_weights(feasible: Collection[State]) -> dict[tuple[State, int], float]:
-    """Return the weights of all steps on the orders of switching that there can be,
-    from all off to all on: for each (state, switch that is turned on in it) the share
-    of the orders that take this
-        step, without shares of 0; empty if no order is possible.
+    """Return the share of the possible orders of switching that take each step.
 
-    An order is possible if each state on its way is in ``feasible``. The mean over such
-    orders is the Shapley value of games under precedence constraints (Faigle and Kern,
-    Int. J. Game Theory 21, 1992, 249-266); without constraints it is the Shapley value.
+    A step is a state and the index of the switch that is turned on in it; an order goes
+    from all off to all on, through states in ``feasible`` alone. Steps of no order are
+    left out; {} if no order is possible. The mean over such orders is the Shapley value
+    of games under precedence constraints (Faigle and Kern, Int. J. Game Theory 21,
+    1992, 249-266); without constraints it is the Shapley value.
     """
     states = sorted(set(feasible), key=sum)
     orders_before = dict.fromkeys(states, 0)  # orders from the start to a state
@@ -302,8 +301,10 @@ def shapley(values: Mapping[State, Floats]) -> list[Floats]:
 
 
 def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return what every switch adds to every label, from the tables ``switches`` and
-    ``runs``: columns `CONTRIBUTIONS`.
+    """Return what every switch adds to every label: columns `CONTRIBUTIONS`.
+
+    A last row of each label has all switches together. Values are s, mean over seeds;
+    shares are of the change of the epoch.
     """
     keys = [str(key) for key in switches["switch"]]
     start = (False,) * len(keys)
@@ -357,6 +358,7 @@ def changes(
 
 
 def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:
+    """Return the seconds (seeds,) of one label by state, from rows of table ``runs``."""
     seconds_by_word = rows.pivot(index="seed", columns="state", values="seconds")
     return {
         state(str(word)): seconds_by_word[word].to_numpy()
@@ -385,8 +387,10 @@ def _step(
 def _summary(
     of_seeds: Floats, epoch_change: float
 ) -> tuple[float, float, float, float]:
-    """Return the mean, lowest and highest change of the seeds, and the mean's share of
-    ``epoch_change``.
+    """Return mean, lowest and highest change (s) of the seeds, and the share of the
+    mean.
+
+    The share is of ``epoch_change``, NaN where that is 0.
     """
     mean = float(of_seeds.mean())
     return (

@@ -58,6 +58,7 @@ def ablation_parts(tables: Tables) -> Iterator[str | Table]:
 
 
 def _steps(switches: pd.DataFrame, contribution_rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield two tables of switches: change of the epoch, and change of each label."""
     values = (switches["start"] + " → " + switches["end"]).set_axis(switches["switch"])
     by_label = contribution_rows.pivot(index="switch", columns="label", values="mean_s")
     epochs = contribution_rows[contribution_rows["label"] == WHOLE].join(
@@ -75,6 +76,7 @@ def _steps(switches: pd.DataFrame, contribution_rows: pd.DataFrame) -> Iterator[
 
 
 def _alone(change_rows: pd.DataFrame) -> Table:
+    """Return the table of values that are set alone, with the change of each label."""
     keys = ["key", "value", "base"]
     by_label = change_rows.pivot(index=keys, columns="label", values="change_s")
     epochs = change_rows[change_rows["label"] == WHOLE].join(by_label, on=keys)
@@ -84,6 +86,7 @@ def _alone(change_rows: pd.DataFrame) -> Table:
 
 
 def _range(table: pd.DataFrame) -> pd.Series[str]:
+    """Return (rows,) texts from the lowest to the highest of the seeds."""
     low, high = (table[name].map("{:+.3f}".format) for name in ("min_s", "max_s"))
     return low + " to " + high
 
@@ -117,6 +120,7 @@ def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def _own_sentence(row: Mapping[Any, Any], titles: Mapping[str, str]) -> str:
+    """Return the sentence on how much of the scenario's own exchange is hidden."""
     end = row["bottleneck"].removeprefix("host work: ")
     ends = f"; what ends it is {end}" if end else ""
     title = title_of(row["way"], titles).removeprefix("own: ")
@@ -160,6 +164,7 @@ def hiding_parts(tables: Tables, titles: Mapping[str, str]) -> Iterator[str | Ta
 
 
 def _fractions(limits: pd.DataFrame, way_names: list[str]) -> Table:
+    """Return the table of the largest hidden Q, by world size and way."""
     rows = limits.to_dict("records")
     texts = [
         f"{share(row['exchange_fraction'])}{_interval(row)}\n{row['samples']:,} samples"

@@ -80,8 +80,9 @@ def with_variant(
 
 
 def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
-    """Return the mechanisms that cost anything in ``scenario``, and the values that
-    remove each.
+    """Return the values that remove each mechanism that costs anything, by its name.
+
+    The wire is always among them.
     """
     schedule = _schedule(scenario)
     removals: dict[str, dict[str, Any]] = {}
@@ -124,6 +125,11 @@ _KEY = "workload.exchange.schedule"
 
 
 def _schedule(scenario: Scenario) -> MessageSchedule:
+    """Return the schedule of a scenario's exchange.
+
+    Raises:
+        TypeError: it exchanges nothing.
+    """
     schedule = scenario.workload.exchange.exchange_schedule
     if schedule is None:
         raise TypeError(f"{scenario.workload.exchange.kind} exchanges nothing")
@@ -200,8 +206,9 @@ def seconds(timeline: Timeline) -> dict[str, float]:
 
 
 def measure_epoch(timeline: Timeline) -> dict[str, float]:
-    """Return `epoch_seconds`, and half of the 95 % interval of the epoch (s) as
-    `HALF_WIDTH`; 0 where all iterations were simulated.
+    """Return `seconds` of the warm epoch, and half of its 95 % interval (s).
+
+    The latter is under `HALF_WIDTH`, and 0 where all iterations were simulated.
     """
     sources = timeline.sources
     half_width = sources.loc[sources["epoch"] == EPOCHS, "half_width_s"].iloc[0]

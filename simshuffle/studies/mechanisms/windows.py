@@ -51,8 +51,9 @@ class Window:
 
 
 def window_size(scenario: Scenario, seconds_of_core: float) -> int:
-    """Return the iterations of an exchange that take ``seconds_of_core`` s to simulate;
-    all iterations where few would be left out.
+    """Return the iterations that take ``seconds_of_core`` s to simulate.
+
+    They are from `FEWEST` to `MOST`, or all iterations where few would be left out.
     """
     total_iterations = scenario.workload.iterations(scenario.world_size, EPOCHS)
     seconds_of_fewest, seconds_of_double = (
@@ -113,8 +114,16 @@ def simulate_window(window: Window, tell: Tell | None = None) -> SimulatedWindow
 def added(
     window: Window, samples: int, exchanged: SimulatedWindow, baseline: SimulatedWindow
 ) -> ExchangePoint:
-    """Return what the exchange of ``samples`` of each rank adds to the whole epoch,
-    from the window simulated with an exchange and without.
+    """Return what ``samples`` of each rank add to the epoch (s), with its half width.
+
+    Of a window, the mean difference of its steady iterations stands for those left out;
+    the half width is the 95 % interval of `PARTS` means, 0 for a whole epoch.
+
+    Args:
+        window: the iterations that were simulated.
+        samples: samples of a rank in the epoch, to which the window's are scaled.
+        exchanged: the window with an exchange.
+        baseline: the window without.
     """
     over = exchanged.epoch_seconds - baseline.epoch_seconds
     if not window.left_out:

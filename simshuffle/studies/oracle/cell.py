@@ -53,7 +53,11 @@ class SweepCell(PlainCell):
         return [_of_content(self.document), values_by_size]
 
     def run(self, tell: Tell) -> Outcome:
-        """Return the rows of the tables `points` and `communication`."""
+        """Return the rows of the tables `points` and `communication`.
+
+        Speedup and efficiency of a possible point are against one GPU with data
+        parallelism. The outcome has both lists, in the order of world sizes.
+        """
         scenario = from_dict(self.document, self.label)
         single_gpu_row, _ = OracleMachine(scenario, 1).point(
             Data.short_name, alone(scenario)
@@ -149,7 +153,12 @@ def simulations(oracle: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def collect(oracle: Oracle, outcomes: Outcomes) -> Tables:
-    """Return the stored tables, from the outcomes of all cells."""
+    """Return the stored tables, from the outcomes of all cells.
+
+    A simulated epoch is the closed form with its step replaced; only possible points
+    are among the simulated and the measured ones. Accuracy is 1 less the relative
+    error.
+    """
     sweep_values = outcomes[SWEEP].values
     by_key = {
         (row["strategy"], row["world_size"]): row for row in sweep_values["points"]
@@ -184,8 +193,9 @@ def collect(oracle: Oracle, outcomes: Outcomes) -> Tables:
 
 
 def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
-    """Return a row with the columns that say whether the strategy fits into ``budget``
-    (bytes), and why not.
+    """Return a row with ``fits``, and ``why_not`` where it exceeds ``budget`` (bytes).
+
+    ``fits`` is None for an impossible point or without a budget.
     """
     if not row["feasible"] or budget is None:
         return {**row, "fits": None}
@@ -197,7 +207,7 @@ def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
 
 
 def facts_of(oracle: Oracle) -> dict[str, Any]:
-    """Return the facts in ``meta.json`` that texts and figures state."""
+    """Return the facts in ``meta.json`` that texts and figures state: `OracleFacts`."""
     scenario = oracle.scenario
     workload = scenario.workload
     host = scenario.cluster.host
@@ -254,7 +264,10 @@ def model_error(tables: Tables) -> dict[str, Any]:
 
 
 def _mechanism(row: Mapping[Any, Any]) -> str:
-    """Return the mechanism of `simshuffle.job.uncertainty.residuals` behind a point."""
+    """Return the mechanism of `simshuffle.job.uncertainty.residuals` behind a point.
+
+    It is 'step' for data parallelism, else 'divided'.
+    """
     return "step" if row["kind"] == Data().kind else "divided"
 
 

@@ -86,6 +86,7 @@ class OracleMachine:
 
     @cached_property
     def _communicators(self) -> Communicators:
+        """Return the groups of one rank, from which all others are regrouped."""
         scenario = self.scenario
         placement, order = (
             stream(scenario.seed, stream_name)
@@ -96,8 +97,9 @@ class OracleMachine:
         return Communicators(allreduce, resources, group_size=1, rng=order)
 
     def communicators(self, parallelism: Parallelism) -> Communicators:
-        """Return the groups of ranks that communicate; strategies with groups of one
-        size share them.
+        """Return the groups of ranks that communicate.
+
+        Strategies with groups of one size and equal settings share them.
         """
         group_size = parallelism.group_size(self.scenario.world_size)
         strategy_settings = [
@@ -118,8 +120,9 @@ class OracleMachine:
         return parallelism.step(replace(self.job, batch=batch), MOST_PIECES)
 
     def simulated(self, strategy: Parallelism) -> tuple[float, float]:
-        """Return the s of a step by closed form, and with all transfers on the cables
-        at once.
+        """Return the s of a step by closed form, and simulated by the fluid network.
+
+        In the simulation all transfers share the cables.
         """
         communicators = self.communicators(strategy)
         step = self.step(strategy)
@@ -127,8 +130,11 @@ class OracleMachine:
         return closed, step_seconds(step, communicators, Fluid())
 
     def point(self, name: str, strategy: Parallelism) -> Point:
-        """Return the time and memory of a strategy by closed form; if it is impossible,
-        the reason.
+        """Return the row of a strategy by closed form, and its communication (s an
+        epoch).
+
+        If it is impossible, the row has the first reason and no times, and
+        communication is {}.
         """
         batch = self.scenario.workload.local_batch_size
         for problem in strategy.problems(
@@ -264,9 +270,10 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
 
 
 def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
-    """Return the largest part of the epoch and its s: reading, if the loop waits for
-    it; else a part of the loop. Of communication the exposed part is divided by
-    purpose, in proportion to ``sent`` (s an epoch).
+    """Return the largest part of the epoch and its s, as two columns of `points`.
+
+    It is reading, if the loop waits for it; else a part of the loop. Of communication
+    the exposed part is divided by purpose, in proportion to ``sent`` (s an epoch).
     """
     if row["input_s"] > 0:
         return {"bottleneck": row["io_by"], "bottleneck_s": row["io_s"]}
@@ -288,7 +295,16 @@ def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
 
 
 def _exchange(scenario: Scenario, iterations: int, reduced: float) -> Floats | None:
-    """Return ``exchange`` of `OracleMachine`, extrapolated from a part of the epoch."""
+    """Return ``exchange`` of `OracleMachine`, extrapolated from a part of the epoch.
+
+    Seconds never fall with the fraction. None with one rank, or if samples are not
+    sent.
+
+    Args:
+        scenario: at a world size.
+        iterations: of the epoch.
+        reduced: s that the allreduce of an iteration takes.
+    """
     workload = scenario.workload
     exchange = scenario.workload.exchange
     if not isinstance(exchange, SendingStrategy) or scenario.world_size == 1:

@@ -80,7 +80,7 @@ def chosen(scenario: Scenario, world_size: int, names: Sequence[str]) -> list[Na
         scenario: the training that the strategies divide.
         world_size: M, the number of ranks.
         names: a kind with values ('spatial:ways=4'); a name of a table; or the short
-            name or kind of several, of those with replicas alone behind 'data+'. None
+            name or kind of several, of those with replicas alone behind 'data+'. Empty
             for all.
 
     Raises:
@@ -113,6 +113,7 @@ def known_names(scenario: Scenario, sizes: Sequence[int]) -> list[str]:
 
 
 def _all(scenario: Scenario, world_size: int) -> list[Named]:
+    """Return every candidate of `list_candidates` at a world size."""
     workload = scenario.workload
     batch = workload.local_batch_size
     gpus = scenario.cluster.host.gpus
@@ -123,6 +124,7 @@ def _all(scenario: Scenario, world_size: int) -> list[Named]:
 
 
 def _common(scenario: Scenario) -> dict[str, Any]:
+    """Return the values that all strategies take over from the scenario's, `COMMON`."""
     strategy = scenario.workload.parallelism
     return {name: getattr(strategy, name) for name in COMMON}
 
@@ -137,6 +139,12 @@ def _typed(name: str) -> str:
 def _of_name(
     scenario: Scenario, all_candidates: Sequence[Named], world_size: int, name: str
 ) -> list[Named]:
+    """Return the strategies that a requested name stands for; [] if it is unknown.
+
+    A kind with values is a strategy of its own, under the name of the table if no
+    further values make it differ. Else the candidates of that short name or kind, else
+    the one of that name.
+    """
     kind_text = name.removeprefix(REPLICAS)
     if ":" in kind_text:
         kinds = kinds_of(AnyParallelism)
@@ -334,8 +342,10 @@ def layers_of(scenario: Scenario) -> LayerList:
 
 
 def default_sizes(runs: Sequence[Scenario]) -> list[int]:
-    """Return powers of two as far as machine and data set go, the world sizes of the
-    runs, and their divisors where these are few.
+    """Return world sizes to look at, ascending.
+
+    They are the powers of two as far as machine and data set go, the world sizes of the
+    runs, and the divisors of the largest if these are at most `MOST_DIVISORS`.
     """
     run_sizes = {single.world_size for single in runs}
     largest = max(run_sizes)
@@ -355,13 +365,22 @@ def powers_of_two(scenario: Scenario) -> list[int]:
 
 
 def _sizes(scenario: Scenario, requested_sizes: Sequence[int]) -> list[int]:
-    """Check the requested world sizes, and return them, smallest first."""
+    """Check the requested world sizes, and return them, each once, smallest first.
+
+    Raises:
+        InputError: one does not fit.
+    """
     for size in requested_sizes:
         _check_size(scenario, size, "--world-sizes")
     return sorted(set(requested_sizes))
 
 
 def _check_size(scenario: Scenario, size: int, option: str) -> None:
+    """Check that machine and data set have as many GPUs and samples as ranks.
+
+    Raises:
+        InputError: they have fewer; it names ``option``.
+    """
     gpus = scenario.cluster.num_gpus
     samples = scenario.workload.dataset.num_samples
     if size > gpus:
@@ -405,7 +424,12 @@ def _added(
     name: str,
     size: int,
 ) -> list[str]:
-    """Add requested points, unless they are there, and return their names."""
+    """Add requested points to ``points``, unless they are there, and return their
+    names.
+
+    Raises:
+        InputError: the world size does not fit, or there is no such strategy at it.
+    """
     _check_size(scenario, size, option)
     new_candidates = chosen(scenario, size, [name])
     if not new_candidates:
@@ -423,8 +447,10 @@ def _added(
 
 
 def budget_of(text: str | None, accelerator: str) -> tuple[float | None, str]:
-    """Return the memory of a GPU that may be used (bytes), and its origin: ``text``, or
-    else the name of the accelerator; None if neither says it.
+    """Return the memory of a GPU that may be used (bytes), and its origin.
+
+    It is ``text``, else what the name of the accelerator says in GiB; None and '' if
+    neither says it.
 
     Raises:
         InputError: ``text`` is not above 0.

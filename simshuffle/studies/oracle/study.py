@@ -61,6 +61,7 @@ class OracleMeta(TypedDict):
 
 
 def _figures(result: Result) -> dict[str, Chart]:
+    """Return the charts of times and of memory, by the name of their file."""
     tables = result.all_tables
     budget = result.meta["says"].get("budget_nbytes")
     return {"times": times_chart(tables), "memory": memory_chart(tables, budget)}

@@ -20,13 +20,16 @@ GIB = 2.0**30
 
 
 def gib(nbytes: float) -> str:
-    """Bytes in GiB, three digits or more."""
+    """Format bytes in GiB, with three digits or more, without the unit."""
     value = nbytes / GIB
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def seconds(value: float) -> str:
-    """Seconds with three digits or more, and never with a power of ten."""
+    """Format seconds with three digits or more, and never with a power of ten.
+
+    Below 50 us it is '0', and below 10 ms there are four decimals.
+    """
     if value < 5e-5:
         return "0"
     if value < 0.01:
@@ -36,6 +39,7 @@ def seconds(value: float) -> str:
 
 
 def _ms(value: float) -> str:
+    """Format seconds as milliseconds with two decimals."""
     return f"{1e3 * value:.2f}"
 
 
@@ -199,8 +203,10 @@ def usable(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def recommended(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the table `RECOMMENDED`: a row for all world sizes together, then one for
-    each.
+    """Return the table `RECOMMENDED`: a row for all world sizes, then one for each.
+
+    The first row is that of the world size of the fastest point. A world size without a
+    usable point says the smallest that has one.
     """
     fitting = usable(points)
     best = fitting["world_size"].iloc[:1].tolist() or points["world_size"]
@@ -216,6 +222,15 @@ def recommended(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, Any]:
+    """Return a row of `RECOMMENDED`: the fastest point and the margin to the second.
+
+    Without fitting points it names the possible point of least memory, if there is one.
+
+    Args:
+        size: the world size, or `ALL`.
+        points: the points of the world size.
+        fitting: those that are usable, fastest first.
+    """
     row: dict[str, Any] = {
         "world_size": size,
         "strategy": "",
@@ -253,7 +268,7 @@ def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, An
 
 
 def clearly(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
-    """Return whether ``first`` is faster wherever the two points lie in their
+    """Return true if ``first`` is faster wherever the two points lie in their
     intervals.
 
     Both read the same samples, hidden or not, so at one scale the reading that the

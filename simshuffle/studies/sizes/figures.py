@@ -13,9 +13,12 @@ PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
-    """A histogram of ranks by their bytes, from the table `ranks`, a line for each run;
-    a panel for each quantity that there is, by the NAME of its column ``NAME_nbytes``
-    and what it is called.
+    """Return a histogram of ranks by their bytes, a line for each run.
+
+    Args:
+        ranks: the table `ranks`.
+        quantities: the meaning of each column ``NAME_nbytes``, by NAME; a panel for
+            each that is not 0 throughout.
     """
     runs = list(dict.fromkeys(ranks["run"]))
     looks = {
@@ -34,7 +37,10 @@ def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
 
 
 def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
-    """Ranks in each range of bytes, at its middle; a run without any has no line."""
+    """Return the panel of ranks in each of `BINS` ranges of bytes, at its middle.
+
+    A run without any bytes has no line.
+    """
     ranks = ranks[ranks.groupby("run", sort=False)[column].transform("max") > 0]
     power = int(np.log10(max(float(ranks[column].max()), 1.0)) // 3)
     power = min(power, len(PREFIXES) - 1)

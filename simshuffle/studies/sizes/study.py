@@ -100,12 +100,12 @@ class SizesCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """The inputs that decide the outcome: the scenario and the epoch."""
+        """Return what decides the outcome: the scenario and the epoch."""
         return [identity_of(self.document), self.epoch]
 
     @property
     def cost(self) -> float:
-        """Estimated CPU seconds to plan the epochs up to this one."""
+        """Estimate the s of one core to plan the epochs up to this one."""
         samples = int(self.document["workload"]["dataset"]["num_samples"])
         return 0.1 + 2e-7 * self.epoch * samples
 
@@ -123,8 +123,15 @@ class SizesCell(PlainCell):
 
 
 def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
-    """Bytes of every rank; sent and received: of samples that leave theirs, (steps, M)
-    of the plan.
+    """Return samples and bytes of every rank in an epoch, lists (M) by column of
+    `RANKS`.
+
+    Sent and received are the samples that leave their rank; what is read excludes
+    cached.
+
+    Args:
+        plan: the epoch; its exchange is (steps, M).
+        nbytes: bytes of each sample.
     """
     moving = plan.exchange.moving
     ranks = plan.exchange.world_size
@@ -174,15 +181,17 @@ def request(
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Mapping[str, SizesCell]]:
-    """The request of a result, from its folder."""
+    """Return the request of a stored result, from its folder."""
     return request(load_scenario(folder / "scenario.yaml"), meta["epoch"])
 
 
 def _cells(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Mapping[str, Cell]:
+    """Return the cells of the request, which are its only stage."""
     return cells
 
 
 def _collect(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Tables:
+    """Return the table `ranks`, with the rows of every run."""
     parts = [
         pd.DataFrame(of.values["ranks"]).assign(
             run=name, rank=lambda table: range(len(table))
@@ -193,6 +202,10 @@ def _collect(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Tables:
 
 
 def _quantiles(result: Result) -> pd.DataFrame:
+    """Return the derived table of quantiles over ranks, by run and quantity.
+
+    ``uneven`` is the largest rank's excess over the mean, at most 1; 0 where all is 0.
+    """
     rows = []
     for run, table in result.tables["ranks"].groupby("run", sort=False):
         for name, meaning in QUANTITIES.items():
@@ -212,7 +225,11 @@ def _quantiles(result: Result) -> pd.DataFrame:
 
 
 def says(result: Result) -> Iterator[str]:
-    """Yield a sentence for each cost of time in the tables."""
+    """Yield a sentence for each quantity that makes ranks wait for one of them.
+
+    Its largest rank exceeds the mean by more than `UNEVEN`, and it is read, sent or
+    received.
+    """
     awaited = {QUANTITIES[name] for name in AWAITED}
     for row in result.derived["quantiles"].to_dict("records"):
         if row["uneven"] > UNEVEN and row["quantity"] in awaited:
@@ -226,6 +243,7 @@ def says(result: Result) -> Iterator[str]:
 
 
 def _parts(result: Result) -> Iterator[Any]:
+    """Yield the table of quantiles, without quantities that are 0, and its sentences."""
     table = result.derived["quantiles"]
     columns = ("run", "quantity", "total_nbytes", *QUANTILES, "uneven")
     shown = table[table["total_nbytes"] > 0]
