@@ -33,7 +33,8 @@ def allreduce_seconds(
     """Return the s of an allreduce that steps show, by the number of ranks.
 
     They are the recorded ones, or what several ranks take longer than one, if there are
-    enough cores for their steps.
+    enough cores for their steps. Numbers of ranks whose allreduce is no more than
+    `NOTICED` of a step are left out.
 
     Args:
         ranks: the numbers of ranks that were recorded, the fewest first.
@@ -65,7 +66,7 @@ def allreduce_seconds(
 def allreduce_settings(
     seconds_of_ranks: Mapping[int, float], nbytes: float, source: str
 ) -> dict[str, Any]:
-    """Return the allreduce of a scenario: a ring of one latency and one bandwidth.
+    """Return the ``allreduce`` of a scenario: a ring of one latency and one bandwidth.
 
     M ranks do 2 (M - 1) steps of a latency each, and move 2 (M - 1) / M of the
     gradients over the bandwidth.

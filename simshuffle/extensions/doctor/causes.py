@@ -50,7 +50,11 @@ PyTorch 2.13).
 
 
 def candidate_causes(loop: RecordedLoop) -> list[LoopWithoutCause]:
-    """Return every cause that the record can show, whether it costs time or not."""
+    """Return every cause that the record can show, whether it costs time or not.
+
+    Several may have one name, as slow workers do. Causes of fetches are left out where
+    no fetch was recorded.
+    """
     candidates = list(_step_causes(loop))
     if loop.fetches_recorded:
         candidates += [
@@ -101,9 +105,11 @@ _SAMPLE_CODE_SENTENCE = (
 
 
 def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop without each part of its fetches, and without sending batches.
+    """Yield the loop without each recorded part of its fetches, and without sending
+    batches if it has workers.
 
     An object of a server is opened by a request for it, so opening is no cause there.
+    Where no transform is called, that part goes by the name `SAMPLE_CODE`.
     """
     times = loop.times
     sentences = dict(_PART_SENTENCES)
@@ -140,7 +146,7 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop without its read requests, without its bytes, and with a larger
-    cache.
+    cache; the last one always, the others if they took time.
     """
     request_s, cached_s, device_s = split_reading(loop)
     if loop.from_server:
@@ -183,7 +189,8 @@ class CacheMisses(NamedTuple):
 def _cache_misses(loop: RecordedLoop) -> CacheMisses:
     """Tell hits from misses by their time, where a file system does not say what it
     reads from a device: a repeated read that is much faster than first reads came from
-    memory.
+    memory. No miss costs anything if less than `MIN_HIT_SHARE` of the repeated reads
+    are hits, or are misses; a batch's misses cost at most its opens and reads.
     """
     extra_s = np.zeros(loop.times.load_s.shape)
     samples = loop.samples[loop.samples["sample"] >= 0]
@@ -205,7 +212,9 @@ def _cache_misses(loop: RecordedLoop) -> CacheMisses:
 
 
 def _step_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop without copies to the device, and without summing gradients."""
+    """Yield the loop without copies to the device, and without summing gradients; each
+    if it was recorded.
+    """
     step_s = loop.sum_of("step")
     for name, template in (
         ("copy", "Copying batches to the device is {} of the steps."),
@@ -223,7 +232,9 @@ def _step_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def _core_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop whose threads never wait for a core when they could compute."""
+    """Yield the loop whose threads never wait for a core when they could compute, if
+    any did.
+    """
     times = loop.times
     fetch_queued_s = np.nan_to_num(loop.sum_of("fetch", "queued_s"))
     step_queued_s = np.nan_to_num(loop.sum_of("step", "queued_s"))
@@ -244,7 +255,7 @@ def _core_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop without its waits for Python's interpreter, if threads get it
-    late.
+    `LATE_S` late or later in the mean.
 
     A wait for the interpreter is what a step neither computes nor waits for a core, the
     device or other ranks. PyTorch's operators each give the interpreter up and ask for

@@ -278,7 +278,10 @@ class _RecordedCommand:
 
     def run(self) -> int:
         """Record, diagnose, try, and write the result; return the exit status of the
-        command.
+        command, 128 + n after signal n.
+
+        Raises:
+            Stopped: the command was interrupted.
         """
         from simshuffle.extensions.doctor.examined import FILES
         from simshuffle.extensions.doctor.running import check_command, run_recorded
@@ -325,7 +328,9 @@ class _RecordedCommand:
             complain(str(error))
 
     def _examine(self, room: Path, ended: ScriptEnd) -> None:
-        """Examine the recorded rows, try remedies, and write and print the result."""
+        """Examine the recorded rows, try remedies, and write and print the result; the
+        rows are removed.
+        """
         from simshuffle.extensions.doctor.diagnosis import diagnose
         from simshuffle.extensions.doctor.examined import Examination
         from simshuffle.extensions.doctor.records.collected import collect_record
@@ -357,8 +362,8 @@ class _RecordedCommand:
     def _add_tries(
         self, examination: Examination, room: Path, seconds: float
     ) -> Examination:
-        """Return an examination with the remedies tried; the command took ``seconds``
-        in all.
+        """Return an examination with the remedies tried, or as it is, said so, if the
+        script cannot be measured; the command took ``seconds`` in all.
         """
         from simshuffle.extensions.doctor.trying import (
             ScriptRuns,
@@ -385,8 +390,10 @@ class _RecordedCommand:
 
 @contextmanager
 def _room_beside(folder: Path) -> Iterator[Path]:
-    """A folder beside a result folder. It stays where it has rows in the end, which is
-    said.
+    """Make a temporary folder beside a result folder, and remove it in the end.
+
+    It stays where it still has rows then, and that is said. Raises Stopped if this
+    process is interrupted.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     room = Path(
@@ -404,4 +411,5 @@ def _room_beside(folder: Path) -> Iterator[Path]:
 
 
 def _has_rows(folder: Path) -> bool:
+    """Return whether a file of rows in the folder is not empty."""
     return any(path.stat().st_size for path in folder.glob(f"*{SUFFIX}"))

@@ -128,7 +128,12 @@ class Diagnosis:
     notes: list[str]  # sentences on what could not be seen, or is uncertain
 
     def verdict(self) -> str:
-        """Return the sentence that says how long the loop waits, and the first cause."""
+        """Return the sentences on how long the loop waits, and on the first cause.
+
+        Without a cause they say that the loop is healthy, if its waits are known; that
+        the record cannot tell why, if it waits for `HEALTHY` or more and no fetch was
+        recorded.
+        """
         loop = self.loop
         waited_share = loop.waited_s / loop.seconds
         head = f"The loop waits for its data {100 * waited_share:.3g} % of its {loop.seconds:.3g} s"
@@ -153,7 +158,7 @@ class Diagnosis:
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows: tables of causes and remedies, notes and the
-        verdict.
+        verdict, in this order; a table without rows is left out.
         """
         tables: list[str | Table] = []
         if self.causes:
@@ -185,7 +190,7 @@ class Diagnosis:
         return [*tables, *self.notes, self.verdict()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields and the verdict as plain values, in s."""
+        """Return all fields by their names, and ``verdict``, as plain values, in s."""
         return {**asdict(self), "verdict": self.verdict()}
 
 
@@ -194,7 +199,10 @@ def diagnose(record: Record) -> Diagnosis:
 
     Every cause is removed from the record in turn, and the loop is replayed: the time
     saved is the cost of the cause. A special case that explains half of what a broad
-    one does goes before it. Raises an InputError if the record has no loop.
+    one does goes before it. Waits for cores that other programs had are taken off
+    first; the time saved is scaled to the loop as it was recorded. Without waits and
+    at least `MIN_BATCHES` batches no cause is named. Raises an InputError if the record
+    has no loop.
     """
     measured = extract_loop(record)
     begin = measured.first_counted_batch
@@ -281,7 +289,7 @@ def _totals(loop: RecordedLoop, replay_error: float, min_share: float) -> Totals
 
 def _saved_seconds(batch_s: Floats, candidates: Sequence[LoopTimes]) -> Floats:
     """Return the s that each batch takes less in N other loops, (batches, N), mean over
-    the ranks.
+    the ranks; below 0 where it takes longer.
 
     Args:
         batch_s: (batches,) s of the last batches of the loop as it is.
@@ -302,7 +310,7 @@ def _saved_seconds(batch_s: Floats, candidates: Sequence[LoopTimes]) -> Floats:
 
 
 def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
-    """Return sums over the batches of resamples of a record, (RESAMPLES, N).
+    """Return the s saved over all batches in resamples of a record, (RESAMPLES, N).
 
     Blocks of batches are drawn with replacement, because consecutive batches depend on
     each other. The first batch of every epoch stays in each resample: it is no chance.
@@ -331,7 +339,10 @@ def _rank_causes(
     loop_s: float,
     min_share: float,
 ) -> list[Cause]:
-    """Return the causes that cost enough, the one to be named first before the others.
+    """Return the causes that cost at least ``min_share``, the heaviest first.
+
+    Heaviest is the one with the most seconds times weight. Of several candidates of one
+    name, as of several workers, the heaviest stays; [] if none costs enough.
 
     Args:
         candidates: N possible causes.
@@ -376,6 +387,9 @@ def _rank_remedies(
 ) -> list[Remedy]:
     """Return the remedies that save at least `LEAST_GAIN` of the loop's time, the best
     first.
+
+    The interval of a gain is widened by the error of the replay at both ends; its low
+    end counts only the share that remains if assumptions do not hold.
 
     Args:
         candidates: N possible remedies.

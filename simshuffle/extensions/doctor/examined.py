@@ -53,7 +53,9 @@ class Examination:
     )
 
     def parts(self) -> list[str | Table]:
-        """Return the texts and tables of the diagnosis, the trials and the prediction."""
+        """Return what a terminal shows: the texts and tables of the diagnosis, of where
+        a batch's time goes, of the trials and of the prediction.
+        """
         diagnosis = [*self.diagnosis.parts(), batch_table(self.diagnosis.loop)]
         return [*diagnosis, *self.trial_parts(), *self.prediction_parts()]
 
@@ -66,7 +68,9 @@ class Examination:
         return [] if self.prediction is None else self.prediction.parts()
 
     def as_json(self) -> dict[str, Any]:
-        """Return diagnosis, trials and prediction as plain values, in s and shares."""
+        """Return ``diagnosis``, ``tries`` and, if there is one, ``prediction`` as plain
+        values, in s and shares.
+        """
         tries = [
             {**asdict(outcome), "within": outcome.within} for outcome in self.tries
         ]
@@ -118,13 +122,14 @@ class Examination:
 
 
 def examine(path: Path) -> Examination:
-    """Read a record and diagnose it.
+    """Read a record and diagnose it; of a result folder take its trials, too, but no
+    prediction.
 
     Args:
         path: a record, a trace, or a folder that `Examination.save` wrote.
 
     Raises:
-        InputError: it is none of them, or has no loop.
+        InputError: it is none of them, has no loop, or its trials cannot be read.
     """
     record = replace(read(path), source=str(path))
     return Examination(record, diagnose(record), _read_trials(path / TRIES))

@@ -67,8 +67,8 @@ BANDWIDTH_KEYS = (
 def fit(
     records: Record | Sequence[Record], include: Sequence[Path] = ()
 ) -> FittedTraining:
-    """Fit the training of which one record, or several at several numbers of ranks,
-    are.
+    """Fit the scenario of one training to its record, or its records at several numbers
+    of ranks.
 
     Args:
         records: of the same training on the same host.
@@ -89,7 +89,7 @@ def fit(
 
 
 def _num_ranks(record: Record) -> int:
-    """Return the number of ranks of the training."""
+    """Return the number of ranks of the training, else of the rows."""
     return int(record.about.get("ranks") or record.rows["rank"].max() + 1)
 
 
@@ -117,7 +117,7 @@ class _ScenarioFit:
         )  # bytes/s; None if no fragment has one
 
     def _known_bandwidth(self) -> float | None:
-        """Return the least bandwidth for reading that the fragments know, bytes/s."""
+        """Return the least of `BANDWIDTH_KEYS` in the fragments, bytes/s; else None."""
         values = [
             fragment.values[key]
             for fragment in self.fragments
@@ -158,7 +158,7 @@ class _ScenarioFit:
 
     @property
     def gradient_nbytes(self) -> float:
-        """Bytes of the gradients; 0 if not known."""
+        """Bytes of the gradients, else 4 for each parameter; 0 if not known."""
         model = self.about.get("model") or {}
         return float(model.get("gradient_nbytes") or 4 * (model.get("parameters") or 0))
 
@@ -180,7 +180,7 @@ class _ScenarioFit:
         }
 
     def fit_training(self) -> FittedTraining:
-        """Fit all parts of the scenario."""
+        """Fit all parts of the scenario, and collect values, intervals and notes."""
         name = _as_name(Path(self.command[0]).stem)
         device = _as_name(str(self.about.get("device", "cpu")))
         step = fit_steps(
@@ -257,7 +257,9 @@ class _ScenarioFit:
         self.measured.drop(ACCELERATORS)
 
     def fit_reading(self) -> ReadingLaw:
-        """Fit the law by which samples are read."""
+        """Fit the law by which samples are read; with a note, they cost nothing where
+        no fetch was recorded.
+        """
         pairs = zip(self.records, self.loads, strict=True)
         tables = [sample_reads(record, loads) for record, loads in pairs]
         tables = [table for table in tables if len(table)]
@@ -272,7 +274,7 @@ class _ScenarioFit:
     def fit_dataset(
         self, name: str, decode: ValueWithInterval, mean_nbytes: float
     ) -> dict[str, Any]:
-        """Return the data set.
+        """Return the ``dataset`` of the scenario, and note its decoding as measured.
 
         Args:
             name: of the data set.
@@ -306,7 +308,7 @@ class _ScenarioFit:
         return dataset
 
     def count_cores(self) -> int:
-        """Return the cores of the host; note if they are not known."""
+        """Return the cores of the host; `UNKNOWN_CORES`, with a note, if not known."""
         cores = (self.about.get("host") or {}).get("cores")
         if not cores:
             self.notes.append(
@@ -320,7 +322,9 @@ class _ScenarioFit:
         return busy_cores(self.steps[0], threads if self.on_cpu else 1, self.on_cpu)
 
     def gradients(self) -> dict[str, Any]:
-        """Return the size of the gradients, and the buckets in which they are summed."""
+        """Return the size of the gradients, and the buckets in which they are summed;
+        8 bytes, with a note, if not known.
+        """
         model = self.about.get("model") or {}
         nbytes = self.gradient_nbytes
         if not nbytes:
@@ -365,7 +369,8 @@ class _ScenarioFit:
     def fit_cluster(
         self, device: str, cores: int, reading: ReadingLaw
     ) -> dict[str, Any]:
-        """Return this host, with a server that is as the record has it.
+        """Return this host, with a server that is as the record has it, and note the
+        server's values as measured.
 
         Args:
             device: name of its accelerator.
@@ -426,7 +431,8 @@ def _mean_core_s(loads: pd.DataFrame) -> list[float]:
 
 
 def _read_jitter(loads: pd.DataFrame, latency: float) -> float:
-    """Return the standard deviation of the waits for samples over a latency, at most 1.
+    """Return the standard deviation of the waits for samples over a latency, at most 1;
+    0 if nothing waits.
 
     Args:
         loads: `batch_loads` of a record.
@@ -456,5 +462,7 @@ def _drop_cold_epoch(record: Record) -> Record:
 
 
 def _as_name(text: str) -> str:
-    """Return a text as the name of a model, host or device: letters, digits and dashes."""
+    """Return a text as the name of a model, host or device: small letters, digits and
+    dashes; "training" if nothing is left.
+    """
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "training"

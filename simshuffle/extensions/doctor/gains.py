@@ -52,7 +52,8 @@ def batch_seconds(record: Record) -> pd.Series[float]:
 
     The main loader takes the most time; loaders with equal settings count, too, as of a
     script with a new one for each epoch. The index is loader, epoch and position of the
-    batch in its epoch. A batch whose step was cut is left out.
+    batch in its epoch. A batch whose step was cut is left out. Empty if no batch was
+    recorded.
     """
     rows = record.rows_of("wait", "step")
     rows = rows[rows["batch"] >= 0]
@@ -83,7 +84,7 @@ def _main_loaders(record: Record, rows: pd.DataFrame) -> list[int]:
 
 
 def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
-    """Return what ``changed`` saves of the time of a batch of ``control``.
+    """Return the share of a batch's time of ``control`` that ``changed`` saves.
 
     Compared are the batches that both did, by their position in the epoch, without
     those that the workers had fetched ahead of the first one. Their mean counts, not
@@ -99,7 +100,7 @@ def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
             that were fetched ahead.
 
     Raises:
-        SimshuffleError: there are too few such batches.
+        SimshuffleError: there are fewer than `MIN_BLOCKS` such batches.
     """
     seconds_of_runs = batch_seconds(control), batch_seconds(changed)
     workers, ahead = zip(*map(_fetched_ahead, (control, changed)), strict=True)
@@ -135,8 +136,8 @@ def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
 
 
 def _block_means(seconds: Floats, block_length: int) -> Floats:
-    """Return the means of blocks of batches, (blocks,), without batches that fill no
-    block.
+    """Return the mean s of blocks of batches, (blocks,), without the last batches that
+    fill no block.
     """
     in_blocks = seconds[: len(seconds) // block_length * block_length]
     means: Floats = in_blocks.reshape(-1, block_length).mean(axis=1)
@@ -145,7 +146,9 @@ def _block_means(seconds: Floats, block_length: int) -> Floats:
 
 def _fetched_ahead(record: Record) -> tuple[int, int]:
     """Return the workers of the loader that has the most, and the batches that they
-    fetch ahead.
+    fetch ahead; (0, 0) if no loader has any.
+
+    Where the prefetch factor is not known, it is 2, as torch takes it.
     """
     counts = [
         (settings.get("num_workers") or 0, settings.get("prefetch_factor") or 2)

@@ -73,7 +73,8 @@ def batch_loads(record: Record) -> pd.DataFrame:
 
     The columns are rank, epoch, batch, start_s, seconds, samples, nbytes, opens
     (files), decoded (bytes of the batch once decoded, 0 if not known), core_s (s that a
-    core took), and waited_s (s in which the worker wanted no core).
+    core took), and waited_s (s in which the worker wanted no core). Samples that were
+    not counted are the batch size of the loader, or 0.
     """
     rows = record.rows[record.rows["loader"] == main_loader(record)]
     fetches = rows[rows["operation"] == "fetch"].drop_duplicates(KEY).set_index(KEY)
@@ -112,7 +113,8 @@ def step_rows(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each step, in the order of time.
 
     The columns are rank, epoch, batch, start_s, seconds, samples, core_s, queued_s, and
-    one for each of `STEP_PARTS` (s; nan if not known).
+    one for each of `STEP_PARTS` (s; nan if not known). Steps whose number of samples is
+    not known are left out.
 
     Args:
         record: of a training.
@@ -143,7 +145,7 @@ def _step_parts(record: Record, steps: pd.DataFrame) -> pd.DataFrame:
     """Return the s of each of `STEP_PARTS` in each step, by `KEY`.
 
     The rows of parts name no batch: a part belongs to the last step of its rank that
-    had begun.
+    had begun. A part that no row has is nan, one that a step alone lacks is 0.
     """
     starts = steps[["start_s", *KEY]].sort_values("start_s").astype({"rank": "int32"})
     rows = record.rows_of(*STEP_PARTS)[["start_s", "rank", "operation", "seconds"]]
@@ -159,7 +161,7 @@ def _sums_of_batches(
     rows: pd.DataFrame, operations: Sequence[str], column: str
 ) -> pd.DataFrame:
     """Return the sums of a column over each batch, by `KEY`, in a column for each
-    operation.
+    operation; 0 where a batch has none.
     """
     chosen = rows[rows["operation"].isin(operations)].astype({"operation": str})
     table = (
@@ -179,7 +181,7 @@ def bootstrap_intervals(
     """Return statistics of a table with their 90 % intervals.
 
     The ends are the 5 % and 95 % quantiles over resampled blocks (Künsch, Annals of
-    Statistics 17, 1989).
+    Statistics 17, 1989); nan if no size of a batch has `MIN_BLOCKS` rows.
 
     Args:
         table: rows in the order of time, with a column ``samples``.
@@ -235,7 +237,11 @@ class StepLaw(NamedTuple):
 
 
 def step_law(steps: pd.DataFrame) -> StepLaw:
-    """Fit the law of steps to a table with the columns ``own_s`` and ``samples``."""
+    """Fit the law of steps to a table with the columns ``own_s`` and ``samples``.
+
+    Where sizes do not differ, or larger batches take no longer, the law is the median
+    per sample of full batches, and nothing is fixed.
+    """
 
     def fit_both(table: pd.DataFrame) -> list[float]:
         samples = table["samples"].to_numpy(float)
@@ -258,7 +264,7 @@ def step_law(steps: pd.DataFrame) -> StepLaw:
 
 def robust_spread(ratio: pd.Series[float]) -> float:
     """Return the standard deviation over the mean, from the middle two thirds, so that
-    outliers do not count.
+    outliers do not count; 0 if the median is not above 0.
     """
     low, median, high = np.quantile(ratio, [0.1587, 0.5, 0.8413])
     return float((high - low) / 2 / median) if median > 0 else 0.0
@@ -268,7 +274,8 @@ def sample_size_deviation(loads: pd.DataFrame, mean_nbytes: float) -> float:
     """Return the standard deviation of the bytes of a sample, from the bytes of
     batches.
 
-    The mean bytes of a batch of b samples vary by the square root of b less.
+    The mean bytes of a batch of b samples vary by the square root of b less. 0 if no
+    bytes are known.
 
     Args:
         loads: `batch_loads` of a record.

@@ -82,14 +82,16 @@ class RecordedLoop:
 
     @property
     def meetings_recorded(self) -> Flags:
-        """Flags of the batches, (B,), whose waits of ranks for one another are known."""
+        """Flags of the batches, (B,), whose waits of ranks for one another are known;
+        all are set if no batch has a collective of every rank.
+        """
         has_allreduce = np.asarray((self.sum_of("allreduce", "count") > 0).all(axis=1))
         return has_allreduce if has_allreduce.any() else ~has_allreduce
 
     @property
     def allreduce_s(self) -> Floats:
         """Seconds of the steps' collectives, (B, M), without waits of ranks for one
-        another.
+        another: if ranks meet, the shortest of the ranks' for all.
         """
         collective_s = np.minimum(self.sum_of("allreduce"), self.sum_of("step"))
         if self.times.ranks_meet:
@@ -99,8 +101,8 @@ class RecordedLoop:
 
     @property
     def first_counted_batch(self) -> int:
-        """Index of the first batch that counts: 1 if the loop's single first wait is
-        known.
+        """Index of the first batch that counts: 1 if waits are known, because the loop
+        waits for the first once; else 0.
         """
         return int(self.waits_known)
 
@@ -117,8 +119,11 @@ class RecordedLoop:
 
 
 def extract_loop(record: Record) -> RecordedLoop:
-    """Return the loop of a record that took longest. Raises an InputError if it has
-    none.
+    """Return the loop of a record that took longest.
+
+    Batches count that all ranks waited for and stepped with; a loop whose waits were
+    not recorded gets waits of 0 s. Raises an InputError if there is no loop, it takes
+    no time, or has fewer than `MIN_BATCHES` batches, 1 where waits are not known.
     """
     turns = _turns(record)
     loader, notes = _longest_loader(turns)
@@ -210,7 +215,7 @@ def _turns(record: Record) -> pd.DataFrame:
 
 def _longest_loader(turns: pd.DataFrame) -> tuple[int, list[str]]:
     """Return the loader whose waits and steps took longest, and a note on the other
-    loaders.
+    loaders, [] if these took no time.
     """
     seconds_of_loader = turns.groupby("loader")["seconds"].sum()
     loader = int(seconds_of_loader.index[int(seconds_of_loader.argmax())])

@@ -46,6 +46,8 @@ lacks.
 def slow_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield, for each worker slower than its rank's others, the loop with it as fast as
     these.
+
+    Slower is a median load of more than `SLOW` times the median of the others'.
     """
     for rank in range(loop.times.load_s.shape[1]):
         worker_of_batch = loop.worker_of_batch[:, rank]
@@ -74,7 +76,10 @@ def slow_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def find_outliers(values: Floats) -> Flags:
-    """Return flags of the values, (N,), that are far above the others."""
+    """Return flags of the values, (N,), that are far above the others.
+
+    They are above the median by `OUTLIER` robust deviations and above `TWICE` times it.
+    """
     median = np.median(values)
     robust_deviation = np.median(np.abs(values - median)) / 0.6745
     return np.asarray(values > max(median + OUTLIER * robust_deviation, TWICE * median))
@@ -83,6 +88,8 @@ def find_outliers(values: Floats) -> Flags:
 def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop in which samples that are slow each time take the median, if there
     are any.
+
+    A sample counts by the fastest of its reads, and is slow as `find_outliers` says.
     """
     samples = loop.samples
     seconds = samples["seconds"].to_numpy()
@@ -127,7 +134,9 @@ def find_periodic_outliers(values: Floats, max_distance: int) -> PeriodicOutlier
     gaps.
 
     Outliers within ``max_distance`` values of one another are one dip of the loop's
-    speed.
+    speed. Fewer than three dips, or gaps that vary by more than `MAX_GAP_SPREAD`, are
+    not periodic. From `MIN_DIPS` outliers on, those count that are at least half as far
+    above the median as the `MIN_DIPS`-th largest.
     """
     is_outlier = find_outliers(values)
     excess = values - np.median(values)
@@ -148,7 +157,7 @@ def find_periodic_outliers(values: Floats, max_distance: int) -> PeriodicOutlier
 
 def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop without fetches, and without steps, that are slow in equal
-    intervals.
+    intervals, if there are any; the first of each epoch do not count.
     """
     times = loop.times
     for operation, max_distance in (("fetch", max(times.workers, 1)), ("step", 1)):
@@ -195,7 +204,10 @@ def worker_start_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop with more workers, if cores are known to be free for them."""
+    """Yield the loop with more workers, up to its cores, if any number gains time.
+
+    Nothing is yielded where the cores, or what batches compute, are not known.
+    """
     times = loop.times
     if loop.cores is None or not np.isfinite(cpu_s_of_batch(loop)):
         return
@@ -216,8 +228,11 @@ def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def slow_rank_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop with each rank as fast as the others, if ranks wait for one
-    another.
+    """Yield, for each rank, the loop with it as fast as the others, if ranks wait for
+    one another.
+
+    Loads and steps are shortened to the others' median, each where the rank takes
+    `SLOW` times as long or longer; for a rank that does not, the loop is as it is.
     """
     times = loop.times
     num_ranks = times.load_s.shape[1]

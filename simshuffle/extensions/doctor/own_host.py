@@ -17,7 +17,7 @@ _UNUSED = "not used: one host, whose own devices the record does not tell apart"
 def own_host(
     name: str, device: str, cores: int, memory_nbytes: float, server: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the cluster as plain values, with one GPU.
+    """Return the ``cluster`` of a scenario as plain values, of one host with one GPU.
 
     Args:
         name: of the cluster.

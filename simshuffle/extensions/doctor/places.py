@@ -47,7 +47,8 @@ class CodePlace:
 
 def main_place(loop: RecordedLoop, operation: str) -> CodePlace | None:
     """Return the function in which an operation of a fetch spends most of its time;
-    None if none stands out, or too few stacks were seen.
+    None if it has less than `NOTABLE` of the stacks, or these are fewer than
+    `MIN_SIGHTINGS`.
     """
     sightings = [
         sighting
@@ -88,7 +89,8 @@ def is_transform(loop: RecordedLoop) -> bool:
     """Return whether what samples take beside opening, reading and decoding is a
     transform.
 
-    True for a record in which the recorder looked at no stacks.
+    True for a record in which the recorder looked at no stacks; else if a transform is
+    at work in at least `MOSTLY` of `MIN_SIGHTINGS` stacks or more.
     """
     if loop.code_places is None:
         return True

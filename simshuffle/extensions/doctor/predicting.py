@@ -90,7 +90,9 @@ class RanksPrediction:
 
     @property
     def stall(self) -> tuple[str, float]:
-        """Name of what ranks wait for most, and its share of the epoch."""
+        """Name of what ranks wait for most, and its share of the epoch; 'nothing' and 0
+        if they wait for nothing.
+        """
         waits_s = {
             part: seconds
             for part, seconds in self.parts_s.items()
@@ -177,7 +179,9 @@ class Prediction:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields and the verdict as plain values, in s and shares."""
+        """Return all fields and the verdict as plain values, in s and shares; of the
+        scenarios the names of the files alone.
+        """
         return {
             "verdict": self.verdict,
             "machine": self.machine,
@@ -193,7 +197,7 @@ class Prediction:
 
     def write(self, folder: Path) -> list[Path]:
         """Write the scenarios into a folder that is there, each a file for `simshuffle
-        run`.
+        run`, and return the paths; files of these names are overwritten.
         """
         for name, content in self.files.items():
             (folder / name).write_text(content, encoding="utf-8")
@@ -210,7 +214,7 @@ def predict(
     include: Sequence[Path] = (),
     hidden: bool = True,
 ) -> Prediction:
-    """Predict a training that was recorded.
+    """Predict a training that was recorded, once for each distinct number of ranks.
 
     Args:
         record: one, or several of the same training with several numbers of ranks.
@@ -221,7 +225,7 @@ def predict(
         include: fragments of measured values, as `simshuffle machine probe` writes
             them.
         hidden: whether on a machine the largest hidden exchange fraction is searched,
-            which takes some ten simulations for each number of ranks.
+            which takes some ten simulations for each number of ranks above 1.
 
     Raises:
         InputError: a record has no steps or batches; there is no such machine, or it
@@ -343,7 +347,8 @@ def _largest_hidden_fraction(scenario: Scenario, notes: list[str]) -> float | No
 
 
 def _next_limit(scenario_of: Callable[[int], Scenario], ranks: int) -> NextLimit:
-    """Return the resource that takes longest beside computing with twice the ranks.
+    """Return the resource that takes longest beside computing with twice the ranks; no
+    name and None if the machine has no place for so many.
 
     Args:
         scenario_of: gives the scenario of a number of ranks.
@@ -366,6 +371,8 @@ def _state_assumptions(
     training: FittedTraining, machine: str | Path | None, overrides: Mapping[str, Any]
 ) -> list[str]:
     """Return sentences on what a prediction assumes beside what the record says.
+
+    On the host of the record they are `FittedTraining.host_notes`.
 
     Args:
         training: as it was recorded.

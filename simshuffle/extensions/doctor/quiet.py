@@ -43,7 +43,8 @@ def remove_core_waits(loop: RecordedLoop) -> RecordedLoop:
     """Return the loop without the waits of its threads for cores that other programs
     had.
 
-    Where the loop has more threads than cores, its threads also wait for one another.
+    A loop that never waited, or whose cores are not known, is returned as it is. Where
+    the loop has more threads than cores, its threads also wait for one another.
     Then waits count in proportion to what the loop and other programs computed. How
     long each part of a fetch waited for a core is not known, only the whole fetch:
     waits go off the computing parts first.
@@ -88,7 +89,12 @@ def remove_core_waits(loop: RecordedLoop) -> RecordedLoop:
 
 
 def _core_waits(loop: RecordedLoop) -> CoreWaits:
-    """Return the waits for cores, and the share that other programs caused."""
+    """Return the waits for cores, and the share that other programs caused: all, unless
+    threads and workers outnumber the cores.
+
+    Where ranks meet and a collective was not recorded, a step's wait is that of the
+    rank that waited least.
+    """
     queued_s = {
         name: np.nan_to_num(loop.sum_of(name, "queued_s")) for name in TIMED_OPERATIONS
     }

@@ -99,6 +99,9 @@ def fit_reading_law(
     or, where it serves one after the other, never meet. Readers that do not share it
     say the same only where nobody would meet by chance either, which says nothing.
 
+    Where no limit shows, ``binds`` is False, and the bandwidth is `UNSEEN` times the
+    highest rate.
+
     Args:
         tables: `sample_reads` for each number of ranks, the fewest first.
         known_bandwidth: B, bytes/s, if it was measured otherwise.

@@ -33,6 +33,9 @@ def recorded_times(
 ) -> LoopTimes:
     """Return the times of the loop as it was recorded.
 
+    Where fetches were not recorded, the waits stand for loads without workers, with a
+    note. Batches made unseen take the median load.
+
     Args:
         rows: the rows of the loop.
         seconds: (operations, B, M) s of each operation.
@@ -100,7 +103,7 @@ def _add_handover(
 
     A worker sends one batch after the other; ``send_s`` includes its wait for the
     previous send. The s that a worker idled between a request and its load become a
-    part of the load.
+    part of the load, if batches are handed out in order. Unknown times are the median.
 
     Args:
         times: of the loop, without sends and handovers.
@@ -200,7 +203,7 @@ def _worker_starts(
     """Return the s from the request for an epoch's first batch until each worker
     begins, (E, W, M).
 
-    Workers that were not seen begin at the median of all.
+    Workers that were not seen begin at the median of all; all at 0 s if none was seen.
 
     Args:
         load_start: (B, M) s at which a worker began a batch; nan if not known.

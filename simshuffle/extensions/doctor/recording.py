@@ -98,6 +98,9 @@ class Recording:
         """Name an operation of a batch that the recorder cannot see, as a copy that is
         not torch's.
 
+        Operations inside it are not timed by themselves. Outside a step nothing is
+        recorded.
+
         Args:
             operation: one of `PHASES`.
 

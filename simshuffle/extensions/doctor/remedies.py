@@ -50,7 +50,9 @@ class RemedyCandidate:
 
     @property
     def limit(self) -> str:
-        """Name of what takes longest of a batch after the change."""
+        """Name of what takes longest of a batch after the change: the steps, what
+        workers share, the workers, or loads and steps in turn.
+        """
         workers = self.times.workers
         load_s = float(self.times.load_s.mean())
         step_s = float(self.times.step_s.mean())
@@ -107,7 +109,10 @@ _CURES: Mapping[str, tuple[str, str, float]] = {
 def candidate_remedies(
     loop: RecordedLoop, times_without: Mapping[str, LoopTimes], causes: Sequence[str]
 ) -> list[RemedyCandidate]:
-    """Return what may help against the causes of a slow loop.
+    """Return what may help against the causes of a slow loop; [] without causes.
+
+    Settings of the loader and caches are tried whatever the causes are, if fetches were
+    recorded.
 
     Args:
         loop: without the waits that other programs caused.
@@ -233,7 +238,7 @@ def _loader_settings(**arguments: Any) -> dict[str, Any]:
 
 
 def _use_more_workers(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
-    """Yield the loop with as many workers as hide the loads.
+    """Yield the loop with as many workers as hide the loads, if more gain anything.
 
     They are at most as many as the cores, or more where workers wait rather than
     compute.
@@ -266,7 +271,7 @@ def _use_more_workers(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
 
 def _change_settings(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
     """Yield the loop with other arguments of its DataLoader: prefetch, order, lasting
-    workers.
+    workers; nothing where it has no workers.
     """
     times = loop.times
     if not times.workers:
@@ -307,7 +312,10 @@ def _keep_in_memory(
     loop: RecordedLoop, causes: Sequence[str]
 ) -> Iterator[RemedyCandidate]:
     """Yield the loop with its files in memory, or its samples in a worker's, where they
-    fit.
+    fit into `MAX_CACHE_SHARE` of it.
+
+    Files are kept only against costs of reading; samples only where there are several
+    epochs, and no workers or a single lasting one.
 
     Args:
         loop: without the waits that other programs caused.

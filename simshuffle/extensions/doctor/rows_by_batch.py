@@ -26,7 +26,9 @@ class RowsByBatch:
     shape: tuple[int, int]  # B, M
 
     def sum_by_operation(self) -> dict[str, Floats]:
-        """Return the sums of each of `SUMMED_COLUMNS`, (operations, B, M)."""
+        """Return the sums of each of `SUMMED_COLUMNS`, (operations, B, M) by the code
+        of the operation: 0 without rows, nan where a row has nan.
+        """
         codes = self.table["operation"].cat.codes.to_numpy().astype(np.int64)
         shape = (len(OPERATIONS), *self.shape)
         flat_index = np.ravel_multi_index(
@@ -42,7 +44,7 @@ class RowsByBatch:
 
     def values_of(self, operation: str, column: str) -> Floats:
         """Return a column of the row that an operation has in each batch, (B, M); nan
-        if none.
+        if none, the last row's if several.
         """
         values = np.full(self.shape, np.nan)
         is_operation = (self.table["operation"] == operation).to_numpy()

@@ -46,7 +46,7 @@ class ScriptEnd:
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Check that a command can be run. Raises an InputError if it cannot."""
+    """Check that a command's first word is a program. Raises an InputError if not."""
     program = command[0]
     if shutil.which(program) is not None:
         return
@@ -110,8 +110,8 @@ def run_recorded(
 
 @contextmanager
 def _catch_end_signals() -> Iterator[list[int]]:
-    """Collect the signals that ask this program to end, which do nothing else
-    meanwhile.
+    """Collect the numbers of the signals that ask this program to end, which do nothing
+    else meanwhile; ignored ones stay ignored. The old handlers come back at the end.
     """
     received: list[int] = []
     handlers = {number: signal.getsignal(number) for number in END_SIGNALS}
@@ -144,6 +144,9 @@ class _ScriptWatch:
 
     def wait_for_end(self, received: Sequence[int], seconds: float | None) -> None:
         """Wait until the script has ended, and send it what it is to get meanwhile.
+
+        A script that goes on `GRACE` after its time gets SIGINT, SIGTERM and SIGKILL,
+        one each `GRACE`.
 
         Args:
             received: signals that asked this program to end; grows meanwhile.
@@ -179,7 +182,7 @@ class _ScriptWatch:
                 self._send(self._planned_signals.pop(0)[1])
 
     def _has_ended(self) -> bool:
-        """Wait a moment, and return whether the script has ended."""
+        """Wait `POLL_S` at most, and return whether the script has ended."""
         try:
             self._script.wait(POLL_S)
         except subprocess.TimeoutExpired:
@@ -212,7 +215,9 @@ class _ScriptWatch:
             self._send(number)
 
     def _send(self, number: int) -> None:
-        """Send a signal to the script, and to its processes that are to get it, too."""
+        """Send a signal to the script; SIGINT also to its processes of this group,
+        SIGKILL to all of them.
+        """
         if number == signal.SIGINT:  # to those that a terminal would send it to
             group = os.getpgrp()
             _send_signal(
@@ -286,7 +291,7 @@ def _group(pid: int) -> int:
 
 
 def _has_terminal() -> bool:
-    """Return whether a terminal sends its Ctrl-C to this process."""
+    """Return whether a terminal sends its Ctrl-C to this process's group."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -62,7 +62,7 @@ CAPTION = (
 
 def batch_rows(loop: Totals) -> pd.DataFrame:
     """Return where the time of a batch goes: the wait, and the known and unknown parts
-    of the step.
+    of the step, with the columns of `BATCH`; parts of 0 s are left out.
 
     Known parts longer than the step include the allreduce twice, because it is a part
     of the backward pass, too: the backward pass becomes shorter by that.
@@ -118,7 +118,7 @@ def tries_parts(tries: Sequence[TrialOutcome]) -> list[str | Table]:
 
 def doctor_chart(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> Chart:
     """Draw where the time of a batch goes, and what remedies are predicted and measured
-    to save.
+    to save; the second panel only if there are any.
     """
     parts = batch_rows(diagnosis.loop)
     bar = stack_rows(
@@ -159,7 +159,8 @@ def doctor_chart(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> Chart:
 
 
 def _savings(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> pd.DataFrame:
-    """Return what remedies save, in %, those that were tried first.
+    """Return what remedies save, in % of a batch, those that were tried first, at most
+    `MAX_REMEDIES`.
 
     The columns are name, y (row of the figure), share, low, high (predicted), measured,
     from, to.

@@ -39,6 +39,10 @@ def fit_steps(
     """Fit the times of a step, without waits for a core or of several ranks for one
     another.
 
+    The fixed part is known only if batches of several sizes tell it apart; else the
+    times name the batch size at which they were measured. Passes that were not timed
+    are split 1:2.
+
     Args:
         key: of the times in the scenario, dotted.
         steps: `step_rows` of the fewest ranks.
@@ -86,7 +90,7 @@ def fit_steps(
 
 
 def busy_cores(steps: pd.DataFrame, threads: int, on_cpu: bool) -> float:
-    """Return the cores that a rank keeps busy in its step.
+    """Return the cores that a rank keeps busy in its step, at most ``threads``.
 
     They are those of its thread and, on a CPU, of the threads that compute with it.
 

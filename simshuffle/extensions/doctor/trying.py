@@ -45,7 +45,9 @@ class TrialOutcome:
 
     @property
     def within(self) -> bool:
-        """True if the intervals of the predicted and the measured gain overlap."""
+        """True if the intervals of the predicted and the measured gain overlap; False
+        if one of them is missing.
+        """
         if self.measured is None or self.predicted is None:
             return False
         measured = self.measured
@@ -68,12 +70,15 @@ class ScriptRuns:
     ) -> tuple[Record, ScriptEnd]:
         """Run the script, and return its record and how it ended.
 
+        The rows stay in a new folder `try-N` of ``folder``.
+
         Args:
             name: of the run, for people.
             changes: what the recorder changes of its loaders.
 
         Raises:
-            SimshuffleError: there is no record; it says why.
+            SimshuffleError: there is no record, the script failed, or a change could
+                not be made; it says why.
             KeyboardInterrupt: a signal asked this program to end meanwhile.
         """
         self.say(f"Trying: {name}.")
@@ -101,7 +106,9 @@ class ScriptRuns:
 
 
 def choose_trials(diagnosis: Diagnosis, count: int) -> list[Trial]:
-    """Return the best ``count`` remedies that the recorder can make, and the bound."""
+    """Return the best ``count`` remedies that the recorder can make, and last the bound
+    without waiting; predicted gains are shares of a batch.
+    """
     batch_s = diagnosis.loop.batch_s
     trials = []
     for remedy in diagnosis.remedies:
@@ -115,8 +122,9 @@ def choose_trials(diagnosis: Diagnosis, count: int) -> list[Trial]:
 def try_all(runs: ScriptRuns, trials: Sequence[Trial]) -> list[TrialOutcome]:
     """Run the script as it is, then once with each of the trials.
 
-    An interrupt leaves out the remaining trials. Raises a SimshuffleError if the script
-    as it is cannot be measured.
+    A trial that fails has no measured gain, and says why. An interrupt leaves out the
+    remaining trials. Raises a SimshuffleError if the script cannot be measured
+    as it is.
     """
     outcomes: list[TrialOutcome] = []
     try:

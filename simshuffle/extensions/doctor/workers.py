@@ -52,7 +52,8 @@ def reduce_computing(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
 
     Workers that compute less disturb others less. The share of the workers' computing
     that is saved also goes off two waits: that of steps for a core, and that of
-    handovers beyond what the loop's own thread computes.
+    handovers beyond what the loop's own thread computes. Without workers, or where
+    their computing is not known, only loads become shorter.
     """
     times = loop.times
     queued_s = np.nan_to_num(loop.sum_of("step", "queued_s"))
@@ -76,7 +77,8 @@ def reduce_computing(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
 
 def keep_workers(loop: RecordedLoop) -> LoopTimes:
     """Return the times of the loop that keeps its first epoch's workers in all epochs,
-    in which nothing is new to them.
+    in which nothing is new to them: later epochs start at once, their first loads take
+    the median at most, and no epoch but the last waits for workers to end.
     """
     times = loop.times
     worker_start_s = times.worker_start_s.copy()
@@ -155,8 +157,8 @@ def shared_s_of_batch(loop: RecordedLoop) -> float:
 def first_nearly_best(
     batch_s: float, candidates: Sequence[LoopTimes]
 ) -> LoopTimes | None:
-    """Return the first candidate that gains nearly what the best does; None if none
-    gains.
+    """Return the first candidate that gains at least `AS_GOOD` of what the best does;
+    None if none gains.
 
     Args:
         batch_s: mean s of a batch of the loop as it is.
@@ -180,7 +182,10 @@ class ReadingSeconds(NamedTuple):
 
 def split_reading(loop: RecordedLoop) -> ReadingSeconds:
     """Split the seconds of reads among requests and bytes, by least squares over the
-    batches.
+    batches; the three parts of a batch add up to its reads.
+
+    Where all reads bring as many bytes, they are all requests if slower than
+    `SLOW_BYTES`, else all bytes. Files whose headers alone were seen count in full.
     """
     read_s = loop.sum_of("read")
     count = loop.sum_of("read", "count")

@@ -49,7 +49,8 @@ def find_dependencies(trace: JobTrace, source: str = "") -> list[OperationGroup]
         source: its name.
 
     Raises:
-        InputError: sends have no receives, or all operations wait for one another.
+        InputError: sends have no receives or computations, or operations wait for one
+            another in a circle.
     """
     builder = _DependencyBuilder(trace, source)
     for stage in range(len(trace.stages)):
@@ -172,6 +173,8 @@ class _DependencyBuilder:
     def find_groups(self) -> Iterator[tuple[tuple[int, ...], bool]]:
         """Yield groups of operations of a pipeline that end together, each operation in
         one group, and whether the group includes all pipelines.
+
+        Raises an InputError if a send or a receive has no counterpart.
         """
         receivers = {
             receive: (send, -offset) for send, (receive, offset) in PEERS.items()
@@ -207,7 +210,7 @@ def _fills_gap(
 ) -> bool:
     """Return whether every rank computes nothing while a collective runs, in every
     step, between the computation before it and ``following``; ``local`` has what the
-    rank computes, in order.
+    rank computes, in order. False if nothing is before, or it takes `CLOCK_S` at most.
     """
     position = local.index(following)
     if not position:

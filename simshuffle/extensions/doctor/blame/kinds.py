@@ -144,7 +144,11 @@ def split_name(name: str) -> list[str]:
 
 
 def classify(name: str) -> tuple[str, Role] | None:
-    """Return what a kind is called here and its role; None where its name says neither."""
+    """Return what a kind is called here and its role; None where its name says neither.
+
+    Whole names of `KNOWN_KINDS` go first, then sends and receives, collectives, passes,
+    and other words of what a rank does alone. Waiting alone says nothing.
+    """
     normalized_name = name.strip().lower().replace("_", "-")
     words = split_name(name)
     if (
@@ -173,8 +177,8 @@ def classify(name: str) -> tuple[str, Role] | None:
 
 
 def _classify_transfer(words: Sequence[str]) -> tuple[str, Role] | None:
-    """Return the kind and role of what is sent or received; None without a single
-    direction.
+    """Return the kind and role of what is sent or received, as `forward-send`; None
+    without a single direction, or if it does both.
     """
     singular = {word.removesuffix("s") for word in words}
     directions = [

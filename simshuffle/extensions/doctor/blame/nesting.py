@@ -34,6 +34,9 @@ def untangle(trace: JobTrace, source: str) -> JobTrace:
     """Return the trace without operations whose time others hold, and with the role of
     a collective for those that all ranks end together; its notes name both.
 
+    An operation goes if at most `UNCOVERED` of it is beside what it holds. If it is
+    longer, and holds one local kind, that kind goes instead.
+
     Raises:
         InputError: an operation holds several others and more beside them.
     """
@@ -79,8 +82,10 @@ def untangle(trace: JobTrace, source: str) -> JobTrace:
 
 
 def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Return whether an operation (row) holds another (column) of its stage on every
-    rank, in every step.
+    """Return flags (operations, operations): whether one (row) holds another (column)
+    of its stage on every rank, in every step.
+
+    It begins before and ends after, up to `RESOLUTION_S`, and is somewhere longer.
     """
     starts = trace.starts
     ends = trace.starts + trace.durations
@@ -118,6 +123,9 @@ def _uncovered_share(trace: JobTrace, outer: int, inner: list[int]) -> float:
 def _meeting_kinds(trace: JobTrace, left_out: dict[str, str]) -> set[str]:
     """Return the local kinds that all ranks of a stage end together although they begin
     them one after the other: they wait for one another there.
+
+    In every step all ranks are in it at once, and where starts differ, ends spread by
+    at most `SAME_END` of that; kinds with fewer than `MIN_PAIRS` are never among them.
     """
     meeting = set()
     ends = trace.starts + trace.durations

@@ -72,7 +72,8 @@ class Blame:
 
     def verdict(self) -> str:
         """Return the sentence on how slow a step is, and who alone explains half of
-        that.
+        that: the first of the worst rank, stage and kind that does. Nobody is slow
+        below a slow-down of `SLOW`.
         """
         lost_s = self.step_s - self.ideal_s
         if self.slow_down < SLOW:
@@ -116,7 +117,7 @@ class Blame:
         return [times, table, *self.notes, self.verdict()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields and the verdict as plain values, in s."""
+        """Return all fields by their names, and ``verdict``, as plain values, in s."""
         return {**asdict(self), "verdict": self.verdict()}
 
 
@@ -173,7 +174,7 @@ def typical_durations(trace: JobTrace, durations: Floats) -> Floats:
 
 def replay_steps(groups: Sequence[OperationGroup], durations: Floats) -> Floats:
     """Return what each step takes, (steps,) s, if operations begin when what they wait
-    for ended.
+    for ended: until the last end in any pipeline.
 
     Args:
         groups: in an order in which they can be replayed.
@@ -194,12 +195,14 @@ def replay_steps(groups: Sequence[OperationGroup], durations: Floats) -> Floats:
 def blame(trace: JobTrace, source: str) -> Blame:
     """Find who makes the steps of a trace slow.
 
+    Differences of at most `ROUNDING` of a step count as 0.
+
     Args:
         trace: of a job.
         source: its name.
 
     Raises:
-        InputError: as of `find_dependencies`.
+        InputError: as of `untangle` and `find_dependencies`.
     """
     trace = untangle(trace, source)
     groups = find_dependencies(trace, source)
@@ -233,7 +236,8 @@ def blame(trace: JobTrace, source: str) -> Blame:
 
 def _suspects(trace: JobTrace) -> Iterator[tuple[str, str, Any]]:
     """Yield ranks, stages and kinds: "rank", "stage" or "kind", the name, and the index
-    into arrays of (operations, steps, pipelines). A send and its receive are one kind.
+    into arrays of (operations, steps, pipelines). A send and its receive are one kind;
+    a single stage is no suspect.
     """
     stages = np.array([operation[0] for operation in trace.operations])
     for stage, number in enumerate(trace.stages):

@@ -62,7 +62,9 @@ class BlamedEpoch:
     )
 
     def verdict(self) -> str:
-        """Return the sentence on who is to blame most, or that nobody is."""
+        """Return the sentence on who is to blame most; nobody is below `SLOW` of the
+        epoch.
+        """
         if not self.rows or self.rows[0].share < SLOW:
             cost = f"costs {SLOW:.0%} of epoch {self.epoch} ({self.epoch_s:.3g} s)"
             worst = "".join(
@@ -91,7 +93,7 @@ class BlamedRuns:
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows, at most a screen: a sentence for each run, then
-        rows.
+        rows, of a single run the shared time, and what is unknown.
         """
         has_several = len(self.runs) > 1
         displayed = self.runs[:MAX_RUNS]
@@ -125,7 +127,9 @@ class BlamedRuns:
         return [*parts, *([self.unknown] if self.unknown else [])]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all rows as plain values, in s."""
+        """Return source, runs with their verdicts and rows, and what is unknown, as
+        plain values, in s.
+        """
         runs = [{"verdict": epoch.verdict(), **asdict(epoch)} for epoch in self.runs]
         return {"source": self.source, "runs": runs, "unknown": self.unknown}
 
@@ -147,8 +151,7 @@ def _state_shared_time(epoch: BlamedEpoch) -> str:
 def blame_runs(
     result: Result, source: str, run: str = "", epoch: int | None = None
 ) -> BlamedRuns:
-    """Find what the ranks of each run waited for in its last epoch, with the first
-    seed.
+    """Find what the ranks of each run waited for in one epoch, with the first seed.
 
     Args:
         result: of ``simshuffle run``.
@@ -184,6 +187,9 @@ def _blame_epoch(
     result: Result, run: str, epoch: int | None, *, has_all_ranks: bool
 ) -> BlamedEpoch:
     """Find what the ranks of a run waited for in an epoch; None is the last.
+
+    Rows below `MIN_SHARE` of the epoch are left out. Ranks are compared only if the
+    timeline has all, and there are several.
 
     Raises an InputError if the run has no such epoch. ``has_all_ranks`` says whether
     the timeline has all ranks.

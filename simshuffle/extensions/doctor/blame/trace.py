@@ -50,7 +50,10 @@ class JobTrace:
 
 
 def read_trace(path: Path) -> JobTrace:
-    """Read the trace of a CSV or Parquet file. Raises an InputError if it is none."""
+    """Read the trace of a CSV or Parquet file, Parquet if its name ends with .parquet.
+
+    Raises an InputError if it is none, lacks a column, or `trace_of` refuses it.
+    """
     try:
         table = (
             pq.read_table(path).to_pandas()
@@ -98,8 +101,9 @@ def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
         source: name of the trace.
 
     Raises:
-        InputError: a value is no number, an operation ends before it starts, or ranks
-            of a stage differ in their operations.
+        InputError: a value is no number, a kind is missing or not known, an operation
+            ends before it starts, a rank is of several stages, or ranks of a stage
+            differ in their operations.
     """
     numbers = {
         name: _numbers(columns[name], name, source)
@@ -118,6 +122,8 @@ def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
     step_start = np.full(len(steps), np.inf)
     np.minimum.at(step_start, step, numbers["start"])
     start = numbers["start"] - step_start[step]
+    # rows by stage, kind, step, pipeline and start: a kind's are
+    # (steps, pipelines, repetitions)
     order = np.lexsort((start, pipeline, step, kind, stage))
     num_pipelines = len(ranks[0])
     cell = step * num_pipelines + pipeline  # of each row in a (steps, pipelines) table
@@ -248,6 +254,8 @@ def _check_steps(
     any_number: bool = False,
 ) -> None:
     """Check that every rank of a stage has as many operations of a kind in every step.
+
+    Raises an InputError on the first rank and step that has another number than most.
 
     Args:
         counts: (steps * ranks,) operations of each step and rank.

@@ -30,7 +30,8 @@ order, with exit status 0.
 def variables(
     folder: str, changes: Mapping[str, Any] | None = None, seconds: float | None = None
 ) -> dict[str, str]:
-    """Return the variables of the environment with which a process is watched.
+    """Return the variables of the environment with which a process is watched; the site
+    of the recorder goes before the present PYTHONPATH.
 
     Args:
         folder: of the rows.
@@ -58,7 +59,7 @@ watched.
 
 
 def begin() -> None:
-    """Watch this process if its environment says so."""
+    """Watch this process if its environment names a folder that can be written."""
     if os.environ.get(FOLDER) and os.access(os.environ[FOLDER], os.W_OK):
         changes: dict[str, Any] = {}
         if os.environ.get(CHANGES):

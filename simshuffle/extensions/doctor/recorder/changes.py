@@ -46,7 +46,7 @@ def watch_changes(process: Process) -> None:
 
 
 def _patch(process: Process, module: Any) -> None:
-    """Change the arguments of every new DataLoader."""
+    """Change the arguments of every new DataLoader, before its own __init__."""
     import inspect  # noqa: PLC0415 - it takes long to import, and torch has it
 
     init = module.DataLoader.__init__
@@ -69,7 +69,7 @@ def _change_arguments(
     process: Process, module: Any, arguments: dict[str, Any], signature: Any
 ) -> None:
     """Change the arguments of a DataLoader in place, and what else is to change with
-    it.
+    it: the threads of torch are set at once; each change is said.
 
     Args:
         process: with the changes.

@@ -18,7 +18,7 @@ and how long this process has computed; ns each.
 
 
 def read_use() -> Use:
-    """Return the present use of the cores."""
+    """Return the present use of the cores: clock, busy time, own time, ns."""
     return clock(), _busy_ns(), time.process_time_ns()
 
 

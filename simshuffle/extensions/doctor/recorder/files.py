@@ -47,7 +47,9 @@ class Files:
         self.moved = self.missing = 0
 
     def note(self, path: Any, file: Any, meter: Meter | None = None) -> None:
-        """Note a file that was opened.
+        """Note a file that was opened, by its path; descriptors are left out.
+
+        With a meter, bytes of a file system without a device are counted there, too.
 
         Args:
             path: as it was requested.
@@ -75,7 +77,9 @@ class Files:
                 }
 
     def move(self, path: Any) -> Any:
-        """Return the path at which a file is opened that was requested at ``path``."""
+        """Return the path at which a file is opened that was requested at ``path``: in
+        the other folder if it can be read there; both cases are counted.
+        """
         if self.moved_folders and isinstance(path, str):
             for folder, target in self.moved_folders.items():
                 if path.startswith(folder):
@@ -94,7 +98,7 @@ class Files:
 
 
 class _TimedFile(io.FileIO):
-    """A file whose reads are timed."""
+    """A file whose reads are timed while the thread fetches a batch."""
 
     def readinto(self, buffer: Any) -> Any:
         meter = OWN.meter
@@ -221,7 +225,7 @@ def _open_raw(
 
 
 def watch_files(patches: Patches, files: Files) -> None:
-    """Time opening and reading from now on."""
+    """Time opening and reading by Python's functions from now on, within fetches."""
     opening = _TimedOpen(io.open, files)
     patches.replace(builtins, "open", opening)
     patches.replace(io, "open", opening)

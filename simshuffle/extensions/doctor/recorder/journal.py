@@ -29,7 +29,10 @@ class Journal:
         self.begin()
 
     def begin(self) -> None:
-        """Begin the files of this process: at its start, and where it has been forked."""
+        """Begin the files of this process: at its start, and where it has been forked.
+
+        Makes `PID.json`, or `PID-N.json` if that exists; no rows yet.
+        """
         self.pid = pid = os.getpid()
         parent = os.getppid()
         self.facts: dict[str, Any] = {"pid": pid, "parent": parent}
@@ -67,7 +70,9 @@ class Journal:
             os.write(self.descriptor, packed)
 
     def save(self) -> None:
-        """Write the facts."""
+        """Write the facts, with the offset of the clock as ``clock``; a full disk is
+        passed over.
+        """
         import json  # noqa: PLC0415 - only where there is something to say
 
         # ns from this clock to the clock of the wall: it puts the rows of two hosts in order

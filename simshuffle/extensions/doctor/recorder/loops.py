@@ -88,12 +88,18 @@ class LoaderLoop:
             process.say("unchanged", "replay: the loader has no length")
 
     def take(self, get: Callable[[], Any], iterator: Any) -> Any:
-        """Take the next batch, and write rows of the wait for it and of the step before
-        it.
+        """Take the next batch and return it; write rows of the wait for it and of the
+        step before it.
+
+        Its own step begins. A wait that ends with an error is of batch -1.
 
         Args:
             get: gets the batch from torch.
             iterator: of torch.
+
+        Raises:
+            StopIteration: the epoch is over.
+            SystemExit: the time of the training is over.
         """
         process = self.process
         begin = marks()
@@ -141,7 +147,9 @@ class LoaderLoop:
         return self.cached_batches[self.count % self.num_cached]
 
     def finish(self, end: Marks) -> list[bytes]:
-        """End the present step, and return its rows."""
+        """End the present step, and return its packed rows, which are not yet written;
+        [] without a step.
+        """
         if self.step is None:
             return []
         pack_row = functools.partial(self.process.pack_row, self.step.task)
@@ -293,6 +301,7 @@ def _count_pass(process: Process, loader: Any) -> tuple[int, int]:
     passes.
 
     A loader that is made anew over the same data set with equal settings is the same.
+    Its settings are kept as facts; from `_MAX_LOADERS` on all count as the last.
     """
     facts = {name: getattr(loader, name, None) for name in _FACTS}
     facts["batch_size"] = facts["batch_size"] or getattr(

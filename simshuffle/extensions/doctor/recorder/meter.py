@@ -197,8 +197,8 @@ class Meter:
         self.current_operation = COLLATE
 
     def rows(self, *, samples: bool, parts: bool = True) -> list[tuple[int, ...]]:
-        """Return the rows of the batch, each as the operation and the fields from start
-        on.
+        """End the fetch, and return the rows of the batch, each as the operation and
+        the fields from start on: the fetch, its parts that occurred, its samples.
 
         Args:
             samples: whether each sample gets a row, or only the slowest.
@@ -257,7 +257,9 @@ class Meter:
 
 
 def nbytes(data: Any) -> int:
-    """Return the bytes of a read, or of the tensors and arrays in a batch."""
+    """Return the bytes of a read, or of the tensors and arrays in a batch; 0 of what
+    tells no size.
+    """
     if isinstance(data, (bytes, bytearray)):
         return len(data)
     if isinstance(data, (list, tuple)):
@@ -291,7 +293,9 @@ class Budget:
         self.call_ns = 0.0  # cost of timing one call
 
     def allows(self) -> bool:
-        """Return whether the parts of the next batch are timed."""
+        """Count a batch, and return whether its parts are timed: the first ones, and
+        then while timing has cost at most `SHARE` of the time.
+        """
         self.batches += 1
         if self.batches == 1:
             self._measure()

@@ -35,7 +35,7 @@ class Patches:
         sys.meta_path.insert(0, self)
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
-        """Set an attribute of a module or class."""
+        """Set an attribute of a module or class, and keep how to undo that."""
         old = vars(owner).get(name, _ABSENT)
         setattr(owner, name, new)
         if old is _ABSENT:
@@ -61,7 +61,7 @@ class Patches:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec that the other finders find, whose loader applies the
-        patches.
+        patches; None for modules without patches.
         """
         if name not in self.patches_of_module:
             return None
@@ -86,7 +86,7 @@ class Patches:
         loader.exec_module = exec_module
 
     def remove(self) -> None:
-        """Put back all replaced attributes."""
+        """Put back all replaced attributes, the last first; watch no more imports."""
         sys.meta_path.remove(self)
         for undo in reversed(self.undo):
             undo()

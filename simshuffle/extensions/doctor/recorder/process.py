@@ -34,6 +34,8 @@ _VALUES = Struct("<" + ROW.format[6:])
 class Process:
     """The state of the recorder in this process.
 
+    From the start on, it registers itself for forks, and writes its facts at exit.
+
     Attributes:
         changes: that are made, see `simshuffle.extensions.doctor.recorder.changes`.
         only: the loader that is watched; None for all.
@@ -132,7 +134,7 @@ class Process:
             sentences.append(sentence)
 
     def save(self) -> None:
-        """Write the facts of the process."""
+        """Write the facts of the process, if it is watched and has loaded torch."""
         torch = sys.modules.get("torch")
         if not self.active or torch is None or not hasattr(torch, "__version__"):
             return
@@ -157,13 +159,17 @@ class Process:
         self.saved_at = clock()
 
     def save_now_and_then(self) -> None:
-        """Write the facts, ever more seldom: after 1 s, 2 s, 4 s and so on."""
+        """Write the facts if it is time: ever more seldom, after 1 s, 2 s, 4 s and so
+        on.
+        """
         if clock() - self.saved_at > self.save_interval:
             self.save_interval *= 2
             self.save()
 
     def _find_ranks(self) -> None:
-        """Find the rank of this process and the number of ranks."""
+        """Find the rank of this process and the number of ranks, and keep them as
+        facts: of torch.distributed, else of the environment.
+        """
         facts = self.journal.facts
         dist = sys.modules.get("torch.distributed")
         if dist is not None and dist.is_available() and dist.is_initialized():
@@ -192,8 +198,8 @@ class Process:
             self.journal.write([row])
 
     def look(self) -> bool:
-        """Note where the thread is that fetches or steps, and return whether one
-        fetches.
+        """Note where the thread is that fetches, if its parts are timed, or else that
+        steps; return whether one fetches.
         """
         # other threads change both meanwhile
         fetching = self.fetching
@@ -210,7 +216,8 @@ class Process:
         """End the training in order when its time is over, as the script itself would
         end.
 
-        Ranks agree by a file beside the rows on the last batch of all.
+        Ranks agree by a file beside the rows on the last batch of all. Before the end
+        the fact ``stopped`` is set, and the facts are written.
 
         Raises:
             SystemExit: it is over.
@@ -233,7 +240,7 @@ class Process:
 
 
 def _write_once(path: str, number: int) -> None:
-    """Write a number to a file at once, unless the file exists."""
+    """Write a number to a file at once, unless the file exists: then it stays."""
     draft = f"{path}.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT, 0o644)
     os.write(descriptor, b"%d" % number)
@@ -266,8 +273,8 @@ def _read_variable(names: tuple[str, ...]) -> int:
 
 
 def _host() -> dict[str, Any]:
-    """Return the name, cores and memory of the host that this process may use, within
-    the limits of its control group (cgroups(7)).
+    """Return ``name``, ``cores`` and ``memory_nbytes`` of the host that this process
+    may use, within the limits of its control group (cgroups(7)), and ``all_cores``.
     """
     cores: float = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

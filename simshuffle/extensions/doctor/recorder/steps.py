@@ -72,7 +72,7 @@ class StepTimer:
 
     def begin(self) -> tuple[LoopStep, int] | None:
         """Begin an operation, and return its step and start (ns); None if it is not
-        timed.
+        timed: outside a step, inside another operation, or on another thread.
         """
         step: LoopStep | None = self.process.current_step
         if step is None or step.thread != threading.get_ident():
@@ -97,7 +97,8 @@ class StepTimer:
     def call_after(
         self, callback: Callable[[LoopStep, Any], None], step: LoopStep, argument: Any
     ) -> None:
-        """Call a function after an operation; its failure must not end the training.
+        """Call a function after an operation; its failure becomes a note, and must not
+        end the training.
 
         Args:
             callback: the function.
@@ -213,7 +214,7 @@ def _note_model(timer: StepTimer, model: Any) -> None:
 
 
 def _patch_tensors(timer: StepTimer, module: Any) -> None:
-    """Time copies of tensors to a device."""
+    """Time copies of tensors by `to` and `cuda`; a change of type alone is none."""
 
     def time_copy(function: Any) -> Any:
         @functools.wraps(function)
@@ -288,7 +289,8 @@ def _patch_data_parallel(timer: StepTimer, module: Any) -> None:
 
 def _read_ddp_times(timer: StepTimer, model: Any) -> None:
     """Write what torch measured of the last backward pass: the part of the allreduce
-    that computing did not hide; and note the buckets once.
+    that computing did not hide; and note the buckets once. Only in the first
+    `_FIRST_PASSES` and every tenth; a pass that was written already is not again.
     """
     timer.ddp_passes += 1
     is_measured = timer.ddp_passes <= _FIRST_PASSES or timer.ddp_passes % 10 <= 1

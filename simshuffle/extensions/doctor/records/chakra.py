@@ -36,8 +36,8 @@ from simshuffle.extensions.doctor.records.spans import coverage_of
 
 
 def list_chakra_traces(folder: Path) -> list[Path]:
-    """Return the traces of a folder, in the order of the ranks that their names end
-    with.
+    """Return the traces of a folder, `NAME.RANK.et`, in the order of the ranks in their
+    names.
     """
     files = sorted(
         folder.glob("*.et"), key=lambda path: (_rank_of_name(path), path.name)
@@ -134,7 +134,9 @@ _IGNORED_KINDS = {
 
 def _operation_of(node: ChakraNode) -> str | None:
     """Return the operation of a record that a node is; None if it is no part of a
-    record.
+    record, as messages and batches are.
+
+    Computing whose name has none of the words is a transform on a CPU, and else none.
     """
     if node.kind == COLL:
         return "allreduce"
@@ -159,7 +161,8 @@ _OPERATION_OF_WORD = {
 
 
 def _rows_of_nodes(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]]:
-    """Return the rows of a rank's nodes.
+    """Return the rows of a rank's nodes, without the rank: waits, steps, then the nodes
+    that are operations.
 
     The loop waits for a batch as long as nothing is computed or summed while the batch
     is fetched. A trace without nodes of batches is one step.

@@ -167,7 +167,8 @@ def _split_messages(content: bytes) -> Iterator[bytes]:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and value of each field of a message.
+    """Yield the number and value of each field of a message: an int of a varint, bytes
+    of the other wire types.
 
     Raises a ValueError or IndexError if the bytes are no message.
     """
@@ -261,8 +262,8 @@ def _decode_varints(content: bytes) -> list[int]:
 
 
 def _decode_attribute(message: bytes) -> dict[str, int]:
-    """Return the name and value of an attribute that is a plain number; {} if it is
-    not.
+    """Return the name and value of an attribute that is a plain number up to `LARGEST`;
+    {} if it is not.
     """
     field_values = dict(fields(message))
     name = field_values.get(KEY)

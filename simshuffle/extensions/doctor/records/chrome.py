@@ -140,7 +140,9 @@ def _parse_cut_trace(text: str) -> dict[str, Any]:
 
 
 def _rows_of_events(objects: list[Any], base_ns: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the table of events, without events that have no valid times.
+    """Yield kind, name, start, end, process and args of each event.
+
+    Left out are events that have no valid times, or a category that is not in `KINDS`.
 
     Args:
         objects: of the JSON.

@@ -58,7 +58,8 @@ def collect_record(folder: Path, about: Mapping[str, Any]) -> Record:
     """Collect the record from a folder of rows and facts of processes, as
     `simshuffle.extensions.doctor.recorder` writes them.
 
-    Rows of workers get the rank, loader and epoch of the process that started them.
+    A process counts by its `PID.json`. Rows of workers get the rank, loader and epoch
+    of the process that started them.
     Ranks that the training does not name are numbered in the order in which they took
     their first batch.
 
@@ -141,7 +142,9 @@ def _align_clocks(processes: Sequence[_RecordedProcess]) -> None:
 
 
 def _number_ranks(processes: Sequence[_RecordedProcess]) -> dict[_RecordedProcess, int]:
-    """Return the processes of ranks, which take batches, with their ranks."""
+    """Return the processes of ranks, which take batches, with their ranks: their own,
+    else the free numbers in the order of their first rows.
+    """
     wait = CODES["wait"]
     takers = [
         process for process in processes if (process.rows["operation"] == wait).any()
@@ -161,7 +164,7 @@ def _fill_in_rank(
     process: _RecordedProcess, rank_of_process: Mapping[_RecordedProcess, int]
 ) -> None:
     """Fill in the rank of a process's rows, and the loader and epoch of a worker's; in
-    place.
+    place. A process of which no rank is known counts for rank 0.
     """
     pid = process.facts.get("pid")
     parent_pid = process.facts.get("parent")
@@ -186,8 +189,8 @@ def _fill_in_rank(
 def _merge_facts(
     processes: Sequence[_RecordedProcess], ranks: Sequence[_RecordedProcess]
 ) -> dict[str, Any]:
-    """Return the facts of the training: of the first rank that has them, or summed over
-    all.
+    """Return the facts of the training: of the first rank that has them, or joined over
+    all; sentences on changes and what was not seen come once each.
 
     Args:
         processes: all that wrote something.
@@ -223,7 +226,9 @@ def _merge_facts(
 
 
 def _merge_places(processes: Sequence[_RecordedProcess]) -> list[dict[str, Any]]:
-    """Return where in the code all processes saw fetches and steps, most often first."""
+    """Return where in the code all processes saw fetches and steps, most often first:
+    each with `PLACE_FIELDS` and ``count``.
+    """
     counts: Counter[tuple[Any, ...]] = Counter()
     for process in processes:
         for *place, count in process.facts.get("places", []):
@@ -255,7 +260,8 @@ def _cores_of_others(
 
 
 def _count_files(processes: Sequence[_RecordedProcess]) -> dict[str, int]:
-    """Return the number of different files that were opened, and their bytes.
+    """Return ``files``, the number of different ones that were opened, and their bytes,
+    ``files_nbytes``; {} if none was.
 
     A process keeps the files whose path hashes to a number below its bound, which it
     halves whenever there are too many. Below the smallest bound, all processes have

@@ -36,7 +36,7 @@ _OUTPUT = re.compile(r"(\d{1,7})_output\.json$")
 
 
 def list_outputs(folder: Path) -> dict[int, Path]:
-    """Return the output file of each rank in a folder."""
+    """Return the output file of each rank in a folder, `N_output.json`; {} if none."""
     matches = {path: _OUTPUT.match(path.name) for path in sorted(folder.iterdir())}
     return {int(match[1]): path for path, match in matches.items() if match}
 
@@ -93,7 +93,8 @@ def read_dlio(folder: Path) -> Record:
 def _rows_of_rank(
     rank: int, path: Path, epoch_starts: dict[str, float], count: int
 ) -> list[pd.DataFrame]:
-    """Return the rows of each epoch of a rank.
+    """Return the rows of each epoch of a rank, numbered from 0 in the order of their
+    names; an epoch begins when it did, or after the previous one.
 
     Args:
         rank: of the rows.
@@ -120,7 +121,7 @@ def _rows_of_rank(
 
 def _times_of_epoch(epoch: dict[str, Any]) -> dict[str, Floats]:
     """Return the waits and steps of an epoch, (B,) s each, over its blocks, without
-    evaluations.
+    evaluations and without batches whose times are missing or contradict each other.
     """
     loads_of_blocks = to_mapping(epoch.get("load"))
     totals_of_blocks = to_mapping(epoch.get("proc"))

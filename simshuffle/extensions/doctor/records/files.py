@@ -26,7 +26,8 @@ def read_unpacked(path: Path, limit: int | None = None) -> tuple[bytes, bool]:
         limit: about the most bytes that are read; None for all.
 
     Returns:
-        The content, and whether it ends too early, or goes on with something else.
+        The content, and whether it is packed and ends too early, or has more
+        than the limit. What follows the first packed stream is left out.
 
     Raises:
         InputError: the file cannot be opened.
@@ -54,8 +55,8 @@ def read_unpacked(path: Path, limit: int | None = None) -> tuple[bytes, bool]:
 
 
 def read_json(path: Path) -> Any:
-    """Read the JSON of a file, plain or packed. Raises an InputError if it is not
-    complete.
+    """Read the JSON of a file, plain or packed. Raises an InputError if it cannot be
+    read, or is not complete.
     """
     content, is_cut = read_unpacked(path)
     try:
@@ -78,12 +79,12 @@ def printable(value: Any) -> str:
 
 
 def to_number(value: Any) -> float:
-    """Return a value that should be a number from 0; nan if it is none."""
+    """Return a value that should be a number from 0 to `LARGEST`; nan if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return math.nan
     return float(value) if 0 <= value < LARGEST else math.nan
 
 
 def to_count(value: Any) -> int:
-    """Return a value that should be a count or a size; -1 if it is none."""
+    """Return a value that should be a count or size as an int; -1 if it is none."""
     return -1 if math.isnan(to_number(value)) else int(value)

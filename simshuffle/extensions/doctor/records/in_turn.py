@@ -18,13 +18,14 @@ MAX_BATCHES = 1000
 def rows_in_turn(
     rank: int, epoch: int, times: Mapping[str, Floats], **columns: int
 ) -> pd.DataFrame:
-    """Return the rows of an epoch's batches, each with its wait and then its step.
+    """Return the rows of an epoch's batches, each with its wait and then its step, from
+    0 s on; all rows of one operation stand together.
 
     Args:
         rank: of all rows.
         epoch: of all rows.
-        times: (B,) s of each operation; those that are no wait or step are parts of the
-            step, one after the other.
+        times: (B,) s of each operation, of which wait and step must be there; those
+            that are neither are parts of the step, one after the other.
         columns: further columns of all rows.
     """
     batch_s = times["wait"] + times["step"]
@@ -52,8 +53,8 @@ def rows_in_turn(
 def rows_of_means(
     rank: int, means: Mapping[str, float], num_batches: int, **columns: int
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return equal rows for batches of which only the means are known, and notes on
-    them.
+    """Return equal rows for batches of which only the means are known, all of epoch 0,
+    and notes on them.
 
     Args:
         rank: of all rows.

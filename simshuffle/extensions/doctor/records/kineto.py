@@ -75,14 +75,14 @@ SUFFIXES = (".json", ".json.gz")
 
 
 def list_kineto_traces(folder: Path) -> list[Path]:
-    """Return the traces of a folder, by their names."""
+    """Return the traces of a folder, ordered by name; other JSON files are left out."""
     files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES))
     return [path for path in files if is_chrome(read_unpacked(path, 1 << 16)[0])]
 
 
 def read_kineto(path: Path) -> Record:
     """Read the record of a trace, or of a folder of traces, one or several for each
-    rank.
+    rank; batches of a rank's further traces are counted on.
 
     Raises an InputError if a file is no trace, has no steps, or is of several
     processes.

@@ -35,7 +35,8 @@ class ProfiledBatch(NamedTuple):
 
 
 def find_batches(trace: ChromeTrace, source: str) -> list[ProfiledBatch]:
-    """Return the complete batches of a trace, in order.
+    """Return the complete batches of a trace, in order; a note is added to the trace
+    where no DataLoader was called.
 
     Raises an InputError if there is none, or steps overlap or are of several processes.
     """
@@ -80,7 +81,8 @@ def _batches_of_profiler(
     trace: ChromeTrace, step_starts: list[int], step_ends: list[int]
 ) -> list[ProfiledBatch]:
     """Return a batch for each step of the profiler, which are from ``step_starts`` to
-    ``step_ends`` (ns)."""
+    ``step_ends`` (ns); a last one without events is left out.
+    """
     batches = [
         ProfiledBatch(start, start, end, 0)
         for start, end in zip(step_starts, step_ends, strict=True)

@@ -144,7 +144,10 @@ def _read_metrics(values: dict[str, Any]) -> dict[str, float]:
 
 
 def _read_text(text: str) -> dict[str, float]:
-    """Return the times (s) and counts of a text, by `iter_...`; nan or -1 if missing."""
+    """Return the times (s) and counts of a text, by `iter_...`; nan or -1 if missing.
+
+    A missing number of batches is the total over the mean time of creating one.
+    """
     statistics = {
         name: _seconds_of(re.search(pattern, text)) for name, pattern in _TEXT.items()
     }
@@ -179,8 +182,8 @@ def _seconds_of(match: re.Match[str] | None, group: int = 1) -> float:
 
 
 def _rows_of_operators(text: str) -> list[pd.DataFrame]:
-    """Return a row for each operator, with the sums over its tasks: reading, or
-    transforming.
+    """Return a row for each operator, with the sums over its tasks: a read if its name
+    begins with Read or ListFiles, else a transform.
     """
     parts = []
     heads = list(_OPERATOR.finditer(text))

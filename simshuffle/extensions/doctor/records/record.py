@@ -82,11 +82,13 @@ class Record:
     source: str  # file or folder of the record
 
     def rows_of(self, *operations: str) -> pd.DataFrame:
-        """Return the rows of some operations."""
+        """Return the rows of some operations, in the order of ``rows``."""
         return self.rows[self.rows["operation"].isin(operations)]
 
     def write(self, path: Path) -> None:
-        """Write the record to a Parquet file."""
+        """Write the record to a Parquet file, its facts as JSON in the metadata; not
+        ``source``.
+        """
         table = pa.Table.from_pandas(self.rows, preserve_index=False)
         text = json.dumps({"format": FORMAT, **self.about}, allow_nan=False)
         metadata = {**(table.schema.metadata or {}), KEY: text.encode()}
@@ -94,7 +96,8 @@ class Record:
 
 
 def make_rows(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the table of a record from some of its columns, ordered by start_s.
+    """Return the table of a record, `COLUMNS`, from some of its columns, ordered by
+    start_s.
 
     Missing columns are filled with the values that stand for "not known". The first row
     begins at 0 s.
@@ -111,7 +114,9 @@ def make_rows(columns: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def join_rows(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Join parts of a record, each with some of its columns, to its table."""
+    """Join parts of a record, each with some of its columns, to its table, as
+    `make_rows` makes it: by start_s, from 0 s.
+    """
     rows = pd.concat(parts, ignore_index=True)
     empty_counts = {
         name: value for name, value in _EMPTY.items() if isinstance(value, int)
@@ -121,8 +126,9 @@ def join_rows(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def read_parquet(path: Path) -> Record:
-    """Read a record from a file that `Record.write` wrote. Raises an InputError if it
-    is none.
+    """Read a record from a file that `Record.write` wrote; further columns are dropped.
+
+    Raises an InputError if it is none, or of another `FORMAT`.
     """
     source = str(path)
     try:

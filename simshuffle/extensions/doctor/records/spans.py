@@ -15,7 +15,7 @@ def coverage_of(spans: Sequence[Span]) -> Callable[[int, int], float]:
     cover, ns.
 
     Args:
-        spans: in any order; they may overlap.
+        spans: in any order; they may overlap, and such a time counts once.
     """
     merged = list[Span]()
     for start, end in sorted(spans):

@@ -54,7 +54,8 @@ def is_traceml(head: bytes) -> bool:
 
 
 def read_traceml(path: Path) -> Record:
-    """Read the record of a summary.
+    """Read the record of a summary: equal batches for each rank with wait and step;
+    ranks without them are left out, with a note.
 
     Raises an InputError if the summary is not complete, of another schema, or has no
     steps.
@@ -105,7 +106,7 @@ def read_traceml(path: Path) -> Record:
 
 
 def _means(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return the mean s of each operation that was measured."""
+    """Return the mean s of each operation of `METRICS` that was measured."""
     means = {
         operation: to_number(metrics.get(metric)) / 1e3
         for operation, metric in METRICS.items()
