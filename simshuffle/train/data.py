@@ -190,7 +190,8 @@ class Procedural(Spec):
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> NDArray[np.float32]:
-        """Draw a piece of the samples: (n, channels, image_size, image_size).
+        """Draw the images of a piece of the samples: (n, channels, image_size,
+        image_size).
 
         Args:
             templates: of the classes, from `_templates`.
@@ -210,6 +211,7 @@ class Procedural(Spec):
         noise = rng.standard_normal(
             (count, self.channels, self.image_size, self.image_size), dtype=np.float32
         )
+        # (n, image_size) each: where the rows and columns of each image come from
         rows, columns = (np.arange(self.image_size) + shifts) % self.image_size
         images = templates[labels, prototype]
         images = np.take_along_axis(images, rows[:, None, :, None], axis=2)
@@ -225,6 +227,7 @@ def _interpolate(coarse: Ints64, size: int) -> Ints64:
     In integers, STEPS times too large.
     """
     detail = coarse.shape[-1]
+    # value k lies at k detail / size: after value ``index``, by ``weight`` STEPS-ths
     index, weight = np.divmod(np.arange(size) * detail * STEPS // size, STEPS)
     return np.asarray(
         coarse[..., index] * (STEPS - weight)

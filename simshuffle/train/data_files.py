@@ -78,7 +78,10 @@ class _Cifar(Spec):
         return self._training_set(np.concatenate(parts), test)
 
     def _folder(self) -> Path:
-        """Return the folder that holds the files."""
+        """Return the folder that holds the files; raise InputError if one is missing.
+
+        It is `folder` in ``path`` if that is there, else ``path`` itself.
+        """
         root = Path(self.path).expanduser()
         remedy = (
             f"Give the folder of the {self.label} binary version ({PAGE}), unpacked; or unpack that"
@@ -250,9 +253,8 @@ class ImageFolder(Spec):
         They are (n, channels, image_size, image_size).
 
         Raises:
-                InputError: if the tree is not as it should be, an image cannot be read,
-                    or all
-                take more than ``memory_limit``.
+            InputError: if the tree is not as it should be, an image cannot be read, or
+                all take more than ``memory_limit``.
         """
         train, test = self._files()
         nbytes = (len(train) + len(test)) * self.channels * self.image_size**2

@@ -82,7 +82,7 @@ class DraftList:
         keeps_output: bool = False,
         **values: Any,
     ) -> Draft:
-        """Append a new layer.
+        """Append a new layer, and return it; a sum's inputs are brought to its shape.
 
         Args:
             kind: of the layer.
@@ -118,10 +118,10 @@ class DraftList:
         return base if self._names[base] == 1 else f"{base}.{self._names[base]}"
 
     def sources(self, outputs: Iterable[Traced], allow_slices: bool) -> list[Draft]:
-        """Return the layers that tensors are from, each once.
+        """Return the layers that tensors are from, each once; none for parameters.
 
         A tensor that is not the whole output of its layer becomes a layer of its own,
-        unless ``allow_slices``.
+        which is added and noted in ``outputs``, unless ``allow_slices``.
         """
         sources: list[Draft] = []
         for output in outputs:
@@ -138,7 +138,7 @@ class DraftList:
         return sources
 
     def reshape(self, draft: Draft, shape: Shape) -> Draft:
-        """Return a new layer whose output is that of ``draft`` in another shape;
+        """Add and return a layer whose output is that of ``draft`` in another shape;
         ``draft`` itself if it has that shape.
         """
         if draft.output == shape:
@@ -167,6 +167,9 @@ class DraftList:
     def result_shape(self, source: Traced, result: torch.Tensor) -> Shape:
         """Return the shape of one sample's part of ``result``: that of the layer which
         ``source`` is from, if it has as many values.
+
+        Else it is that of tokens, if the last index is the layer's channels, or that of
+        ``result``.
         """
         assert source.draft is not None  # noqa: S101 - for mypy
         shape = source.draft.output

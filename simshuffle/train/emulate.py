@@ -166,7 +166,9 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     """Raise an InputError unless ``run`` can be trained, in much less time than an
     epoch.
 
-    It checks that ranks get samples, and that the network takes them.
+    It checks that ranks get samples, and that the network takes them, and warns where
+    a local batch is larger than a shard. ``data`` are those of ``run`` if they are
+    loaded already.
     """
     data = run.data.load() if data is None else data
     source = ArraySource(
@@ -187,6 +189,8 @@ def check_materials(
 ) -> None:
     """Raise an InputError unless ``model`` can be trained on ``source`` as ``run``
     says.
+
+    The network is tried on a few samples, on the CPU; nothing is trained.
     """
     num_samples = len(source)
     check_ranks(num_samples, run.world_size)
@@ -210,7 +214,10 @@ def initial_model(run: Run, data: TrainingSet) -> nn.Module:
 
 
 def with_first_weights(run: Run, build: Callable[[], nn.Module]) -> nn.Module:
-    """Return what ``build`` makes, with the weights that the seed of ``run`` draws."""
+    """Return what ``build`` makes, with the weights that the seed of ``run`` draws.
+
+    torch's own random state is afterwards as it was.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(run.rng("weights").integers(2**63 - 1)))
         return build()
@@ -340,8 +347,9 @@ def read_records(
 
 
 def plain_values(record: Any, name: str, source: str = "emulate") -> Any:
-    """Return a record, or the plain values of one named by text; ``name`` stands in
-    errors.
+    """Return the plain values of a record named by text, else ``record`` itself.
+
+    Errors are InputErrors of ``source`` at ``name``.
     """
     if not isinstance(record, str):
         return record
@@ -375,6 +383,9 @@ def _train_all_epochs(
 ) -> RunRecord:
     """Train all epochs of ``emulation``, and evaluate on ``test``; ``names`` describe
     the run.
+
+    Where the training diverges, the record is of status 'failed', with the epochs
+    before.
     """
     source = emulation.source
     network = emulation.network

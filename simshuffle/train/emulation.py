@@ -68,7 +68,7 @@ class Diverged(SimshuffleError, ArithmeticError):
 
 
 def check_weights(model: nn.Module, epoch: int, iteration: int, rate: float) -> None:
-    """Raise Diverged unless all weights are finite after an iteration."""
+    """Raise Diverged, of rank 0, unless all weights are finite after an iteration."""
     if not all(bool(torch.isfinite(weight).all()) for weight in model.parameters()):
         quantity = "a weight, which all ranks share, after the update"
         raise Diverged(epoch, iteration, 0, rate, quantity)
@@ -194,7 +194,7 @@ class Emulation(TrainingEpochs):
 
         Raises:
             Diverged: a loss is not finite, and the weights are those before its
-                iteration; or a weight is not finite.
+                iteration; or a weight, or a loss of the inference pass, is not finite.
         """
         epoch = self.epochs_done + 1
         sizes = self.batch_sizes
@@ -228,6 +228,11 @@ class Emulation(TrainingEpochs):
     def _importance(self, epoch: int, shards: Shards) -> Floats | None:
         """Return the importance of each sample, (N,) nats; None if the strategy needs
         none.
+
+        Without an inference pass it is the last loss, or 1 where there is none yet.
+
+        Raises:
+            Diverged: a loss of the inference pass is not finite.
         """
         if not self.strategy.needs_importance:
             return None
@@ -251,7 +256,7 @@ class Emulation(TrainingEpochs):
     def _iterations(
         self, epoch: int, samples: Ints, progress: Progress | None
     ) -> tuple[float, list[dict[str, float]]]:
-        """Train the iterations of an epoch.
+        """Train the iterations of an epoch, and keep each sample's loss.
 
         Args:
             epoch: from 1.
@@ -259,7 +264,11 @@ class Emulation(TrainingEpochs):
             progress: see `epoch`.
 
         Returns:
-            The sum of all losses (nats); and the s of each phase of each iteration.
+            The sum of all losses (nats); and for each iteration the s of its phases:
+            forward_s, backward_s and update_s.
+
+        Raises:
+            Diverged: a loss is not finite.
         """
         total_loss = 0.0
         rows = []
@@ -285,7 +294,7 @@ class Emulation(TrainingEpochs):
     @contextmanager
     def _seed_layers(self, name: str, epoch: int) -> Iterator[None]:
         """Within the context, let layers draw from the random stream of a name and
-        epoch.
+        epoch; torch's own state is restored after it.
         """
         with torch.random.fork_rng(
             devices=[self.device] if self.device.type == "cuda" else []
@@ -306,6 +315,9 @@ class Emulation(TrainingEpochs):
 
         Returns:
             The loss of each sample before the update, (n, M) nats.
+
+        Raises:
+            _NotFinite: a loss is not finite; the weights are as before.
         """
         watch = watch or Stopwatch(self.device)
         losses = self.gradient(samples, watch)
@@ -317,11 +329,17 @@ class Emulation(TrainingEpochs):
     def gradient(self, samples: Ints, watch: Stopwatch | None = None) -> Floats:
         """Leave the gradient of the mean loss of ``samples`` (n, M) in the weights.
 
+        Gradients of before are dropped; running statistics of batch norm move on.
+
         Returns:
             The losses (n, M) in nats.
+
+        Raises:
+            _NotFinite: a loss is not finite.
         """
         watch = watch or Stopwatch(self.device)
         all_losses: Floats = np.empty(samples.shape)
+        # a part is the columns of some ranks; gradients of all parts add up
         self.optimizer.zero_grad()
         for first, part in self.network.parts(samples):
             part_losses = all_losses[
@@ -356,7 +374,7 @@ class Emulation(TrainingEpochs):
 
 
 class _NotFinite(Exception):
-    """A loss is not finite on ``rank``."""
+    """A loss is not finite, first on ``rank``; `Emulation.epoch` says when."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(rank)

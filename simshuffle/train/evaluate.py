@@ -79,11 +79,14 @@ class ClassMeans:
 
 
 def first_samples_of_classes(targets: Ints, order: Ints) -> Ints:
-    """Return the first `SAMPLES_OF_A_CLASS` samples in ``order`` of each of the
-    ``targets``.
+    """Return the first `SAMPLES_OF_A_CLASS` samples in ``order`` of each class.
+
+    They are sample indices (n,), class by class. ``targets`` is (N,), the label of
+    each sample.
     """
     labels = targets[order]
     by_label = np.argsort(labels, kind="stable")
+    # index of each sample among those of its class, in ``order``
     index_in_class = np.arange(len(labels)) - np.searchsorted(
         labels[by_label], labels[by_label]
     )
@@ -113,6 +116,7 @@ def _class_means(
         ranks: how many there are.
     """
     classes = int(train.targets.max()) + 1
+    # (classes, ranks * numbers); sums do for means, as only the direction counts
     sums = None
     samples_at_once = max(1, network.rows_at_once // ranks)
     for begin in range(0, len(samples), samples_at_once):
@@ -216,7 +220,10 @@ class Evaluation:
         )
 
     def _score(self, network: RankedNetwork, name: Statistics) -> Score:
-        """Return the score with one kind of statistics."""
+        """Return the score with one kind of statistics; ``network`` does not change.
+
+        Where all ranks share their statistics, 'own' is scored as 'pooled' is.
+        """
         if name == "own" and network.statistics_by_rank:
             network = network.with_groups_as_ranks()
             means = self._means(network)
@@ -311,7 +318,8 @@ def score(
     """Return the score of an ordinary ``model`` on all test samples, ``rows_at_once``
     together.
 
-    ``means`` are of the classes, after a contrastive training.
+    ``means`` are of the classes, after a contrastive training. The model is left in
+    eval mode.
     """
     num_right = 0
     total_loss = 0.0
@@ -334,7 +342,8 @@ def recalibrate(
     in place.
 
     They are pooled over equal batches of about `RECALIBRATION_BATCH` samples in
-    ``order`` (N,), or of ``rows_at_once`` if that is less.
+    ``order`` (n,), or of ``rows_at_once`` (but at least 64) if that is less. The model
+    is left in eval mode.
     """
     layers = batch_norm_layers(model)
     num_batches = max(1, len(order) // min(RECALIBRATION_BATCH, max(rows_at_once, 64)))

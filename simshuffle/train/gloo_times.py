@@ -29,7 +29,7 @@ def measure_allreduce(nbytes: int) -> tuple[float, int]:
     """Measure an allreduce of ``nbytes`` bytes.
 
     Returns:
-        Mean time (s) in the slowest rank; and how many values were wrong in this one.
+        Mean time (s) in the slowest rank; and how many values were wrong in this rank.
     """
     values = torch.ones(nbytes // 4)
     for _ in range(WARM_UP):

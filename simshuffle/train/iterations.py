@@ -78,6 +78,8 @@ def plan_exchanges(
 ) -> RecordedPlans:
     """Plan the exchange of a training with random shards, without the training.
 
+    The result has the owners before the first epoch, and a plan for each of ``epochs``.
+
     Raises:
         InputError: if the strategy needs importance or places, which only a training or
             a machine knows.
@@ -103,8 +105,8 @@ def local_batches(num_samples: int, world_size: int, training: Training) -> list
 
 
 def large_batch_message(num_samples: int, world_size: int, training: Training) -> str:
-    """Return a warning of a local batch that is larger than a rank's shard; '' if none
-    is.
+    """Return the text of a warning of a local batch that is larger than a rank's shard;
+    '' if it is not.
     """
     shard_size = samples_per_rank(num_samples, world_size, drop_last=training.drop_last)
     batch_size = training.local_batch_size

@@ -81,7 +81,7 @@ def layers(
 
 @contextmanager
 def _names_of(module: nn.Module, reader: LayerReader) -> Iterator[None]:
-    """Tell the reader meanwhile which part of ``module`` is called."""
+    """Within the context, tell the reader which part of ``module`` is called."""
 
     def enter(path: str, part: nn.Module) -> Any:
         is_leaf = not any(part.children())

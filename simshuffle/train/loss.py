@@ -121,6 +121,9 @@ class Views:
     def pair(self, inputs: torch.Tensor, samples: Ints, epoch: int) -> torch.Tensor:
         """Return the first views of all samples, and then the second: (2 n, *shape).
 
+        In the first call of an epoch, views of all samples are drawn, and kept until
+        another epoch is asked for.
+
         Args:
             inputs: (n, *shape) as the network would get them.
             samples: (n,) their indices.
@@ -132,7 +135,7 @@ class Views:
         return torch.cat([self._view(view, inputs, indices) for view in (0, 1)])
 
     def _draw(self, epoch: int) -> None:
-        """Draw shift, contrast and noise of both views of all samples."""
+        """Draw and keep shift, contrast and noise of both views of all samples."""
         rng = stream(self._seed, "views", epoch)
         augmentation = self._augmentation
         size = (2, self._num_samples)
@@ -169,6 +172,7 @@ class Views:
         width).
         """
         _, height, width = self._augmentation.shape
+        # (n, height) and (n, width): images wrap around
         rows = (torch.arange(height) + shift[:, :1]) % height
         columns = (torch.arange(width) + shift[:, 1:]) % width
         return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
@@ -210,13 +214,15 @@ class Contrast:
         return self.loss.negatives == "gathered"
 
     def losses(self, embeddings: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return the loss of each sample, (n ranks,).
+        """Return the loss of each sample, (n ranks,) nats, the rank being the fastest
+        index.
 
         Args:
             embeddings: (2 n ranks, numbers) of the first views and then of the second,
                 the rank being the fastest index.
             ranks: how many there are.
         """
+        # (2, n, groups, numbers): a group has negatives in common
         groups = 1 if self.gathered else ranks
         first_views, second_views = embeddings.view(2, -1, groups, embeddings.shape[-1])
         by_group = info_nce(

@@ -58,6 +58,7 @@ class _Chain(nn.Sequential):
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Apply the layers in their order to ``input``."""
         layers = list(self)
         while layers:
             layer = layers.pop(0)
@@ -268,6 +269,7 @@ class Vit(Spec):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Vit:
+        """Refuse a width that is no multiple of the heads."""
         if self.width % self.heads:
             raise PydanticCustomError("heads", "width must be a multiple of heads")
         return self
@@ -281,7 +283,8 @@ class Vit(Spec):
         """Return the network for images of ``shape``, whose sides are multiples of
         ``patch_size``, and so many ``classes``.
 
-        The images have at least 8 x 8 pixels.
+        Raises:
+            InputError: for smaller images than 8 x 8 pixels, or other sides.
         """
         image = image_shape(shape, self.kind)
         side = math.gcd(*image[1:])

@@ -40,20 +40,19 @@ def recorded_order(
         path: of the file, which must not exist; it ends in .csv or .parquet.
         set_epoch: called with the number of each epoch before it begins, as the
             training does it.
-        number: of an IterableDataset, gives the number of a sample, or the numbers of a batch that
-                    the data set itself has made; if left out, items must be whole numbers,
-            which stand for themselves. Where processes are spawned it must be a function of a
-            module.
+        number: of an IterableDataset, gives the number of a sample, or the numbers of a
+            batch that the data set itself has made; if left out, items must be whole
+            numbers, which stand for themselves. Where processes are spawned it must be
+            a function of a module.
         rank: of the first loader.
 
     Returns:
-            The table: a row for each sample, with the columns epoch, rank, worker,
-                position (of
-        the sample among all that the worker hands out in the epoch) and sample.
+        The table: a row for each sample, with the columns epoch (from 0), rank, worker,
+        position (of the sample among all that the worker hands out in the epoch) and
+        sample.
 
     Raises:
-            InputError: the file exists or cannot be of that kind, there is no epoch, or
-                a
+        InputError: the file exists or cannot be of that kind, there is no epoch, or a
             loader hands out something that has no number.
     """
     file = Path(path)
@@ -114,6 +113,7 @@ class _IndexDataset(Dataset[Any]):
     """A data set whose samples are their own indices."""
 
     def __getitem__(self, index: Any) -> Any:
+        """Return ``index`` itself."""
         return index
 
 
@@ -126,6 +126,7 @@ class _NumberCollation:
         self.number = number
 
     def __call__(self, batch: Any) -> tuple[int, list[Any]]:
+        """Return the worker's id, 0 without workers, and the numbers of all samples."""
         info = get_worker_info()
         items = batch if isinstance(batch, list) else [batch]
         numbers = (

@@ -176,6 +176,9 @@ def own_request(
 ) -> Request[Trainings]:
     """Return the request of a study of the caller's own training.
 
+    Every run is tried on a few samples first, and the digests of all runs (`mark_of`)
+    are part of what is asked.
+
     Args:
         custom: model, data, loss and optimiser.
         strategies, world_size, device, study: as of `train_study`.
@@ -388,6 +391,9 @@ def _check_single_process() -> None:
 def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCell]:
     """Return the runs of a study of the caller's own training, as cells by name.
 
+    Each is checked on the CPU, and a warning given of local batches larger than a
+    shard. Runs of one seed share a digest.
+
     Raises:
         InputError: a run cannot be trained.
     """
@@ -414,7 +420,10 @@ def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCe
 
 
 def argument_of(key: str) -> str:
-    """Return the argument of `train_study` that a key of a run comes from."""
+    """Return the argument of `train_study` that a key of a run comes from.
+
+    ``exchange`` and keys below are of ``strategies``; any other is the key itself.
+    """
     record, dot, inner_key = key.partition(".")
     return f"strategies{dot}{inner_key}" if record == "exchange" else key
 

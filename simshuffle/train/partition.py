@@ -202,17 +202,17 @@ def _deal_by_turns(
             # the first ranks that drew a label get it, as many as samples remain
             order = np.argsort(label, kind="stable")
             first = np.searchsorted(label[order], label[order])
-            served = np.empty(len(waiting), np.bool_)
-            served[order] = np.arange(len(waiting)) - first < remaining[label[order]]
-            np.add.at(dealt, (waiting[served], label[served]), 1)
-            remaining -= np.bincount(label[served], minlength=len(remaining))
-            waiting = waiting[~served]
+            is_dealt = np.empty(len(waiting), np.bool_)
+            is_dealt[order] = np.arange(len(waiting)) - first < remaining[label[order]]
+            np.add.at(dealt, (waiting[is_dealt], label[is_dealt]), 1)
+            remaining -= np.bincount(label[is_dealt], minlength=len(remaining))
+            waiting = waiting[~is_dealt]
     return dealt
 
 
 def _draw_labels(mixes: Floats, remaining: Ints, rng: np.random.Generator) -> Ints:
     """Draw a label for each rank, (n,), by its mix among the labels of which samples
-    remain.
+    remain; by the remaining samples where its mix has no such label.
 
     Args:
         mixes: (n, K) the share of each label for each rank.
@@ -222,6 +222,7 @@ def _draw_labels(mixes: Floats, remaining: Ints, rng: np.random.Generator) -> In
     weights = mixes * (remaining > 0)
     has_no_label = weights.sum(axis=1) <= 0
     weights[has_no_label] = remaining
+    # the label in whose part of the cumulated weights a uniform number falls
     cumulative = np.cumsum(weights, axis=1)
     threshold = (rng.random(len(mixes)) * cumulative[:, -1])[:, None]
     label = (cumulative <= threshold).sum(axis=1)

@@ -106,7 +106,7 @@ def _equal_with_channels_last(
     last too.
 
     A network that needs the usual order in memory, or draws random numbers by it, does
-    not.
+    not. ``twin`` stays so laid out.
     """
     twin.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
@@ -124,6 +124,8 @@ def _logits(
 ) -> torch.Tensor:
     """Return the logits (n, classes) that ``twin`` gives for ``samples`` (n,), of two
     ranks by turns; raise InputError if it gives none.
+
+    torch's generator is seeded with 0 before, so that dropouts draw alike every time.
     """
     inputs, _ = source.batch(samples)
     rows.expect(0, 2, len(samples))

@@ -59,6 +59,7 @@ def _moments(x: Any, rank: int, mean: Any, square: Any, total: Any, work: Any) -
     sums = work[0]
     middle = work[1]
     total[:] = 0
+    # rows of this rank, block by block; then again, for squares about the mean
     for row in range(rank, rows, ranks):
         for begin in range(0, numbers, width):
             a = x[row, begin : begin + width]
@@ -214,6 +215,7 @@ def gradients(
             of_affine[0, c] += total[1, c] / math.sqrt(spread)
             of_affine[1, c] += total[0, c]
             factor[0, c] = weight[c] / math.sqrt(spread)
+            # mean gradient; and mean of gradient times (x - mean), over the variance
             factor[1, c] = total[0, c] / values
             factor[2, c] = total[1, c] / values / spread
         _tile(factor[0], scale)
@@ -254,6 +256,7 @@ def rescale(x: Any, scale: Any, shift: Any, y: Any, work: Any) -> None:
     for rank in range(ranks):
         _tile(scale[rank], factor)
         _tile(shift[rank], added)
+        # sample j of the rank is row j M + rank; k runs over places and channels
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
                 a = x[row, begin : begin + width]

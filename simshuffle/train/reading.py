@@ -76,6 +76,10 @@ class LayerReader(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an operation, record it if it takes a known tensor, return its result.
+
+        Masks of dropouts are only marked; what just makes a new tensor is not recorded.
+        """
         result = func(*args, **(kwargs or {}))
         tensors = [
             leaf
@@ -137,7 +141,11 @@ class LayerReader(TorchDispatchMode):
             self._combine(call, result)
 
     def _layer(self, call: _Call) -> Draft | None:
-        """Return the layer that an operation is; None if it is none of the usual ones."""
+        """Add and return the layer that an operation is; None if it is none of the
+        usual ones.
+
+        A softmax in the middle of an attention belongs to that, and is no new layer.
+        """
         name = call.name
         outputs = call.outputs
         result = call.result
@@ -172,7 +180,7 @@ class LayerReader(TorchDispatchMode):
         return None
 
     def _concatenation(self, call: _Call) -> Draft:
-        """Return the layer of a concatenation.
+        """Add and return the layer of a concatenation.
 
         It is one of channels where all tensors are outputs of layers that differ in
         channels alone; an embedding where some are parameters, as a class token; else
@@ -195,8 +203,8 @@ class LayerReader(TorchDispatchMode):
         )
 
     def _product(self, call: _Call, flops: float) -> Draft:
-        """Return the layer that a product is: a convolution, a linear layer, or one of
-        the two halves of an attention; ``flops`` are for each sample.
+        """Add and return the layer that a product is: a convolution, a linear layer, or
+        one of the two halves of an attention; ``flops`` are for each sample.
         """
         args = call.args
         outputs = call.outputs
@@ -269,7 +277,7 @@ class LayerReader(TorchDispatchMode):
         return draft
 
     def _pool(self, call: _Call) -> Draft:
-        """Return the layer of a pooling, or of a mean over pixels or tokens."""
+        """Add and return the layer of a pooling, or of a mean over pixels or tokens."""
         name = call.name
         args = call.args
         outputs = call.outputs

@@ -122,7 +122,9 @@ class OwnStatistics:
         self._kept_share = 0.0  # weight that remains of a statistic after an epoch
 
     def add(self, owner: Ints, world_size: int, iterations: int) -> None:
-        """Add an epoch.
+        """Add an epoch, and forget those whose weight has become negligible.
+
+        Nothing is kept where ranks have no statistics of their own.
 
         Args:
             owner: (N,) the rank that had each sample, -1 for none.
@@ -190,7 +192,8 @@ class TrainingRecorder:
     def add(
         self, outcome: EpochOutcome, losses: Floats, scores: Mapping[Statistics, Score]
     ) -> None:
-        """Add an epoch.
+        """Add an epoch: its plan, and rows of the tables of epochs, iterations and
+        importance.
 
         Args:
             outcome: of the epoch.
@@ -263,7 +266,11 @@ class TrainingRecorder:
 def importance_row(
     epoch: int, source: str, losses: Floats, owner: Ints
 ) -> dict[str, Any]:
-    """Return a row of the importance table.
+    """Return a row of the importance table, over the samples that have a loss.
+
+    Its columns: epoch, source; mean, std, min, p10, p50, p90 and max in nats;
+    top_tenth_share, the share of all loss that the highest tenth of the samples has;
+    and between_ranks, as of `variance_between_ranks`.
 
     Args:
         epoch: from 1.
@@ -298,7 +305,8 @@ def importance_row(
 def variance_between_ranks(values: Floats, ranks: Ints) -> float:
     """Return the variance of the ranks' means over that of ``values``: 0 to 1.
 
-    Means are weighted with their samples.
+    Means are weighted with their samples. 0 if all ``values`` (n,) are equal; ``ranks``
+    is (n,), the rank of each.
     """
     samples_of_rank = np.bincount(ranks)
     mean_of_rank = np.bincount(ranks, values) / np.maximum(samples_of_rank, 1)

@@ -57,6 +57,7 @@ class _BasicBlock(nn.Module):
         self.new_channels = outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs (n, outputs, height / stride, width / stride)."""
         residual = self.conv2(rectify_norm(self.norm1, self.conv1(x)))
         if self.new_channels:
             # the mean of one pixel is that pixel; unlike that of a slice, its gradient stays in the
@@ -85,6 +86,7 @@ class _WideBlock(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs (n, outputs, height / stride, width / stride)."""
         active = rectify_norm(self.norm1, x)
         residual: torch.Tensor = self.conv2(
             rectify_norm(self.norm2, self.conv1(active))

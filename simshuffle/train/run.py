@@ -58,7 +58,10 @@ class Run(Spec):
         return stream(self.seed, name, *numbers)
 
     def new_epochs(self, num_samples: int) -> TrainingEpochs:
-        """Return the epochs of ``num_samples`` samples, as far as no places are needed."""
+        """Return the epochs of ``num_samples`` samples, without places of ranks.
+
+        ``owner`` is to be set before the first epoch.
+        """
         return TrainingEpochs(
             self.exchange,
             self.training,
@@ -73,9 +76,8 @@ class Run(Spec):
         cluster is named.
 
         Raises:
-                InputError: if the cluster cannot be read, has fewer GPUs than ranks, or
-                    is not
-                named where partners are drawn within a part of it.
+            InputError: if the cluster cannot be read, has fewer GPUs than ranks, or is
+                not named where partners are drawn within a part of it.
         """
         if self.cluster is None:
             if self.exchange.needs_places:

@@ -32,6 +32,7 @@ class Samples:
     targets: Ints64  # (n,) int64, labels from 0
 
     def __len__(self) -> int:
+        """Return n, the number of samples."""
         return len(self.targets)
 
     @property
@@ -117,7 +118,7 @@ def standardise(
     train: NDArray[Any], test: NDArray[Any], *, by_feature: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return both parts minus the training part's mean, divided by its standard
-    deviation: of all values, or of each feature.
+    deviation: of all values, or of each feature; by 1 where that is 0.
     """
     axis = 0 if by_feature else None
     mean = train.mean(axis=axis, dtype=np.float64)

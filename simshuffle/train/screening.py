@@ -213,7 +213,10 @@ class _Replay:
 
     def row(self, strategy: Strategy, world_size: int, seed: int) -> dict[str, Any]:
         """Return the effective samples n, label divergence and accuracy of a strategy
-        on ``world_size`` ranks, of which `max_ranks` are emulated.
+        on ``world_size`` ranks, of which the first `max_ranks` are emulated.
+
+        Keys: strategy, world_size, samples_per_rank, effective_samples (a mean over
+        ranks), label_divergence and accuracy (shares of 1).
         """
         training = self.settings.training
         num_ranks = min(self.max_ranks, world_size)
@@ -254,8 +257,8 @@ class _Replay:
 
         Returns:
             The run; the samples, each (n, M), that ranks train on in the last epochs,
-            which statistics remember; and how much their labels differ from the set's,
-            0 to 1.
+            which statistics remember; and how much the ranks' labels differ from the
+            set's in the last epoch, 0 to 1.
         """
         training = self.settings.training
         targets = self.train.targets
@@ -302,8 +305,9 @@ def _rows(
     """Yield a row for each strategy, M and seed, with its loss against global shuffle,
     in points.
 
-    Column ``x`` is 1/n - 1/n of global shuffle, with n the effective samples. ``tell``
-    gets the share that is done.
+    Global shuffle comes first, also if no strategy names it. Column ``x`` is 1/n - 1/n
+    of global shuffle, with n the effective samples. ``tell`` gets the share that is
+    done.
     """
     strategies = [
         strategy
@@ -334,7 +338,9 @@ def _rows(
 def _summarise(
     rows: list[dict[str, Any]], model: str, data: str, settings: _Settings, seeds: int
 ) -> Screening:
-    """Return means over seeds with intervals, and the law that they follow.
+    """Return means over seeds with 90 % intervals, and the law that they follow.
+
+    The law is fitted only to a random partition; intervals of one seed are NaN.
 
     Args:
         rows: of `_rows`.
@@ -381,6 +387,7 @@ def _fit_law(table: pd.DataFrame) -> tuple[float, float, float, float]:
         return (math.nan,) * 4
     x = x[differs]
     loss = loss[differs]
+    # least squares through the origin: one parameter is fitted, so count - 1 are free
     c = float(x @ loss / (x @ x))
     rms = float(np.sqrt(((loss - c * x) ** 2).sum() / (count - 1)))
     half_width = (

@@ -48,7 +48,10 @@ class Screening:
     seeds: int  # draws of shards and exchange
 
     def save(self, path: str | Path) -> None:
-        """Write it to a JSON file, which ``simshuffle accuracy --screening`` reads."""
+        """Write it to a JSON file, which ``simshuffle accuracy --screening`` reads.
+
+        NaN becomes null.
+        """
         values = {
             key: value for key, value in self.__dict__.items() if key != "settings"
         }
@@ -76,6 +79,9 @@ class Screening:
     def verdict(self, tolerance: float = 0.5) -> str:
         """Say whether a full study is needed to lose at most ``tolerance`` points, and
         why.
+
+        It is for settings whose loss, or the upper end of its interval, is more. Shards
+        with other labels than the set's are named (`SHIFTED`).
         """
         is_global = self.settings["strategy"] == GLOBAL.kind
         compared = self.settings[~is_global]

@@ -34,7 +34,10 @@ def request(study: Study, device: str) -> Request[Trainings]:
 def request_of(
     study: Study, cells: Mapping[str, TrainingCell], device: str
 ) -> Request[Trainings]:
-    """Return the request of a study, given its runs as ``cells`` by name."""
+    """Return the request of a study, given its runs as ``cells`` by name.
+
+    It has the study as YAML, and remembers the kind of device and torch's version.
+    """
     runs = [cell.training_run for cell in cells.values()]
     schedules = [run.exchange.exchange_schedule for run in runs]
     several_schedules = (
@@ -59,9 +62,8 @@ def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
     device.
 
     Raises:
-            InputError: the result used networks and data of a program's own, which are
-                not in
-            the folder, or its ranks were processes.
+        InputError: the result used networks and data of a program's own, which are not
+            in the folder, or its ranks were processes.
     """
     device = str(meta["device"]).partition(":")[0]
     name = str(meta["study"])
@@ -82,6 +84,8 @@ def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
 def cells_of(study: Study, device: str) -> dict[str, TrainingCell]:
     """Return the runs of a study by name: strategy, M, seed and a digest, which every
     study gives it.
+
+    Each run is tried on a few samples first, for which its data are loaded.
 
     Raises:
         InputError: a run cannot be trained.
@@ -186,7 +190,7 @@ def _strategy_name(exchange: TrainedExchange, details: Sequence[str]) -> str:
 
 def _details(exchange: TrainedExchange, training: Training | None) -> list[str]:
     """Return values of a strategy that are not the default, as 'key=value', except
-    those in its name and Q.
+    those in its name and Q; 'authors' stands for all keys of that schedule.
     """
     schedule = exchange.exchange_schedule
     has_authors = schedule is not None and schedule.name == AUTHORS

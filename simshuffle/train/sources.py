@@ -98,9 +98,11 @@ class _PairDataset(Dataset[tuple[NDArray[Any], int]]):
         self._samples = samples
 
     def __len__(self) -> int:
+        """Return N, the number of samples."""
         return len(self._samples)
 
     def __getitem__(self, sample: int) -> tuple[NDArray[Any], int]:
+        """Return the input, as it is stored, and the label of a sample."""
         return self._samples.inputs[sample], int(self._samples.targets[sample])
 
 
@@ -218,6 +220,8 @@ class DatasetSource:
     def _all_targets(self) -> Ints64:
         """Return the labels (N,): the dataset's attribute ``targets`` if it fits, else
         as read from every item.
+
+        It fits if it is N whole numbers from 0, and no ``target_transform`` is set.
         """
         attribute = getattr(self.items, "targets", None)
         if (
@@ -260,8 +264,8 @@ def dataset_length(dataset: object, name: str, source: str = "training") -> int:
 
 
 def _whole_number(target: Any) -> int | None:
-    """Return ``target`` as an int if it is a whole number, or holds just one; else
-    None.
+    """Return ``target`` as an int if it is a whole number, or a tensor or array of just
+    one; else None.
     """
     if isinstance(target, torch.Tensor):
         is_whole = not target.is_floating_point() and not target.is_complex()

@@ -265,8 +265,10 @@ def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> 
 
 
 def locate(values: Any, key: str, folder: Path) -> None:
-    """Make the path at ``key`` of ``values``, if there is one, absolute: in the study's
-    ``folder`` if it exists there.
+    """Make the path at ``key`` of ``values``, if there is one, absolute, in place.
+
+    It is below the study's ``folder`` if it exists there, else below the working
+    directory; ``~`` is the home directory.
     """
     if isinstance(values, dict) and isinstance(values.get(key), str):
         path = Path(values[key]).expanduser()
@@ -313,6 +315,8 @@ def _run_of(
     base: Mapping[str, Any], values: Mapping[str, Any]
 ) -> tuple[Run | None, list[Problem]]:
     """Return the run of one combination, and its problems; None if it is not valid.
+
+    Warns of values that were dropped with the kind that they belonged to.
 
     Args:
         base: plain values of the study that all runs share.

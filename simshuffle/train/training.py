@@ -131,6 +131,7 @@ class Training(Spec):
     @field_validator("sync_ranks")
     @classmethod
     def _needs_sync(cls, value: int | None, info: ValidationInfo) -> int | None:
+        """Refuse ``sync_ranks`` without batch norm over ranks."""
         if value is not None and info.data.get("batch_norm", "sync") != "sync":
             remedy = "Use batch_norm: sync, or leave it out."
             refuse("", "needs batch_norm: sync", str(value), remedy, "training")
@@ -258,6 +259,7 @@ def optimizer_of(
     """Return the optimiser that trains ``model``: SGD, or one made by ``factory``,
     whose parameter groups keep the ratio of their learning rates.
 
+    Each group gets a key ``relative_lr``, its rate over that of ``training``, by which
     `set_rate` sets its learning rate. Errors as of `own_optimizer`.
     """
     optimizer = (
@@ -269,7 +271,10 @@ def optimizer_of(
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step of ``optimizer``, one of `optimizer_of`."""
+    """Set the learning rate of the next step of ``optimizer``, one of `optimizer_of`.
+
+    Each group gets ``rate`` times its ``relative_lr``.
+    """
     for group in optimizer.param_groups:
         group["lr"] = rate * group["relative_lr"]
 
@@ -277,9 +282,12 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Optimizer:
     """Return the optimiser of ``model`` that ``factory`` makes.
 
+    It is tried by one step before there are gradients, which changes no weight.
+
     Raises:
-        InputError: it makes none, or one that leaves out a weight, has no learning
-            rate, or steps only with a closure.
+        InputError: ``factory`` is no function, fails, or makes no optimiser, or one
+            that leaves out a trained weight, has a group without a learning rate above
+            0, or steps only with a closure.
     """
     if not callable(factory):
         rule = "must be a function that makes an optimiser of the weights"
@@ -319,8 +327,10 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
 def training_values(
     model: nn.Module, factory: OptimizerFactory, sgd_fields: Collection[str]
 ) -> dict[str, float]:
-    """Return fields of `Training` for the caller's own optimiser: its first learning
-    rate, and 0 for fields of SGD.
+    """Return fields of `Training` for the caller's own optimiser: learning_rate, of its
+    first group, and 0 for momentum and weight_decay.
+
+    The optimiser is made once, for its learning rate.
 
     Args:
         model: whose weights it optimises.

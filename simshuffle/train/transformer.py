@@ -51,6 +51,7 @@ class VisionTransformer(nn.Module):
 
 
 def _block(width: int, heads: int) -> nn.Module:
+    """Return attention and a perceptron, each after its norm, without dropout."""
     return nn.TransformerEncoderLayer(
         width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
     )

@@ -224,8 +224,8 @@ def check_epoch_state(call: str, *, needs_epoch: bool, under_way: bool) -> None:
 
 
 def exchange_count_message(num_begun: int, iterations: int, batch_size: int) -> str:
-    """Return a warning of an exchange that was not begun once in every iteration; '' if
-    it was, or never.
+    """Return the text of a warning of an exchange that was not begun once in every
+    iteration; '' if it was, or never.
 
     Args:
         num_begun: calls of ``communicate`` in the epoch.

@@ -286,6 +286,7 @@ def faults(samples_on: list[Ints64], owner: Ints) -> list[str]:
     count = len(owner)
     foreign = [part[part >= count] for part in samples_on]
     valid = [part[part < count] for part in samples_on]
+    # (N,) ranks that hold each sample, and the last of them
     copies = np.bincount(np.concatenate(valid), minlength=count)
     repeated = np.flatnonzero(copies > 1)
     holder = np.full(count, -1)

@@ -98,8 +98,12 @@ class ShardDataset(Dataset[Any]):
         return self._count
 
     def __getitem__(self, sample: int) -> Any:
-        """Return the item with the number ``sample``, or raise InputError if it was not
-        staged on this rank.
+        """Return the item with the number ``sample``, transformed.
+
+        It comes from ``source`` as long as nothing is staged.
+
+        Raises:
+            InputError: others are staged on this rank, and not this one.
         """
         item = (
             self.item(self.store.get(int(sample)))
@@ -110,7 +114,7 @@ class ShardDataset(Dataset[Any]):
 
     @property
     def store(self) -> Store:
-        """The local storage of this rank."""
+        """The local storage of this rank, made, with its folder, at the first use."""
         if self._store is None:
             self._store = (
                 MemoryStore() if self._folder is None else FolderStore(self._folder)
@@ -202,8 +206,8 @@ class ShardDataset(Dataset[Any]):
             raise InputError(problems, "dataset")
 
     def unstage(self) -> None:
-        """Remove this rank's samples from local storage; items come from ``source``
-        again.
+        """Remove this rank's samples, and its folder, from local storage; items come
+        from ``source`` again.
         """
         if self._store is not None:
             self._store.close()
@@ -290,7 +294,7 @@ class ShardSampler(Sampler[int]):
         return count_samples()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position, and a checksum of the order."""
+        """Return 'version', 'order' as a checksum, and 'place', the position."""
         return {
             "version": VERSION,
             "order": checksum(self._current_order()),
@@ -322,7 +326,7 @@ class ShardSampler(Sampler[int]):
 
 
 def checksum(*arrays: Ints) -> str:
-    """Return the CRC-32 of all ``arrays`` together, in 8 hexadecimal digits."""
+    """Return the CRC-32 of all ``arrays``, as int64, together: 8 hexadecimal digits."""
     crc = 0
     for array in arrays:
         crc = zlib.crc32(np.ascontiguousarray(array, np.int64).tobytes(), crc)

@@ -86,6 +86,7 @@ class RankGroup:
         """
         raw = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
         with self.report_failures("gathering from all ranks"):
+            # torch gathers equal shapes only: sizes first, then padded bytes
             sizes = [int(size) for size in self._all_gather(torch.tensor([len(raw)]))]
             padded = np.zeros(max(*sizes, 1), np.uint8)
             padded[: len(raw)] = raw
@@ -114,8 +115,10 @@ class RankGroup:
 
     @contextmanager
     def report_failures(self, action: str) -> Iterator[None]:
-        """Raise failures of the backend (a lost peer, a timeout) during ``action`` as
-        ExchangeError.
+        """Raise a RuntimeError or ValueError in the block, failures of the backend (a
+        lost peer, a timeout), as ExchangeError during ``action``.
+
+        Errors of this package pass.
         """
         try:
             yield
@@ -245,6 +248,9 @@ def check_equal(
 def run_collectively(ranks: RankGroup, action: Callable[[], None]) -> None:
     """Run ``action`` on this rank; all ranks then raise ExchangeError if it failed on
     one. Collective.
+
+    Failures are OSError, ValueError, TypeError and errors of this package; any other
+    is raised here at once.
     """
     problem = ""
     try:
@@ -266,8 +272,9 @@ def reason_of(error: Exception) -> str:
 
 
 def list_samples(samples: Sequence[int] | Ints, texts: Sequence[str] = ()) -> str:
-    """Return sample numbers as text, each with one of ``texts`` in brackets; at most
-    `SHOWN`.
+    """Return sample numbers as text, each with one of ``texts`` in brackets.
+
+    At most `SHOWN` of them, and how many more there are.
     """
     brackets = [f" ({text})" for text in texts] or [""] * SHOWN
     listed = ", ".join(

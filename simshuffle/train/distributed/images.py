@@ -39,6 +39,7 @@ class _FileTree(Dataset[bytes]):
         self.targets = np.array([label for label, _ in files], np.int64)
 
     def __len__(self) -> int:
+        """Return the number of files."""
         return len(self.files)
 
     def path(self, sample: int) -> Path:
@@ -47,6 +48,7 @@ class _FileTree(Dataset[bytes]):
         return self.root / self.classes[label] / name
 
     def __getitem__(self, sample: int) -> bytes:
+        """Return the class number, in four bytes, and the content of a file."""
         return (
             int(self.targets[sample]).to_bytes(4, "little")
             + self.path(sample).read_bytes()

@@ -55,9 +55,13 @@ def clock_marks(
 
 
 def timeline_rows(epoch: int, marks: Floats) -> list[dict[str, NDArray[Any]]]:
-    """Return rows of the timeline, without bytes, given the `clock_marks` (M, n) of all
+    """Return rows of the timeline, of 0 bytes, given the `clock_marks` (M, n) of all
     ranks.
+
+    Three tables, each as arrays by column: the measuring of importance, the `PHASES`
+    of all iterations, and the wait for the last exchange.
     """
+    # an axis of iterations, then of ranks, then of bounds, as `phase_rows` takes them
     num_ranks = len(marks)
     bounds = _bounds(marks).swapaxes(0, 1)  # (iterations, M, 8)
     importance_bounds = marks[None, :, :2]
@@ -87,6 +91,9 @@ def _bounds(marks: Floats) -> Floats:
 def iteration_seconds(marks: Floats) -> list[dict[str, float]]:
     """Return the times of each iteration, in s, as means over ranks; from the
     `clock_marks` (M, n) of all ranks.
+
+    Keys: forward_s, backward_s, update_s (with the wait for gradients) and exchange_s.
+    Reading counts in none.
     """
     seconds = np.diff(_bounds(marks), axis=-1).mean(axis=0)  # (iterations, 7)
     # the wait for the last exchange belongs to the last iteration
@@ -136,6 +143,9 @@ class Scorer:
 
     def scores(self, model: nn.Module) -> dict[Statistics, Score]:
         """Return the scores on rank 0, an empty dict on the others. Collective.
+
+        Rank 0 copies the weights, and the running statistics of all ranks (or of one in
+        each group that normalises together), into a network of its own.
 
         Args:
             model: of this rank, with its own running statistics.
@@ -223,6 +233,8 @@ class TrainedLosses:
     def share(self, ranks: RankGroup) -> bool:
         """Bring the losses of the epoch into the table on all ranks; return False if a
         rank has not recorded all of its samples. Collective.
+
+        Nothing is recorded any more until the next `begin`.
         """
         parts = ranks.gather(self._losses[: self._num_recorded])
         samples_of_ranks = (self._samples >= 0).sum(axis=0)
@@ -237,8 +249,8 @@ class TrainedLosses:
         return complete
 
     def importance(self, ranks: RankGroup, epoch: int) -> Floats:
-        """Return the importance (N,) for ``epoch`` (from 1): the losses in the epoch
-        before, and 1 of samples never trained on. Collective.
+        """Return the importance (N,) for ``epoch`` (from 1): each sample's last loss in
+        nats, and 1 of samples never trained on. Collective.
 
         Raises:
             InputError: on all ranks, if one has not recorded all of its samples.
@@ -259,10 +271,11 @@ def inference_losses(
     *,
     training: bool = False,
 ) -> Floats:
-    """Return the loss of each sample of ``batches``, in the order of sample numbers:
-    (n,).
+    """Return the loss of each distinct sample of ``batches``, in the order of sample
+    numbers: (n,) nats.
 
-    Of a sample that comes twice it is the first loss.
+    Of a sample that comes twice it is the first loss. The model is left in the mode
+    that it had.
 
     Args:
         dataset: whose local storage has the samples.
@@ -291,6 +304,7 @@ def inference_losses(
             check_losses(losses, len(targets), "scheduler")
             parts.append(losses.double().cpu().numpy())
     network.train(previous_mode)
+    # losses are in the order of batches; ``np.unique`` sorts by sample number
     samples = np.array([sample for batch in sample_lists for sample in batch])
     first_occurrence = np.unique(samples, return_index=True)[1]
     return np.concatenate(parts)[first_occurrence]

@@ -78,6 +78,7 @@ class _SumOverRanks(torch.autograd.Function):
     def forward(
         ctx: Any, value: torch.Tensor, group: dist.ProcessGroup | None
     ) -> torch.Tensor:
+        """Return the sum of ``value`` over the ranks; ``value`` stays as it is."""
         ctx.group = group
         total = value.clone()
         dist.all_reduce(total, group=group)
@@ -85,6 +86,7 @@ class _SumOverRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Sum the gradient over the ranks; the group has none."""
         total = gradients[0].clone()
         dist.all_reduce(total, group=ctx.group)
         return total, None
@@ -99,12 +101,14 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
+        """Return the ``rows`` (n, numbers) of all ranks as (n, M, numbers)."""
         parts = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, rows.contiguous())
         return torch.stack(parts, 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        """Sum the gradient over the ranks, and return that of this rank's rows."""
         total = gradients[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total[:, dist.get_rank()]
@@ -150,7 +154,9 @@ class SyncedBatchNorm(ConvertedNorm):
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         """Move the running statistics towards ``mean`` (C,) and ``variance`` (C,) of a
-        batch.
+        batch, by the momentum; without one, to their mean over all batches.
+
+        Nothing is done for a layer that keeps none.
         """
         if (
             self.running_mean is None

@@ -175,7 +175,7 @@ class Scheduler(TrainingEpochs):
         return self._batches(epoch, loader)
 
     def _batches(self, epoch: int, loader: DataLoader[Any]) -> Iterator[Any]:
-        """Yield the batches of `epoch`."""
+        """Schedule the epoch, yield its batches, and exchange, as `epoch` says."""
         schedule = self.strategy.exchange_schedule
         overlap = schedule is not None and schedule.overlap
         self.scheduling(epoch)
@@ -216,6 +216,7 @@ class Scheduler(TrainingEpochs):
             rng = stream(self.dataset.seed, "weights", epoch)
             samples = draw_by_weight(self.shards, len(samples), self._weights, rng)
         begin = self.steps_done * self.batch_size
+        # -1 of ranks with a sample less: the sampler drops them, the losses skip them
         rank_samples = samples[:, self.ranks.rank]
         self.sampler.start(rank_samples[rank_samples >= 0], begin)
         self.losses.begin(samples[begin:])
@@ -256,11 +257,12 @@ class Scheduler(TrainingEpochs):
         """Wait until the samples that `communicate` began to exchange have arrived, and
         store them beside those that are trained on.
 
-        Without arguments, wait for all that is under way, if anything is. A sample that
-        cannot be stored is reported by `clean_local_storage`, so that no other rank
-        waits in vain.
+        If one of them is None, wait for all that is under way, if anything is. A sample
+        that cannot be stored is reported by `clean_local_storage`, so that no other
+        rank waits in vain.
 
         Raises:
+            InputError: no epoch is scheduled, or these are not requests of it.
             ExchangeError: a peer is gone.
         """
         calls.check_epoch_state(
@@ -308,9 +310,8 @@ class Scheduler(TrainingEpochs):
         for a strategy with lagging importance.
 
         Raises:
-                InputError: they are not (n,) numbers, but for example their mean, or
-                    too many;
-                or no epoch is scheduled.
+            InputError: they are not (n,) numbers, but for example their mean, or too
+                many; or no epoch is scheduled.
         """
         calls.check_epoch_state(
             "record_losses", needs_epoch=True, under_way=self._under_way
@@ -331,8 +332,9 @@ class Scheduler(TrainingEpochs):
         importance of its own; before `scheduling`. Not collective, unless layers of the
         model are.
 
-        The model, or the one in DistributedDataParallel, is used in eval mode, so with
-        this rank's running statistics, which do not change.
+        The next `scheduling` uses the losses up. The model, or the one in
+        DistributedDataParallel, is used in eval mode, so with this rank's running
+        statistics, which do not change; unless they are to be refreshed.
 
         Args:
             model: takes inputs as the DataLoader of ``dataset`` gives them, on the
@@ -341,7 +343,7 @@ class Scheduler(TrainingEpochs):
             loss: the loss of each sample, (n,); by default cross-entropy.
             collate_fn: that of the DataLoader, if it has one of its own.
             refresh_statistics: True for training mode, in the local batches of the
-                coming epoch.
+                coming epoch, each of which moves the running statistics.
 
         Raises:
             InputError: ``loss`` gives no loss for each sample.
@@ -361,9 +363,10 @@ class Scheduler(TrainingEpochs):
 
     def _shared_importance(self, epoch: int) -> Floats | None:
         """Return the importance (N,) for the plan of ``epoch``; None if the strategy
-        needs none.
+        needs none. Collective.
 
-        Collective.
+        What was measured is used up. Errors as of `shared_importance` and
+        `TrainedLosses.importance`.
         """
         if not self.strategy.needs_importance:
             return None
@@ -378,6 +381,8 @@ class Scheduler(TrainingEpochs):
     def verify(self) -> None:
         """Check that every sample is on just one rank, on the one that the plans say,
         and as it was when it was staged. Reads all samples.
+
+        Nothing is checked where ranks keep no shards of their own (`stage_shard`).
 
         Raises:
             InputError: an epoch is under way.
@@ -444,7 +449,7 @@ class Scheduler(TrainingEpochs):
         self._stage()
 
     def _warn(self, warning: str) -> None:
-        """Warn on rank 0, once."""
+        """Warn on rank 0, unless ``warning`` is '' or this one has warned before."""
         if warning and self.ranks.rank == 0 and not self._has_warned:
             self._has_warned = True
             warnings.warn(warning, SimshuffleWarning, stacklevel=3)

@@ -112,6 +112,7 @@ class FolderStore:
         )
 
     def _path(self, sample: int) -> Path:
+        """Return the path of the file of a sample."""
         return self.folder / f"{sample:012d}"
 
 
@@ -185,8 +186,8 @@ def encode(item: Any) -> bytes:
     `_encode_part` describes each part], and the parts' contents.
 
     Raises:
-        InputError: a part is of another type than tensors, arrays, numbers, texts and
-            bytes.
+        InputError: a part is of another type than tensors, arrays, numbers, texts,
+            bytes and None.
     """
     if isinstance(item, bytes | bytearray):
         return b"b" + bytes(item)

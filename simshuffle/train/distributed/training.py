@@ -135,7 +135,9 @@ class RankTraining:
             dist.destroy_process_group(self._group)
 
     def epoch(self, epoch: int) -> tuple[Floats, Floats]:
-        """Train for one epoch, counted from 1.
+        """Train for one epoch, counted from 1, and exchange samples. Collective.
+
+        The scheduler's epoch stays under way: `Scheduler.clean_local_storage` ends it.
 
         Returns:
             Losses (n,) of this rank's samples, in nats; and its `clock_marks`.
@@ -220,8 +222,9 @@ class RankTraining:
         return losses[self.ranks.rank :: self.ranks.world_size]
 
     def _mark_gradient(self, weight: torch.Tensor) -> None:
-        """Note when the gradient of a weight is there; the wait for the other ranks
-        follows the last one.
+        """Note when the gradient of a weight is there, in s of this rank's clock.
+
+        The wait for the other ranks follows the last one.
         """
         self._gradients_ready = self._now()
 
@@ -355,6 +358,9 @@ def _epoch_outcome(
 def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
     """Raise Diverged if one of the ``losses`` (M, n) of an epoch, or a weight, is not
     finite.
+
+    It names the first iteration, and the first rank in it; for a weight the last
+    iteration and rank 0.
     """
     is_bad = ~np.isfinite(losses)
     batch_size = rank.run.training.local_batch_size

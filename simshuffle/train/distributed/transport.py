@@ -103,6 +103,9 @@ class Transport:
     def begin(self, messages: list[RankTransfer], payload_of: Payloads) -> Pair:
         """Begin to send and receive the messages of an iteration, without waiting for
         them; return their requests.
+
+        Where there are barriers, all ranks wait for each other here. Samples that a
+        rank keeps are not sent.
         """
         sends: Requests = []
         receives: Requests = []
@@ -292,7 +295,7 @@ def join_bytes(parts: list[bytes]) -> torch.Tensor:
 
 
 def _concatenate(parts: list[Ints]) -> Ints:
-    """Concatenate ``parts``; without any, return an empty array."""
+    """Concatenate ``parts``; without any, return an empty int64 array."""
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 

@@ -147,6 +147,7 @@ class Epochs:
         if self.strategy.redraws:
             start = np.arange(self.world_size + 1) * len(samples) // self.world_size
             return Shards(order, start)
+        # the drawn order, sorted by rank and otherwise kept
         sizes = np.bincount(self.owner[samples], minlength=self.world_size)
         by_rank = np.argsort(self.owner[order], kind="stable")
         return Shards(order[by_rank], np.concatenate([[0], np.cumsum(sizes)]))
@@ -179,10 +180,13 @@ class Epochs:
         """Return the samples that the ranks train on in the epoch or its part: (n, M),
         in order.
 
+        With ``drop_last``, rows that fill no batch are left out.
+
         Ranks with a sample less repeat their first one; those with none repeat one that
         they have. In a remaining part they do so only if they had a batch less
         otherwise; else they get -1 at the end.
         """
+        # row k is the k-th sample of each rank, column r is rank r
         rows = epoch_samples(shards, drop_last=self.drop_last)
         if self.drop_last:
             return rows[: len(rows) - len(rows) % self.batch_size]
@@ -197,7 +201,10 @@ class Epochs:
         return rows
 
     def finish_epoch(self, plan: ExchangePlan) -> None:
-        """End the epoch: count it, and move the samples as its ``plan`` says."""
+        """End the epoch: count it, and move the samples as its ``plan`` says.
+
+        The next epoch is a whole one: ``remaining`` and ``steps_done`` are reset.
+        """
         self.owner = plan.apply(self.owner)
         self.epochs_held = plan.held_after(self.epochs_held)
         self.epochs_done += 1
@@ -267,7 +274,10 @@ class Epochs:
         return Redistribution(current_rank[holder], self.owner)
 
     def _deal_remaining_samples(self, state: EpochState, current_rank: Ints) -> Ints:
-        """Deal the remaining samples to the ranks.
+        """Deal all samples to the ranks anew, and set ``owner`` and ``remaining``.
+
+        ``steps_done`` is set to 0, and ``epochs_held`` to nothing for samples that
+        change their rank. Where nobody owns samples, only ``remaining`` is set.
 
         Args:
             state: that the run goes on from.
@@ -400,7 +410,8 @@ def batch_sizes(
 def epoch_samples(shards: Shards, *, drop_last: bool) -> Ints:
     """Return the samples that every rank trains on, in order: (n, M) sample indices.
 
-    Ranks with fewer than n samples repeat their first ones.
+    n is N/M, rounded down if ``drop_last``, else up. Ranks with fewer samples repeat
+    their first ones.
     """
     n = samples_per_rank(len(shards.order), len(shards.sizes), drop_last=drop_last)
     # (n, M) positions in ``shards.order``: row k is the k-th sample of each rank

@@ -37,7 +37,7 @@ BY_IMPORTANCE: frozenset[Selection] = frozenset(
 
 
 def check_epochs_held(epochs_held: Any, shards: Shards, kind: str) -> Ints:
-    """Return the epochs that each sample was with its rank, (N,) whole numbers.
+    """Return the given epochs that each sample was with its rank, if (N,) integers.
 
     Args:
         epochs_held: what the caller gave.
@@ -45,7 +45,7 @@ def check_epochs_held(epochs_held: Any, shards: Shards, kind: str) -> Ints:
         kind: of the strategy, for the text of the error.
 
     Raises:
-        InputError: if they are something else.
+        InputError: if they are None, of another shape or no integers.
     """
     values = np.asarray(epochs_held)
     num_samples = len(shards.order)
@@ -67,7 +67,7 @@ def check_epochs_held(epochs_held: Any, shards: Shards, kind: str) -> Ints:
 
 
 def check_importance(importance: Any, shards: Shards, kind: str) -> Floats:
-    """Return the importance of each sample, (N,) float64: losses in nats.
+    """Return the given importance of each sample as (N,) float64: losses in nats.
 
     Args:
         importance: what the caller gave.
@@ -135,9 +135,9 @@ def select_samples(
         count: samples that each rank sends; at most the smallest shard.
         importance: (N,) finite and not negative; None will do for 'random' and
             'oldest'.
-        rng: yields the same on every rank. It is asked for one number for each of the N
-            samples, in their order, so a rank can work out its own part from its own
-            importances.
+        rng: yields the same on every rank. 'importance' and 'sqrt_importance' take one
+            number for each of the N samples, in the order of their indices, so that a
+            rank can work out its own part from its own importances; the others none.
         epochs_held: (N,) epochs that each sample has been with its rank; None will do
             but for 'oldest'.
 
@@ -176,6 +176,7 @@ def _sort_keys(
     if selection == "lowest":
         return importance
     power = 0.5 if selection == "sqrt_importance" else 1.0
+    # drawn for all samples, also those of no weight, so that ranks draw alike
     exponential = -np.log1p(-rng.random(len(importance)))
     has_weight = importance > 0
     log_exponential = np.log(np.maximum(exponential[has_weight], np.finfo(float).tiny))
@@ -190,6 +191,7 @@ def _lowest_in_each_shard(shards: Shards, keys: Floats, count: int) -> Ints:
 
     Samples of equal key are in their local order. ``keys`` is (N,).
     """
+    # one shard after another, as in ``shards.order``
     ordered_keys = keys[shards.order]
     sizes = shards.sizes
     width = int(sizes.max())

@@ -143,6 +143,8 @@ class LoaderShuffle(Strategy):
         """Draw the order of the epoch, and give each rank its first N/M samples,
         rounded up.
 
+        The worker that loads each sample is given too (`Shards.worker`).
+
         Raises:
             InputError: as of `check`.
         """
@@ -222,6 +224,9 @@ class LoaderShuffle(Strategy):
     def check(self, context: ShardsContext) -> None:
         """Check that the order can be drawn for that many samples and ranks.
 
+        An order of up to `MAX_CHECKED_SAMPLES` samples is drawn; of more, only readers
+        and shards are checked.
+
         Raises:
             InputError: if it cannot be drawn; its paths begin below the keys of this
                 record.
@@ -251,7 +256,9 @@ class LoaderShuffle(Strategy):
             raise InputError(problems, "exchange") from None
 
     def cache_problems(self, sample_nbytes: float, capacity: float) -> list[Problem]:
-        """Return the problems of ``cache_limit``.
+        """Return the problems of ``cache_limit``: below one piece, or above the device.
+
+        None if it is left out, or 0 for no cache.
 
         Args:
             sample_nbytes: mean bytes of a sample.
@@ -286,6 +293,8 @@ class LoaderShuffle(Strategy):
         """Return the bytes that a node's cache may hold; None where nothing need ever
         be dropped.
 
+        It is ``cache_limit`` (0 for no cache) or, where that is left out, the capacity.
+
         Args:
             capacity: bytes of the device that the cache is in.
             nbytes: of the whole set.
@@ -311,6 +320,8 @@ class LoaderShuffle(Strategy):
         self, owner: Ints, world_size: int, seed: int, nbytes: Floats
     ) -> Pieces:
         """Return the pieces (samples, blocks or shards) that nodes fetch at once.
+
+        Samples are indexed as in the data set, pieces as they lie in storage.
 
         Args:
             owner: (N,) the rank of each sample in the partition.
@@ -342,10 +353,10 @@ def stored_samples(owner: Ints, world_size: int, seed: int) -> Ints:
 
 
 def _rows_trained_on(order: EpochOrder, readers: Readers, num_samples: int) -> Ints64:
-    """Return the rows of ``order`` that the ranks train on, rank by rank.
+    """Return the row indices of ``order`` that the ranks train on, rank by rank.
 
-    Each rank trains on ``num_samples`` / M of them, rounded up; where it has fewer, it
-    begins with its own first rows again.
+    Each rank trains on ``num_samples`` / M of them, rounded up, in the order of
+    iterations; where it has fewer, it begins with its own first rows again.
 
     Raises:
         InputError: if a rank has none.
@@ -391,7 +402,10 @@ def _check_drawable(
 
 
 def _relocate_problem(problem: Problem) -> Problem:
-    """Return a problem of an order at the key of `LoaderShuffle` that decides it."""
+    """Move a problem of an order to the key of `LoaderShuffle` that decides it.
+
+    Problems of other paths are moved below ``order``.
+    """
     key = _KEYS_OF_PATHS.get(problem.path)
     return problem.below("order") if key is None else replace(problem, path=key)
 

@@ -64,7 +64,8 @@ class ExchangePlan:
         """Return the epochs that each sample has been with its rank after this
         exchange, (N,).
 
-        One more than before, and 0 for samples that left their rank. None gives None.
+        A new array: one more than before, and 0 for samples that left their rank. None
+        gives None.
         """
         if epochs_held is None:
             return None
@@ -92,7 +93,7 @@ class RankPlaces:
 
 
 def empty_plan(world_size: int) -> ExchangePlan:
-    """A plan that moves nothing."""
+    """Return a plan of no steps for ``world_size`` ranks: nothing moves."""
     none = np.zeros((0, world_size), np.int64)
     return ExchangePlan(none, none, np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -140,7 +141,7 @@ class Shards:
             first_rank = end_rank
 
     def slots(self, ranks: slice) -> slice:
-        """Return the slice of ``order`` that holds the samples of the ranks ``ranks``."""
+        """Return the slice of ``order`` with the samples of consecutive ``ranks``."""
         return slice(int(self.start[ranks.start]), int(self.start[ranks.stop]))
 
     def sums(self, values: Floats) -> Floats:
@@ -153,6 +154,7 @@ class Shards:
         Returns:
             (M,) float64.
         """
+        # a slice of ranks at a time, so that the gathered values stay small
         rank_sums = np.empty(len(self.start) - 1)
         for ranks in self.rank_slices():
             slots = self.slots(ranks)
@@ -162,7 +164,7 @@ class Shards:
 
 
 def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-    """Shuffle every rank's samples anew; ``owner`` (N,) is the rank of each sample."""
+    """Shuffle every rank's own samples; ``owner`` (N,) is the rank of each sample."""
     order = random_order(len(owner), rng)
     # Sort positions by rank, then by position. The key (rank << 32) | position is sorted in place;
     # `argsort` would need three times the memory.

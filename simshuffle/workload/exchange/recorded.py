@@ -81,6 +81,10 @@ class Recorded(Paired):
         """Return the problems of replaying the recording with these samples, ranks and
         epochs.
 
+        Ranks must be the recorded ones times ``ranks_each``; samples (looked at only
+        if ranks fit) at least as many as the copies need; epochs at most the recorded
+        ones.
+
         Raises:
             InputError: if the file cannot be read.
         """
@@ -121,6 +125,9 @@ class Recorded(Paired):
 
     def plan(self, context: EpochContext) -> ExchangePlan:
         """Return the recorded exchange of the epoch, scaled up.
+
+        Steps are spread over the iterations of ``context`` anew; nothing is drawn from
+        its generator.
 
         Raises:
             InputError: if so many epochs were not recorded.
@@ -174,7 +181,10 @@ class Recorded(Paired):
         return sample, target
 
     def _place_ranks(self, recorded_ranks: int) -> Ints:
-        """Draw which rank each recorded rank is in each copy: (copies, recorded ranks)."""
+        """Draw which rank each recorded rank is in each copy: (copies, recorded ranks).
+
+        The draw is equal in every run; a single copy keeps its ranks.
+        """
         if self.ranks_each == 1:
             return np.arange(recorded_ranks)[None, :]
         world_size = recorded_ranks * self.ranks_each
@@ -199,7 +209,10 @@ class Recorded(Paired):
 
 @lru_cache(maxsize=2)
 def _read_with_digest(path: Path, modified_ns: int) -> tuple[RecordedPlans, str]:
-    """Read the plans of a file and its SHA-256; anew when the file was modified."""
+    """Read the plans of a file and its SHA-256, in hexadecimal.
+
+    The last two are kept: a file is read anew only when it was modified.
+    """
     plans = read_plans(path)
     with path.open("rb") as file:
         return plans, hashlib.file_digest(file, "sha256").hexdigest()

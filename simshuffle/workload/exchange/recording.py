@@ -74,8 +74,9 @@ def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
 def read_plans(path: Path) -> RecordedPlans:
     """Read the plans that `write_plans` wrote: equal arrays, of equal types.
 
-    In every step each rank sends a sample of its own to another rank each, no sample
-    twice in an epoch; so shards keep their sizes.
+    In every step each rank sends a sample of its own, and receives one (perhaps its
+    own), no sample twice in an epoch; so shards keep their sizes. ``draws`` is not
+    recorded.
 
     Raises:
         InputError: if the file is missing, damaged, larger than `MAX_NUMBERS`, or holds
@@ -233,10 +234,13 @@ def _split_epochs(
 
 
 def _find_broken_rule(plan: ExchangePlan, owner: Ints) -> str:
-    """Name the rule of `ExchangePlan` that the plan of an epoch breaks, which begins
-    with ``owner`` (N,).
+    """Name the first rule of `ExchangePlan` that a plan of an epoch breaks; '' if none.
 
-    '' if it breaks none. The time is in proportion to the plan, not to ``owner``.
+    The time is in proportion to the plan, not to ``owner``.
+
+    Args:
+        plan: of at least one step.
+        owner: (N,) the rank of each sample as the epoch begins.
     """
     ranks = np.arange(plan.world_size)
     if plan.sample.max() >= len(owner):

@@ -236,9 +236,9 @@ class Pairing(Sourced):
         """Return how many importances each rank makes known to all others, to find
         partners.
 
-        None if partners do not depend on importance. One if partners stay for the
-        epoch. Else those of all ``shard_size`` samples, from which the other ranks can
-        work out what is not yet sent later.
+        0 if partners do not depend on importance; 1 if one set of partners serves for
+        the epoch. Else those of all ``shard_size`` samples, from which the other ranks
+        can work out what is not yet sent later.
         """
         if not self.rule.needs_importance:
             return 0.0
@@ -251,8 +251,12 @@ class Pairing(Sourced):
         """Index the pairing that serves in each step: (steps,) from 0 on, not
         decreasing.
 
+        A new one begins with every step, with every iteration that has steps, or with
+        each of ``partners_per_epoch`` equal shares of the iterations up to the last
+        one that has steps.
+
         Args:
-            iteration: (steps,) the iteration of each step.
+            iteration: (steps,) the iteration of each step, not decreasing.
         """
         if self.partner_lifetime == "sample":
             return np.arange(len(iteration))
@@ -290,10 +294,12 @@ class Pairing(Sourced):
             places: of the ranks, for a ``partner_scope`` of less than all.
 
         Returns:
-            (pairings, M) int64, a permutation of the ranks in each row.
+            (pairings, M) a permutation of the ranks in each row; a rank that is its own
+            partner keeps its samples.
 
         Raises:
-            ValueError: if what the partners depend on is not given.
+            ValueError: if the importance or the places that partners depend on are
+                None.
         """
         if self.partner_scope == "all":
             group: Ints = np.zeros(order.shape[1], np.int64)
@@ -324,12 +330,17 @@ class ExchangeSchedule(MessageSchedule, Pairing):
 def spread_over_iterations(quota: int, per_iteration: float, iterations: int) -> Ints:
     """Spread ``quota`` steps over the iterations, by floor-with-carry.
 
-    Each iteration gets ``per_iteration`` samples until the quota is used up. Samples
-    that the floor leaves over are sent after the last iteration, so that the quota is
-    met.
+    Each iteration gets ``per_iteration`` steps until the quota is used up; fractions
+    are carried over. The last iteration gets all steps that are left, so that the
+    quota is met.
+
+    Args:
+        quota: steps of the epoch, each of a sample of every rank.
+        per_iteration: steps of an iteration, perhaps a fraction.
+        iterations: of the epoch, at least 1.
 
     Returns:
-        (quota,) int64, the iteration of every step.
+        (quota,) int64, the iteration (from 0) of every step, not decreasing.
     """
     # (iterations,) samples sent by the end of each iteration
     exact = per_iteration * np.arange(1, iterations + 1)

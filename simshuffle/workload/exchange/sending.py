@@ -63,8 +63,10 @@ class ShardHolding(Strategy):
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
     def quota(self, context: EpochContext) -> int:
-        """Return how many samples each rank sends an epoch: Q N/M, at most the smallest
-        shard.
+        """Return how many samples each rank sends in this epoch: Q N/M, at most the
+        smallest shard.
+
+        Rounded by `epoch_quota`, so that epochs may differ by one.
         """
         sizes = context.shards.sizes
         num_samples = len(context.shards.order)
@@ -96,8 +98,8 @@ class Paired(ShardHolding):
         return self.schedule
 
     def gathered(self, shard_size: float) -> float:
-        """Return how many importances each rank makes known, as the schedule's rule
-        needs.
+        """Return how many importances each rank makes known before an epoch, as the
+        schedule's rule needs (`Pairing.gathered`).
         """
         return self.schedule.gathered(shard_size)
 
@@ -177,6 +179,7 @@ class SendingStrategy(Paired):
             importance_of_rank = rank_importance(
                 schedule.rank_importance, importance, shards, sample, first_steps
             )
+        # (pairings, M); each step takes the row of its pairing
         target = schedule.targets(order, importance_of_rank, context.places)
         return ExchangePlan(
             sample=sample,

@@ -21,8 +21,10 @@ _NUMBERS = ("epochs_done", "world_size", "batch_size", "drop_last", "steps")
 def pack_state(state: EpochState, epochs: Epochs) -> dict[str, Any]:
     """Return what a checkpoint keeps of ``state``, a state of ``epochs``.
 
-    It takes 4 bytes for each sample and, once an epoch has been dealt anew, a bit for
-    each.
+    Keys: version, seed, strategy, the numbers of the state, and its arrays that are
+    not None ('held' for ``epochs_held``, 'left' for ``remaining`` in bits). It takes 4
+    bytes for each sample and, once an epoch has been dealt anew, a bit for each; more
+    where epochs held or importance are kept.
     """
     remaining = None if state.remaining is None else np.packbits(state.remaining)
     arrays = {
@@ -44,11 +46,13 @@ def pack_state(state: EpochState, epochs: Epochs) -> dict[str, Any]:
 def unpack_state(state: Mapping[str, Any], epochs: Epochs) -> EpochState:
     """Return the state that `pack_state` packed, for ``epochs`` to go on from.
 
-    A state without a version was saved between epochs.
+    A state without a version was saved between epochs; what it lacks is taken from
+    ``epochs`` and its owners.
 
     Raises:
-        InputError: if the state is not of the same samples or, in the middle of an
-            epoch, not of the same seed and strategy.
+        InputError: if the version is another, a key is missing, an owner is no rank,
+            or steps are negative; if the state is not of as many samples or, in the
+            middle of an epoch, not of an equal seed and strategy.
     """
     num_samples = epochs.num_samples
     version = state.get("version", 0)
@@ -124,4 +128,5 @@ def _check_owner(owner: Ints, world_size: int, epochs: Epochs) -> None:
 
 
 def _refuse(name: str, rule: str, value: object, remedy: str) -> NoReturn:
+    """Raise an InputError at ``state.NAME`` of the scheduler."""
     refuse(f"state.{name}", rule, str(value), remedy, "scheduler")

@@ -48,20 +48,25 @@ class GlobalShuffle(Strategy):
         return self.source
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
-        """1 on the SSD, 0 from what all hosts share."""
+        """Return 1 if samples are read from the SSD, 0 if from what all hosts share."""
         return 1.0 if self.source == "ssd" else 0.0
 
     def first_owner(
         self, num_samples: int, world_size: int, rng: np.random.Generator
     ) -> Ints:
-        """Return rank 0 for every sample, as a placeholder that takes no memory: nobody
-        owns samples.
+        """Return rank 0 for every sample, as a placeholder: nobody owns samples.
+
+        The array (N,) is read-only and takes no memory.
         """
         return np.broadcast_to(np.int32(0), num_samples)
 
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-        """A random permutation of all samples, cut into M parts."""
+        """Permute all samples, and cut them into M parts that differ by one at most.
+
+        ``owner`` serves for its length only.
+        """
         order = random_order(len(owner), rng)
+        # rank r begins at r N / M, rounded down
         return Shards(order, np.arange(world_size + 1) * len(owner) // world_size)
 
 

@@ -79,7 +79,7 @@ def joined_shape(shapes: Sequence[Shape], kind: Kind) -> Shape | None:
     """Return the shape of several outputs together, for a layer of kind ``kind``.
 
     Outputs are joined along the channels. If their extents differ: all values one after
-    the other for attention and the like, and None for other kinds.
+    the other for kinds in `ANY_EXTENTS`, and None for other kinds.
     """
     first = shapes[0]
     if all(shape[1:] == first[1:] for shape in shapes):
@@ -125,7 +125,7 @@ class Builder:
         return self._shapes[name or self.last]
 
     def finish(self) -> LayerList:
-        """Return the network."""
+        """Return the network, of all layers that were added so far."""
         return LayerList(self.name, tuple(self._layers), self._shapes[INPUT])
 
     def layer(
@@ -213,8 +213,8 @@ class Builder:
         name: str = "",
         predecessor: str = "",
     ) -> str:
-        """Add a convolution; without ``padding`` extents stay as they are at a stride
-        of 1.
+        """Add a convolution; without ``padding`` extents are divided by the stride,
+        rounded up.
         """
         shape = self.shape(predecessor)
         kernel_sizes = _by_extent(kernel, shape)

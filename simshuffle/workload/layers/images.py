@@ -89,7 +89,13 @@ def _bottleneck(
 
 
 def vgg16(name: str, pixels: int, up: bool = False) -> LayerList:
-    """Build VGG-16: thirteen convolutions and three linear layers."""
+    """Build VGG-16: thirteen convolutions and three linear layers.
+
+    Args:
+        name: of the network.
+        pixels: along a side of an image.
+        up: whether incomplete last windows are pooled too.
+    """
     net = Builder(name, (3, pixels, pixels))
     for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(count):
@@ -101,7 +107,14 @@ def vgg16(name: str, pixels: int, up: bool = False) -> LayerList:
 
 
 def alexnet(name: str, pixels: int, padding: int, widths: tuple[int, ...]) -> LayerList:
-    """Build AlexNet: five convolutions and three linear layers."""
+    """Build AlexNet: five convolutions and three linear layers.
+
+    Args:
+        name: of the network.
+        pixels: along a side of an image.
+        padding: of the first convolution.
+        widths: channels of the five convolutions.
+    """
     net = Builder(name, (3, pixels, pixels))
     for index, (width, kernel) in enumerate(zip(widths, (11, 5, 3, 3, 3), strict=True)):
         if index:

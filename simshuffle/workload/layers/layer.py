@@ -26,6 +26,9 @@ SHARE_DIGITS = 6
 def work_shares(multiplications: Sequence[float]) -> list[float]:
     """Return the share of a pass that each layer takes, given the multiplications of
     each.
+
+    `WORK_SHARE` of it is in proportion to these, the rest to their root; the shares
+    add up to 1, or are all 0 if there are none.
     """
     roots = [number**0.5 for number in multiplications]
     total = sum(multiplications) or 1.0
@@ -42,14 +45,14 @@ def gradient_parts(
     """Divide the gradient into parts that become ready one after the other.
 
     A layer without multiplications, such as a norm, or without parameters, is a part
-    with the layer before it.
+    with the layer before it. A part without parameters is left out, with its share.
 
     Args:
         layers: parameters and multiplications of each layer, first to last.
 
     Returns:
         The parameters of each part, first to last; and the share of the backward pass
-        of each.
+        of each, 0 to 1, rounded to `SHARE_DIGITS` digits and never 0.
     """
     sizes = list(layers)
     shares = work_shares([multiplications for _, multiplications in sizes])
@@ -143,6 +146,7 @@ class LayerList:
     input: Shape  # shape of a sample
 
     def __len__(self) -> int:
+        """Return the number of layers."""
         return len(self.layers)
 
     @cached_property

@@ -92,9 +92,9 @@ def read_network(name: str, model_layers: Sequence[ModelLayer]) -> LayerList:
     """Return the network that is written as a list of layers.
 
     Raises:
-        InputError: if the list is empty, nothing is trained, a layer does not take what
-            those before it give, or its name is another's. Paths begin with the layer's
-            number.
+        InputError: if the list is empty, the first layer has no input shape, nothing is
+            trained, a layer does not take what those before it give, or its name is
+            another's. Paths begin with the layer's number, from 0.
     """
     if not model_layers:
         raise InputError(
@@ -146,7 +146,7 @@ def _add_layer(builder: Builder, layer: ModelLayer) -> None:
 
 
 def as_written(layers: LayerList) -> list[dict[str, object]]:
-    """Return the layers of a network as plain values.
+    """Return the layers of a network as plain values, without what is the default.
 
     A file has them so at ``workload.model.layers``; `read_network` reads the network
     back.

@@ -100,7 +100,7 @@ class TfData(Order):
         return order_from_ranks(map(read, range(readers.world_size)))
 
     def _interleave_files(self, data: ShardedSet, files: list[int]) -> Ints64:
-        """Return the samples of ``files`` in the order in which they come to the
+        """Return the samples of ``files``, (n,), in the order in which they come to the
         buffer.
         """
         begin = data.begin.tolist()
@@ -246,7 +246,7 @@ class HuggingFace(Order):
         """Draw the order of an epoch, from 0.
 
         Raises:
-            InputError: for fewer shards than a rank has workers, where the library
+            InputError: if a rank has fewer shards than workers, where the library
                 stops those without shards; or a buffer that is larger than the set.
         """
         reads_all = len(data.samples) % readers.world_size != 0
@@ -314,7 +314,7 @@ class HuggingFace(Order):
     def generator(
         readers: Readers, seed: int, epoch: int, worker: int
     ) -> np.random.Generator:
-        """Return the generator from which the buffer of a worker draws."""
+        """Return the generator from which the buffer of a worker draws, on any rank."""
         rng = np.random.default_rng(seed)
         # the library makes a new generator of the first number of the old one for each of these
         if epoch:
@@ -324,7 +324,10 @@ class HuggingFace(Order):
         return rng
 
     def runs(self, shards: list[int]) -> list[list[int]]:
-        """Divide the shards of a worker into runs, which are read in turn."""
+        """Divide the shards of a worker into consecutive runs, which are read in turn.
+
+        There are ``max_buffer_input_shards`` of them, or as many as shards.
+        """
         num_runs = min(len(shards), self.max_buffer_input_shards)
         return [
             run.tolist() for run in np.array_split(np.array(shards, np.int64), num_runs)
@@ -332,7 +335,7 @@ class HuggingFace(Order):
 
     @property
     def piece_size(self) -> int:
-        """The samples of a run that come to the buffer at once."""
+        """The samples of a run that come to the buffer at once, 1 unless formatted."""
         share = self.buffer_size // self.max_buffer_input_shards
         return max(1, share) if self.formatted else 1
 

@@ -116,6 +116,7 @@ class Corgi2(_CorgiOrder):
         shuffled_samples = shuffle_groups_of_blocks(
             shuffled_blocks, self.buffer_blocks, rng
         )
+        # the k-th sample after shuffling is written where the k-th lay before it
         positions[shuffled_samples] = concatenate_or_empty(shuffled_blocks)
         return positions
 
@@ -123,7 +124,10 @@ class Corgi2(_CorgiOrder):
 def shuffle_groups_of_blocks(
     blocks: list[Ints64], group_size: int, rng: np.random.Generator
 ) -> Ints64:
-    """Return the samples of ``blocks``, shuffled in groups of ``group_size`` blocks."""
+    """Return the samples of ``blocks``, (n,), shuffled in groups of consecutive blocks.
+
+    Each group but the last has ``group_size`` blocks.
+    """
     groups = [
         concatenate_or_empty(blocks[first : first + group_size])
         for first in range(0, len(blocks), group_size)

@@ -141,6 +141,8 @@ class Caches:
     ) -> tuple[Flags, FetchCounts]:
         """Fetch the samples of the next epoch, in the order in which a node meets them.
 
+        The caches change, and serve for the epoch after.
+
         Args:
             rank: (n,) of each sample that is handed out.
             worker: (n,) of that rank.
@@ -191,7 +193,9 @@ class _NodeCache:
 
     def fetch_epoch(self, piece: Ints64) -> tuple[Flags, FetchCounts]:
         """Fetch the pieces (n,) of one sample after another, as far as they are not
-        cached.
+        cached; the cache changes.
+
+        All at once where nothing has to be dropped, else one by one.
 
         Returns:
             (n,) True for samples whose piece is fetched; and the counts.
@@ -287,6 +291,7 @@ def _fetch_without_cache(
     np.maximum.at(last_row, hold, np.arange(len(piece)))
 
     hold_nbytes = pieces.nbytes[piece[first_row]]
+    # bytes held after each row are the sum of all changes up to it
     change = np.zeros(len(piece) + 1, np.int64)
     np.add.at(change, first_row, hold_nbytes)
     np.add.at(change, last_row + 1, -hold_nbytes)

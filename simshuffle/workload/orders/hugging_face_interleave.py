@@ -87,8 +87,9 @@ class HuggingFaceInterleave(Mixture):
         """Mix the sources of an epoch, from 0.
 
         Raises:
-            InputError: for sources that do not fit to the set, and for fewer shards of
-                a source than a rank has workers, where the library stops those without.
+            InputError: for sources that do not fit to the set; and, where they are
+                streamed, if a rank has fewer shards of a source than workers, where the
+                library stops those without.
         """
         if not self.streamed:
             return deal_batches(self.samples_of_ranks(data, readers, seed), readers)
@@ -141,8 +142,10 @@ class HuggingFaceInterleave(Mixture):
     def draw_sources(
         self, seed: int, epoch: int, worker: int, workers: int, num_used: int = 0
     ) -> Iterator[Ints64]:
-        """Yield arrays of the sources that a worker draws, without the first
-        ``num_used``.
+        """Yield, without end, arrays of the sources that a worker draws, without the
+        first ``num_used``.
+
+        They come in turn unless ``drawn``; all ranks draw alike.
         """
         if not self.drawn:
             return sources_in_turn(len(self.weights), num_used % len(self.weights))
@@ -194,6 +197,7 @@ class HuggingFaceInterleave(Mixture):
             rounds = sizes.max() if self.stop_rule.needs_all_exhausted else sizes.min()
             columns = [source[np.arange(rounds) % len(source)] for source in sources]
             samples = np.stack(columns, axis=1).ravel()
+        # a contiguous part for each rank, the first ones longer by one
         parts = np.array_split(samples, readers.world_size)
         table = np.full((len(parts), max(map(len, parts))), -1)
         for rank, part in enumerate(parts):

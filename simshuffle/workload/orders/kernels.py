@@ -40,9 +40,10 @@ def mix(
         stream: (n,) samples in the order of reading.
         size, initial: see
             `simshuffle.workload.orders.shuffle_buffers.shuffle_in_buffer`.
-        words: 32 random bits each; `random.Random.randint` takes as many as it needs.
+        words: 32 random bits each, more than are needed: a draw rejects those beyond
+            the buffer, as `random.Random.randint` does.
         buffer: (min(size, n) + 2,) scratch.
-        out: (n,) samples.
+        out: (n,) is overwritten by all samples of ``stream``.
     """
     num_read = 0
     num_out = 0

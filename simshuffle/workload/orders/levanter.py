@@ -171,6 +171,7 @@ def _feistel_rounds(
         right_bits: bits of the right half of a number.
         mask: ones in these bits.
     """
+    # the halves change places in each round; the left one may be a bit shorter
     upper = numbers >> right_bits
     lower = numbers & mask
     for round_key in round_keys:

@@ -137,6 +137,7 @@ class LitdataFull(_LitData):
     def _share_chunks(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> list[ChunkPart]:
+        """Share all chunks; from epoch 2 on within each node, if they fit its cache."""
         if readers.nodes == 1:
             return self._share_among_all(data, readers, seed, epoch)
         first_epoch = self._share_among_all(data, readers, seed, 1)
@@ -227,6 +228,7 @@ class LitdataWindow(_LitData):
     def _share_chunks(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> list[ChunkPart]:
+        """Give each worker its own chunks, in a new order within the window."""
         num_workers = readers.world_size * readers.workers
         owner = _owner_of_chunks(data.samples.tolist(), num_workers)
         samples_read = data.samples
@@ -285,8 +287,8 @@ def _samples_in_equal_steps(
 def _shuffle_in_window(
     chunks: Ints64, window: int, rng: np.random.RandomState
 ) -> list[int]:
-    """Swap each position of ``chunks`` in turn with one of the ``window`` positions
-    from it on.
+    """Return ``chunks`` after each position in turn was swapped with one of the
+    ``window`` positions from it on.
     """
     shuffled: list[int] = chunks.tolist()
     if window > 1:
@@ -304,7 +306,7 @@ def _shuffle_in_blocks(
     samples: Ints64, window: int, rng: np.random.RandomState
 ) -> Ints64:
     """Permute samples within blocks of ``window``, then the blocks; below 2, all
-    samples.
+    samples. ``samples`` (n,) is changed too.
     """
     if window <= 1:
         rng.shuffle(samples)

@@ -65,8 +65,9 @@ def companion_share(
     """Return the share of pairs in one group in an epoch that are so again in another
     epoch.
 
-    0 if there are no pairs. Where a sample is handed out more than once, the first time
-    counts. A random order gives (b - 1) / (N - 1) for groups of b of N samples.
+    0 if there are no pairs. A pair counts as parted if the other epoch lacks a sample
+    of the two. Where a sample is handed out more than once, the first time counts. A
+    random order gives (b - 1) / (N - 1) for groups of b of N samples.
 
     Args:
         previous: rows of the first epoch.
@@ -101,8 +102,8 @@ def moved_share(previous: EpochOrder, current: EpochOrder, readers: Readers) -> 
     """Return the share of the samples of both epochs that are on another node than
     before.
 
-    The first time counts that a sample is handed out. A random order gives 1 - 1 /
-    nodes.
+    The first time counts that a sample is handed out. 0 if no sample is in both
+    epochs. A random order gives 1 - 1 / nodes.
     """
     _, previous_row, current_row = np.intersect1d(
         previous.sample, current.sample, return_indices=True
@@ -115,8 +116,8 @@ def moved_share(previous: EpochOrder, current: EpochOrder, readers: Readers) -> 
 def label_divergence(labels: Ints64, group: Ints64) -> float:
     """Return how far the labels of groups are from the labels of all rows, in nats.
 
-    It is the mean over groups of the Kullback-Leibler divergence of the shares of
-    labels in the group to the shares among all rows.
+    It is the mean over groups, each of equal weight, of the Kullback-Leibler divergence
+    of the shares of labels in the group to the shares among all rows.
 
     Args:
         labels: (n,) the class of each row, from 0.
@@ -142,15 +143,16 @@ def position_entropy(
     to 1.
 
     0: always in the same of ``bins`` equal parts of the epoch, or only one epoch or
-    part. 1: in as many parts as there can be. It is the mean over samples of the
-    entropy of the parts in which they come, over the largest entropy that so many
-    epochs and parts allow.
+    part. 1: in as many parts as there can be. It is the mean over the samples that are
+    handed out of the entropy of the parts in which they come, over the largest entropy
+    that so many epochs and parts allow. The first time in an epoch counts.
     """
     max_entropy = np.log(min(len(orders), bins))
     if max_entropy == 0:
         return 0.0
     # a key for each sample of each epoch: sample * bins + its part of the epoch
     keys = []
+    # of a sample that an epoch has twice, `np.unique` finds the first row
     for order in orders:
         iteration = iteration_of_rows(order, readers)
         num_iterations = int(iteration.max()) + 1
@@ -173,10 +175,11 @@ def shards_per_iteration(order: EpochOrder, shard: Ints64, readers: Readers) -> 
         readers: the processes that read.
 
     Returns:
-        (T,) for each iteration from the first to the last.
+        (T,) distinct shards in each iteration, from 0 to the last.
     """
     iteration = iteration_of_rows(order, readers)
     num_shards = int(shard.max()) + 1
+    # each pair of iteration and shard once, as one number
     pairs = np.unique(iteration * num_shards + shard[order.sample])
     return np.bincount(pairs // num_shards, minlength=int(iteration.max()) + 1)
 
@@ -187,6 +190,7 @@ def mean_in_windows(values: Ints64, windows: int) -> Floats:
 
     nan in a part that has none.
     """
+    # value k of n is in window k W / n, rounded down
     window = np.arange(len(values)) * windows // len(values)
     counts = np.bincount(window, minlength=windows)
     with np.errstate(invalid="ignore"):

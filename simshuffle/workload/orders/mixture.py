@@ -36,7 +36,7 @@ class Mixture(Order):
         return shares
 
     def shards_of_sources(self, data: ShardedSet) -> list[Ints64]:
-        """Return the shards of each source.
+        """Return the shards of each source, (n,) indices, one source after another.
 
         Raises:
             InputError: if the sources do not fit to the set, a source has no sample, or
@@ -141,7 +141,8 @@ class StopRule:
         restarts_sources: whether an exhausted source begins again, or is passed over.
         ends_late: whether a source is exhausted only when one sample more is drawn from
             it, or as soon as its last sample is handed out.
-        max_samples: samples after which the mixture ends in any case.
+        max_samples: samples after which the mixture ends, whatever is exhausted; None
+            where exhausted sources end it.
     """
 
     needs_all_exhausted: bool
@@ -217,6 +218,7 @@ def draw_samples(
     num_answered = (
         num_draws - 1 if stop.ends_late and stop.max_samples is None else num_draws
     )
+    # the sample of each draw; -1 for draws that hand out none
     sample = np.full(num_draws, -1)
     for source, indices in enumerate(draws_of_source):
         answered = indices[indices < num_answered]
@@ -242,7 +244,7 @@ def _samples_of_draws(
     num_draws: int, source: int, passes: Passes, stop: StopRule, *, is_exhausted: bool
 ) -> Ints64:
     """Return the sample that each draw of a source hands out, (num_draws,); -1 for
-    none.
+    none, where an exhausted source is passed over.
     """
     nothing = np.full(1, -1)
     if not stop.restarts_sources:
@@ -261,7 +263,7 @@ def _samples_of_draws(
 
 
 def sources_in_turn(num_sources: int, first: int = 0) -> Iterator[Ints64]:
-    """Yield arrays of sources that come in turn, from source ``first`` on."""
+    """Yield, without end, arrays of sources that come in turn, from ``first`` on."""
     yield (np.arange(first, num_sources))
     yield from cycle([np.arange(num_sources)])
 
@@ -269,8 +271,8 @@ def sources_in_turn(num_sources: int, first: int = 0) -> Iterator[Ints64]:
 def sources_at_random(
     rng: np.random.Generator, shares: Floats, num_used: int = 0
 ) -> Iterator[Ints64]:
-    """Yield arrays of sources drawn by their shares, without the first ``num_used`` of
-    all.
+    """Yield, without end, arrays of sources drawn by their shares (K,), without the
+    first ``num_used`` of all.
 
     They are drawn a thousand at once, as `datasets` does.
     """

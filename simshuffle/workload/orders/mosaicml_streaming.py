@@ -47,7 +47,9 @@ def _naive(
 def _spans_of_nodes(
     data: ShardedSet, shards: Ints64, samples: Ints64, nodes: int
 ) -> list[list[Ints64]]:
-    """Return the samples of each span of each canonical node.
+    """Return the samples of each span of each canonical node, as views of ``samples``.
+
+    A span is the part of a shard that lies in one canonical node.
 
     Args:
         data: the set in shards.
@@ -88,7 +90,7 @@ def _with_fixed_shards(shuffle_spans: SpanShuffle) -> Shuffle:
 def _py1s(
     node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
 ) -> list[Ints64]:
-    """Permute the samples within each span."""
+    """Permute the samples within each span, in place."""
     all_spans = [span for spans in node_spans for span in spans]
     for span in all_spans:
         rng.shuffle(span)
@@ -166,6 +168,7 @@ def _py1e(
             refuse("num_canonical_nodes", rule, str(len(node_spans)), remedy, "order")
         for span in spans:
             rng.shuffle(span)
+        # each sample moves by a random distance; then all are sorted by position
         samples = np.concatenate(spans)
         positions = np.arange(len(samples), dtype=float)
         begin = 0
@@ -388,6 +391,7 @@ def _positions_of_ranks(
         repeated = np.arange(missing) + length - ranks + 1 - missing
     else:
         repeated = np.arange(missing) % length
+    # (nodes, n / ranks, ranks) to (nodes, ranks, n / ranks): ranks take turns
     shared = np.concatenate([on_node, on_node[:, repeated]], axis=1)
     by_rank = shared.reshape(readers.nodes, -1, ranks).transpose(0, 2, 1)
     sequences = by_rank.reshape(readers.world_size, -1)

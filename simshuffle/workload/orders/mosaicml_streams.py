@@ -81,7 +81,12 @@ class MosaicmlStreams(Mixture):
         return f"mosaicml streams {self.batching_method}"
 
     def samples_of_streams(self, data: ShardedSet, seed: int) -> Ints64:
-        """Return the samples that an epoch is to have of each stream, (K,)."""
+        """Return the samples that an epoch is to have of each stream, (K,).
+
+        With 'proportion' they sum to the set, and ``seed`` draws which streams get the
+        samples that rounding leaves over; with 'choose' they are the weights, with
+        'repeat' weights times sizes, rounded down.
+        """
         sizes = np.array(
             [data.samples[shards].sum() for shards in self.shards_of_sources(data)]
         )
@@ -222,7 +227,10 @@ class MosaicmlStreams(Mixture):
         dealt_to: Readers,
     ) -> list[Ints64]:
         """Return `stream_rows` of each stream, dealt to ``dealt_to`` in place of
-        ``readers``.
+        ``readers``: (n, ranks of ``dealt_to``) each.
+
+        Canonical nodes and blocks remain those of ``readers``; a stream has its share
+        of a block.
         """
         counts = self.samples_of_streams(data, seed)
         canonical = self.of.canonical_nodes(readers)
@@ -247,7 +255,10 @@ class MosaicmlStreams(Mixture):
         return self.shares if self.weighing == "proportion" else counts / counts.sum()
 
     def mixing_rng(self, seed: int, epoch: int) -> np.random.Generator:
-        """Return the generator by which batches of streams are mixed."""
+        """Return the generator by which batches of streams are mixed.
+
+        It is new in each epoch with 'balanced', and equal in all with 'fixed'.
+        """
         return np.random.default_rng(
             seed + epoch * (self.sampling_method == "balanced")
         )
@@ -316,6 +327,7 @@ def _batch_per_stream(
     batch_size = readers.batch_size
     batches_of_streams = []
     for rows in order.rows_of_streams(data, readers, seed, epoch, readers):
+        # (steps b, M) to (steps, M b): a rank's batch after another's
         steps = len(rows) // batch_size
         batches = (
             rows[: steps * batch_size]
@@ -349,6 +361,7 @@ def _batch_per_device(
         columns = slice(node * columns_per_node, (node + 1) * columns_per_node)
         batches_of_streams = []
         for rows in streams:
+            # (n, columns) row by row: canonical nodes and ranks of the node in turn
             samples = rows[:, columns].ravel()
             full_batches = samples[: len(samples) // batch_size * batch_size]
             batches_of_streams.append(full_batches.reshape(-1, batch_size))
@@ -363,13 +376,17 @@ def _batch_per_device(
 
 
 def _mix_rows(rows_of_streams: list[Ints64], rng: np.random.Generator) -> Ints64:
-    """Mix the rows of streams at random; the rows of each stream stay in their order."""
+    """Mix the rows of streams at random; the rows of each stream stay in their order.
+
+    Raises an InputError if a stream has no row.
+    """
     if not min(map(len, rows_of_streams)):
         _refuse_batch("a stream of less than a batch")
     stream = np.repeat(
         np.arange(len(rows_of_streams)), [len(rows) for rows in rows_of_streams]
     )
     rng.shuffle(stream)
+    # the rank of each place among those of its stream, behind all earlier streams
     row = np.argsort(np.argsort(stream, kind="stable"), kind="stable")
     return np.concatenate(rows_of_streams)[row]
 

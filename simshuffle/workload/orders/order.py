@@ -102,8 +102,8 @@ class Order(Sourced):
     def places(self, data: ShardedSet, seed: int) -> Ints64:
         """Return the position in the shards at which each sample is stored, (N,).
 
-        By default it is the sample's own index; some orders rewrite the set before they
-        train.
+        By default it is the sample's own index; an order that rewrites the set before
+        training overrides this.
         """
         return np.arange(data.size)
 
@@ -111,7 +111,9 @@ class Order(Sourced):
     def epoch(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
-        """Draw the order of an epoch, from 0 as libraries count them.
+        """Draw the order of an epoch: which worker hands out which sample when.
+
+        Epochs are counted from 0, as libraries do.
 
         Args:
             data: the set in shards.

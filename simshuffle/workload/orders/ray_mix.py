@@ -68,7 +68,10 @@ class RayMix(Mixture):
         )
 
     def mix_shards(self, data: ShardedSet) -> list[int]:
-        """Return the shards of an epoch, in their order."""
+        """Return the shards of an epoch, in the order in which the sources give them.
+
+        They end when a source is exhausted, or when all are (``stopping``).
+        """
         waiting_shards = [shards.tolist() for shards in self.shards_of_sources(data)]
         shares = [weight / sum(self.weights) for weight in self.weights]
         rows = [0] * len(shares)  # of each source, so far

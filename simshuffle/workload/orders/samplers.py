@@ -48,6 +48,7 @@ def torch_permutation(size: int, twister: np.random.RandomState) -> Ints64:
     from simshuffle.workload.orders.kernels import swap_forward  # noqa: PLC0415 - numba
 
     words = twister.randint(0, 2**32, max(size - 1, 0), np.uint32)
+    # position k is swapped with k + word mod (n - k)
     positions = np.arange(size - 1)
     samples = np.arange(size)
     swap_forward(samples, positions + words % (size - positions))
@@ -192,6 +193,12 @@ class Accelerate(Order):
     ) -> EpochOrder:
         """Return the order of an epoch without the first ``num_skipped`` samples of its
         permutation.
+
+        They are dropped first; the rest is dealt, and its last round completed, as a
+        set of its own.
+
+        Raises:
+            InputError: as of `epoch`.
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         ranks = readers.world_size
@@ -227,7 +234,7 @@ class Accelerate(Order):
     @staticmethod
     def _dispatched_round(samples: Ints64, first: int, readers: Readers) -> Ints64:
         """Return the samples of each rank in the last round, which rank 0 completes:
-        (M, b).
+        (M, b), -1 where a rank gets none.
 
         Args:
             samples: of the epoch; the last round begins at ``first``.
@@ -240,6 +247,7 @@ class Accelerate(Order):
         samples_per_rank = -(-len(last) // ranks)
         if len(last) % ranks:
             last = np.concatenate([last, samples[:ranks]])
+        # each rank gets its share of the round; -1 where samples or places are missing
         num_dealt = samples_per_rank * ranks
         missing = max(num_dealt - len(last), 0)
         dealt = np.pad(last, (0, missing), constant_values=-1)[:num_dealt]

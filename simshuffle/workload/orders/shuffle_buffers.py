@@ -23,6 +23,7 @@ def shuffle_by_replacement(
     """
     buffer = samples[:size].copy()
     arriving = samples[size:]
+    # all slots in one draw: the buffer stays full as long as samples arrive
     slots = rng.integers(0, max(1, len(buffer)), size=len(arriving))
     handed_out = np.empty(len(arriving), dtype=np.int64)
     for index, slot in enumerate(slots):
@@ -37,7 +38,8 @@ def shuffle_in_buffer(
     """Return the samples of ``stream`` in the order in which a buffer hands them out.
 
     The buffer hands out samples as soon as it holds ``initial``. Meanwhile it grows to
-    ``size`` by one sample for each that it hands out. ``rng`` is of no use afterwards.
+    ``size`` by one sample for each that it hands out. More is taken from ``rng`` than
+    the library takes, so it is of no use afterwards.
     """
     from simshuffle.workload.orders.kernels import mix  # noqa: PLC0415 - numba
 
@@ -121,11 +123,13 @@ def shuffle_in_batches(
     """Return the samples of ``blocks`` in the order in which the buffer of a rank hands
     them out.
 
-    It hands out a batch after the other, as `RayLocal` says.
+    It hands out a batch after the other, as `RayLocal` says; the last may be smaller.
+    All batches are joined, (n,).
     """
     buffer_size = max(buffer_size, batch_size)
     min_shuffled = max(1, buffer_size // 2)
     full_size = int(buffer_size * 1.5)
+    # what is left of the last permutation, and blocks that came since
     shuffled = concatenate_or_empty([])
     waiting_blocks: list[Ints64] = []
     batches = []

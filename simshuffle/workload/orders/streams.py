@@ -36,7 +36,7 @@ def reseeded_twister(seed: int | list[int]) -> np.random.RandomState:
 
 
 def samples_of_shards(data: ShardedSet, shards: Ints64 | list[int]) -> Ints64:
-    """Return the samples of ``shards``, one shard after another."""
+    """Return the samples of ``shards``, (n,), one shard after another."""
     shards = np.asarray(shards, np.int64)
     sizes = data.samples[shards]
     # sample k of the result is k plus the offset of its shard
@@ -45,7 +45,7 @@ def samples_of_shards(data: ShardedSet, shards: Ints64 | list[int]) -> Ints64:
 
 
 def concatenate_or_empty(parts: Sequence[Ints64]) -> Ints64:
-    """Concatenate ``parts``; without any, return an empty array."""
+    """Concatenate ``parts``; without any, return an empty int64 array."""
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
@@ -82,6 +82,7 @@ def cut_spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[Span]:
     Returns:
         The spans, by ascending part and position.
     """
+    # positions where a shard or a part ends, none beyond the last part
     shard_end = np.cumsum(data.samples[shards])
     cuts = np.unique(np.concatenate([[0], shard_end, ends]))
     cuts = cuts[cuts <= min(ends[-1], shard_end[-1] if shard_end.size else 0)]
@@ -97,6 +98,7 @@ def number_positions(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder
     """Return the order with these rows, (n,) each and sorted by rank and worker
     already.
     """
+    # a number for each pair of rank and worker; equal ones follow one another
     stream = rank * (worker.max(initial=0) + 1) + worker
     first_row = np.searchsorted(stream, stream, side="left")
     return EpochOrder(rank, worker, np.arange(len(stream)) - first_row, sample)
@@ -104,6 +106,8 @@ def number_positions(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder
 
 def deal_batches(sequences: Ints64, readers: Readers) -> EpochOrder:
     """Deal each rank's samples to its workers: batch k goes to worker k mod workers.
+
+    Columns count as places of a batch also where they hold -1.
 
     Args:
         sequences: (M, n) the samples of each rank in their order, -1 where it has none.
@@ -152,7 +156,7 @@ def require_shards(data: ShardedSet) -> None:
 def require_shard_for_each(
     data: ShardedSet, path: str, num_readers: int, readers: str, consequence: str
 ) -> None:
-    """Raise an InputError for fewer shards than readers.
+    """Raise an InputError for fewer shards than readers, or no shard at all.
 
     Args:
         data: the set in shards.

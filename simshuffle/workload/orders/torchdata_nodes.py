@@ -118,7 +118,9 @@ class TorchdataNodes(Mixture):
     def first_samplers(
         self, rank: int, readers: Readers, orders: SourceOrders
     ) -> RankSamplers:
-        """Return the samplers of a rank that begins; they read and extend ``orders``."""
+        """Return the samplers of a rank that begins, all at epoch 0; they read and
+        extend ``orders``.
+        """
         epochs = np.zeros(len(self.weights), np.int64)
         return RankSamplers(rank, readers.world_size, epochs, orders)
 
@@ -177,7 +179,9 @@ class TorchdataNodes(Mixture):
         self, data: ShardedSet, samplers: RankSamplers, seed: int
     ) -> Passes:
         """Return a function that gives a rank's samples of each source and pass over
-        it.
+        it, counted from the epoch at which the source's sampler is now.
+
+        It keeps what it has computed in the samplers' ``orders``.
         """
         first_sample = [
             int(data.begin[shards[0]]) for shards in self.shards_of_sources(data)
@@ -204,8 +208,8 @@ class TorchdataNodes(Mixture):
     def draw_sources(
         self, seed: int, rank: int, world_size: int, epoch: int, num_used: int = 0
     ) -> Iterator[Ints64]:
-        """Yield arrays of the sources that a rank draws, without the first ``num_used``
-        of all.
+        """Yield, without end, arrays of the sources that a rank draws, without the
+        first ``num_used`` of all.
         """
         seeds = reseeded_twister((seed * world_size + rank) % 2**32)
         epoch_seed = _torch_uint64(seeds, epoch + 1)[-1]
@@ -220,6 +224,7 @@ def _torch_uint64(
     rng: np.random.RandomState, count: int
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Draw numbers of 64 bits as torch does, the upper half first: (count,)."""
+    # (count, 2) upper and lower half
     words = rng.randint(0, 2**32, 2 * count, np.uint32).astype(np.uint64).reshape(-1, 2)
     return (words[:, 0] << np.uint64(32)) | words[:, 1]
 

@@ -114,6 +114,11 @@ class Parallelism(Sourced):
     ) -> GpuMemory:
         """Return the bytes that each member of a group keeps, where all keep equally
         many.
+
+        Args:
+            job: that is divided.
+            division: the part of each layer that a member has.
+            settings: says how many samples a group has, and what is recomputed.
         """
         parameters = division.parameters(job)
         saved, working = saved_values(
@@ -208,8 +213,8 @@ class GroupParallelism(Parallelism):
 
     @abstractmethod
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return the rule that dividing a network among so many members breaks; '' if
-        none.
+        """Return the rule that dividing a network among so many members breaks, as text
+        of a problem; '' if none.
         """
 
     def problems(
@@ -242,7 +247,9 @@ class GroupParallelism(Parallelism):
     def _suggest_members(
         self, layers: LayerList, world_size: int, num_members: int
     ) -> str:
-        """Return the nearest number of members that works, as a remedy."""
+        """Return a remedy: the nearest number of members that works, the smaller of
+        two; another strategy if none does.
+        """
         possible = [
             divisor
             for divisor in find_divisors(world_size)
@@ -328,6 +335,6 @@ class DividedLayers(GroupParallelism):
 
 
 def find_divisors(number: int) -> list[int]:
-    """Return all divisors of at least 2, smallest first."""
+    """Return the divisors of ``number`` from 2 on, itself too, smallest first."""
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)} - {1})

@@ -52,8 +52,9 @@ def list_candidates(
     order.
 
     Groups have all ranks, 2, 4, 8 ... as far as a host has GPUs, or a divisor of these.
-    Those of all ranks are there even if the network cannot be divided so:
-    `Parallelism.problems` says why.
+    Those of all ranks are there even if the network cannot be divided so, and
+    `Parallelism.problems` says why; smaller ones only if it can. For one rank there is
+    data parallelism alone.
 
     Args:
         layers: of the network.
@@ -120,7 +121,7 @@ def _group_candidates(
 
 def even_grid(extents: tuple[int, ...], num_members: int) -> list[int] | None:
     """Return members along each extent so that parts are about as long as they are
-    wide.
+    wide: the prime factors of ``num_members``, each along the longest side then.
 
     None if all members are along the longest extent.
     """

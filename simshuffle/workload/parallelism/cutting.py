@@ -23,8 +23,8 @@ def takes_samples(layer: Layer) -> bool:
 
 
 def piece_starts(seconds: Floats, max_pieces: int | None) -> Ints64:
-    """Return the first layers of pieces of about equal time; each layer is a piece for
-    None.
+    """Return the first layers of pieces of about equal time, (pieces,), rising; each
+    layer is a piece for None.
 
     Args:
         seconds: (layers,) s of each.
@@ -115,7 +115,7 @@ def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
 
 
 def block_starts(layers: LayerList) -> list[int]:
-    """Return the first layer of each block.
+    """Return the first layer of each block, rising, from 0.
 
     A block may end at a cut that one output alone crosses. The layers up to the next
     such cut belong to it too, unless they mix channels.

@@ -92,6 +92,7 @@ class ShardedData(SampleParallelism):
         )
         parts = job.world_size
         parameters = [layer.parameters for layer in job.layers.layers]
+        # (blocks,) of each block, then of it and the one after it
         block_parameters = np.add.reduceat(parameters, block_starts(job.layers))
         pair_parameters = block_parameters + np.append(block_parameters[1:], 0)
         max_pair = float(pair_parameters.max(initial=0))
@@ -156,8 +157,8 @@ def _prefetched_step(
     last_sent: tuple[int, ...] = ()
 
     def gather(index: int) -> tuple[int, ...]:
-        """Gather the weights for pass ``index``, once the pass two before it is
-        computed.
+        """Add a gathering of the weights for pass ``index``, once the pass two before
+        it is computed; return its node, () if the piece has no weights.
         """
         nonlocal last_sent
         num_weights = parameters[passes[index][1]]

@@ -54,7 +54,7 @@ class Spatial(DividedLayers):
         return self
 
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return a rule unless the first layer at least can be divided."""
+        """Return the rule that is broken; '' if the first layer can be divided."""
         extents = layers.input[1:]
         if not extents:
             return "needs samples with extents, such as pixels"
@@ -180,7 +180,10 @@ def _largest_part(layer: Layer, members_by_axis: dict[int, int]) -> float:
 
 
 def _halo_rows(layer: Layer, axis: int) -> int:
-    """Return the rows that a member needs of each neighbour along an axis."""
+    """Return the rows that a member needs of each neighbour along an axis (from 1).
+
+    0 without a kernel, or if its windows do not overlap.
+    """
     if not layer.kernel:
         return 0
     kernel = layer.kernel[axis - 1]
@@ -202,7 +205,9 @@ class Filter(DividedLayers):
     kind: Literal["filter"] = "filter"
 
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return a rule unless there is a filter of each layer for every member."""
+        """Return the rule that is broken; '' if every member gets a filter of each
+        convolution and linear layer.
+        """
         filters = [layer.output[0] for layer in layers.layers if layer.kind in MIXING]
         if not filters:
             return "needs layers with filters"
@@ -255,7 +260,9 @@ class Channel(DividedLayers):
     kind: Literal["channel"] = "channel"
 
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return a rule unless there is a channel of each layer for every member."""
+        """Return the rule that is broken; '' if every member gets an input channel of
+        each divided layer.
+        """
         is_divided = self._divides_layer(layers)
         channels = [
             layer.input[0]
@@ -318,8 +325,8 @@ class Tensor(DividedLayers):
     sequence: bool = False
 
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return a rule unless heads, and tokens where they are divided, are divided
-        evenly.
+        """Return the rule that is broken; '' if heads, and tokens with ``sequence``,
+        are divided evenly, and every member gets a feature of each divided layer.
         """
         marked = [layer for layer in layers.layers if layer.tensor]
         if not marked:

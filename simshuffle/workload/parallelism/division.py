@@ -109,7 +109,8 @@ def layer_seconds(
     """Return the s of the forward and of the backward pass of each layer: (2, layers).
 
     Time that does not depend on the batch is equal for all layers, and does not shrink:
-    it is the start of kernels.
+    it is the start of kernels, a third of it in the forward pass. ``compute_factor``
+    counts only for layers of which a member has less than all.
 
     Args:
         job: that is divided.
@@ -121,6 +122,7 @@ def layer_seconds(
     sample_equivalents = samples * np.where(
         work_share < 1, compute_factor * work_share, 1.0
     )
+    # a third for the forward pass, two for the backward pass
     launch = job.fixed / 3 / len(job.layers)
     forward = sample_equivalents * job.forward + launch
     backward = sample_equivalents * job.backward + 2 * launch
@@ -136,7 +138,9 @@ def divided_step(
 ) -> Step:
     """Return a step of forward pass, backward pass, sums of gradients and update.
 
-    Gradients are summed beside the backward pass where there are buckets.
+    Gradients are summed beside the backward pass where there are buckets. Where the
+    forward pass is recomputed, what it sends is sent again before each piece of the
+    backward pass.
 
     Args:
         job: that is divided.
@@ -253,8 +257,9 @@ def _gradient_moments(
     """Return when gradients become ready: s of the backward pass, and bytes that are
     summed then.
 
-    Without buckets all are summed after the pass. Buckets say it in shares of the pass
-    of one GPU alone.
+    Without buckets all are summed after the pass, at infinity; none if the settings
+    name no collective. Buckets say it in shares of the pass of one GPU alone; the
+    moment is that after as many layers here.
 
     Args:
         job: that is divided.

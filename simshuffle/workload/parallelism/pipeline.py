@@ -81,7 +81,7 @@ class Pipeline(GroupParallelism):
         return self.stages
 
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return a rule unless there is a layer for each stage."""
+        """Return the rule that is broken; '' if there is a layer for each stage."""
         if num_members <= len(layers):
             return ""
         return f"must be at most the layers, {len(layers)}"
@@ -172,6 +172,9 @@ class Pipeline(GroupParallelism):
     def _microbatches(self, job: DividedWorkload) -> tuple[float, int]:
         """Return the samples of a group in an iteration, and the number of their
         microbatches.
+
+        It is ``microbatches`` or else the largest that divides the samples, up to
+        `MICROBATCHES` for each stage.
         """
         samples = self.samples(job.batch, self.stages)
         if self.microbatches is not None:
@@ -187,6 +190,7 @@ class Pipeline(GroupParallelism):
             pass_launch + self.compute_factor * (pass_seconds - pass_launch)
             for pass_seconds, pass_launch in zip(seconds, launch, strict=True)
         )
+        # only what grows with the samples is stretched, not the start of kernels
         starts = stage_starts(forward + backward, self.stages)
         parameters = np.array([float(layer.parameters) for layer in job.layers.layers])
         values = np.append(crossings(job.layers)[0], 0)
@@ -231,7 +235,7 @@ class _PipelineGraph:
         self._last_sent: dict[tuple[bool, int], int] = {}
 
     def last(self, stage: int) -> tuple[int, ...]:
-        """Return the node of the last pass of a stage."""
+        """Return the node of the last pass of a stage so far, as predecessors."""
         return self._ends[stage]
 
     def compute(self, nbytes: float, input_nbytes: float) -> None:

@@ -68,12 +68,15 @@ class Step:
     nodes: Sequence[Node]  # in an order in which each comes after its predecessors
 
     def costs(self, seconds_of: CommunicationSeconds) -> StepCosts:
-        """Return the time of the step.
+        """Return the time of the step, if every node begins once its predecessors end.
+
+        What is exposed is the time that the step takes longer than without sending.
 
         Args:
             seconds_of: returns the s of a node of communication; it is called once for
                 all nodes that send the same.
         """
+        # nodes are walked in order: each begins when the last of its predecessors ends
         seconds_by_message: dict[tuple[object, ...], float] = {}
         ends: list[float] = []
         ends_unsent: list[float] = []  # if sending took no time

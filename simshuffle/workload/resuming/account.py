@@ -75,7 +75,11 @@ def account_for_epoch(
 
 
 def compare_continuation(expected: Batches, remaining: Batches) -> Continues:
-    """Compare the rest of an epoch with the expected rest."""
+    """Compare the rest of an epoch with the expected rest; see `Continues`.
+
+    It is the 'same' if samples are in equal order by step and then by rank, or dealt to
+    the ranks one by one, or if every step has an equal set of samples.
+    """
     if not np.array_equal(np.sort(expected.sample), np.sort(remaining.sample)):
         return "other"
     # ranks one after another, or dealt to one by one; and iterations of equal sizes, as sets
@@ -111,7 +115,8 @@ def _indices_in_batch(rows: Batches) -> Ints64:
 
 
 def batch_companions(previous: Batches, current: Batches) -> float:
-    """Return the share of the pairs of a batch that are in one batch again.
+    """Return the share of pairs of samples in one batch of ``previous`` that are in one
+    batch of ``current`` again.
 
     See `simshuffle.workload.orders.mixing.companion_share`.
     """

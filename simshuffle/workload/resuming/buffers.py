@@ -154,7 +154,11 @@ class WebDatasetRestart(OrderResumptionLaw):
         epoch: int,
         epochs_before: int,
     ) -> Batches:
-        """Return an epoch of processes that have gone through ``epochs_before`` epochs."""
+        """Return an epoch of processes that have gone through ``epochs_before`` epochs.
+
+        With ``detshuffle`` a user adds the epoch to the seed, and stages count the
+        epochs of their process, workers that are not kept none; else the clock draws.
+        """
         if self.of.detshuffle:
             seed += epoch if self.counted_by == "user" else 0
             is_persistent = readers.workers == 1 or self.persistent_workers

@@ -89,7 +89,7 @@ class EnergonOrder(Order):
     def workers(
         self, data: ShardedSet, readers: Readers, seed: int
     ) -> Iterator[EnergonWorker]:
-        """Yield all workers, rank by rank, before the first epoch."""
+        """Yield all workers, rank by rank, as they are before the first epoch."""
         for index, slices in enumerate(self.slices(data, readers)):
             # a worker's index and the seed; both generators of a worker are seeded alike
             digest = hashlib.sha1(
@@ -110,6 +110,7 @@ class EnergonOrder(Order):
         min_size, num_larger = divmod(data.size, num_workers)
         sizes = np.full(num_workers, min_size)
         sizes[_interleave_halves(list(range(num_workers)))[:num_larger]] += 1
+        # worker g has the samples from ends[g] to ends[g + 1]
         ends = np.concatenate([[0], np.cumsum(sizes)])
         for begin, end in pairwise(ends.tolist()):
             shard_ends = data.begin[(data.begin > begin) & (data.begin < end)].tolist()
@@ -194,6 +195,8 @@ class EnergonWorker:
     def _read_runs(self) -> Iterator[int]:
         """Yield the samples of open runs as they are drawn, and open others as these
         end.
+
+        If no epoch is under way, the runs are permuted for the next one first.
         """
         if len(self.slices) < 2:
             return
@@ -301,8 +304,8 @@ class EnergonResume(ResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of the parts of those who read now, or the error of the first
-        rank to fail.
+        """Return the rest of the parts of those who read now, or the library's error:
+        for other ranks or workers, or for runs that a new part does not have.
         """
         refusal = self._refuse_readers(crash.readers_before, crash.readers_after)
         if refusal is not None:
@@ -397,7 +400,8 @@ def _first_workers(readers: Readers) -> range:
 def _replay_rank(workers: list[EnergonWorker], batch_size: int, crash: Crash) -> int:
     """Read the samples that a rank trains on until the state is saved.
 
-    Workers that are through go on to the end of their epoch.
+    ``workers`` are those of the rank, and move on. Workers that are through go on to
+    the end of their epoch.
 
     Returns:
         The worker whose turn is next.

@@ -120,7 +120,8 @@ class StatefulWorker:
         )
 
     def state_after(self, num_out: int, *, knows_end: bool) -> WorkerState:
-        """Return the state when the worker has handed out ``num_out`` samples.
+        """Return the state that is saved when the worker has handed out ``num_out``
+        samples.
 
         Args:
             num_out: samples handed out.

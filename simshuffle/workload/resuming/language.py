@@ -82,10 +82,11 @@ class MegatronOrder(Order):
     def passes(
         self, size: int, readers: Readers, consumed: list[int], pass_index: int
     ) -> tuple[list[Ints64], list[int]]:
-        """Return the samples of each rank in a pass, and what its sampler counts after
-        it.
+        """Return the samples of each rank in a pass, (n,), and what its sampler counts
+        after it.
 
-        A remainder of the count of `cyclic` is not looked at.
+        Only `cyclic` counts on from pass to pass; a remainder of its count is not
+        looked at.
 
         Args:
             size: samples of the set.
@@ -129,6 +130,7 @@ class MegatronOrder(Order):
         ranks = readers.world_size
         batch_size = readers.batch_size
         round_size = ranks * batch_size
+        # whole batches of all ranks, from the first sample not consumed on
         remaining = np.arange(consumed % size, size)
         remaining = remaining[: len(remaining) // round_size * round_size]
         if self.dataloader_type == "single":
@@ -217,7 +219,14 @@ class MegatronResume(ResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of the epoch by the sampler, or its assertion."""
+        """Return the rest of the epoch by the sampler, or its assertion.
+
+        `single` fails once an epoch is over, `cyclic` where the count is no multiple of
+        the batch of all ranks that read now.
+
+        Raises:
+            InputError: for fewer samples than a batch of all ranks.
+        """
         consumed = self.consumed_samples(data, crash)
         readers = crash.readers_after
         round_size = readers.batch_size * readers.world_size

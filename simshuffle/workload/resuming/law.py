@@ -116,8 +116,10 @@ def batches_from_order(order: EpochOrder, readers: Readers) -> Batches:
 
 
 def cut_into_batches(sequences: list[Ints64], batch_size: int) -> Batches:
-    """Return the batches of ranks that cut their samples, an array for each rank, in
-    turn.
+    """Return the batches of ranks that cut their samples in turn; the last of a rank
+    may be smaller.
+
+    ``sequences`` has an array (n,) for each rank.
     """
     sizes = [len(samples) for samples in sequences]
     steps = [np.arange(size) // batch_size for size in sizes]
@@ -227,7 +229,7 @@ class ResumptionLaw(Sourced):
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> RedistributionCost | None:
         """Return the cost of dealing samples anew, where ranks keep samples of their
-        own; else None.
+        own; else, and by default, None.
         """
         return None
 

@@ -49,6 +49,7 @@ def batches_per_worker(
     iteration = iteration_of_rows(order, readers)
     num_batches = np.zeros((readers.world_size, readers.workers), np.int64)
     next_worker = np.zeros(readers.world_size, np.int64)
+    # an iteration that a rank has belongs to worker (iteration mod workers)
     for rank in range(readers.world_size):
         workers = np.unique(iteration[order.rank == rank])[:steps] % readers.workers
         num_batches[rank] = np.bincount(workers, minlength=readers.workers)
@@ -271,7 +272,10 @@ class NodesResume(OrderResumptionLaw):
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return a later epoch; the samplers go on from where they are."""
+        """Return a later epoch; the samplers go on from where they are.
+
+        Ranks for which the library fails begin with fresh samplers.
+        """
         readers = crash.readers_after
         samples = []
         orders: SourceOrders = {}
@@ -296,8 +300,10 @@ class NodesResume(OrderResumptionLaw):
     def _resume_rank(
         self, data: ShardedSet, crash: Crash, seed: int, rank: int, orders: SourceOrders
     ) -> _ResumedRank | None:
-        """Return the samples of a rank in the rest of the epoch; None if the library
-        fails.
+        """Return the samples of a rank in the rest of the epoch, or in the next epoch
+        if nothing is left; None if the library fails.
+
+        All epochs up to the crash are drawn first. ``orders`` is read and extended.
         """
         order = self.of
         readers_before = crash.readers_before
@@ -388,6 +394,9 @@ def _split_at(
 ) -> RemainingSources:
     """Split sources at positions: the index of a shard, and the samples that were had
     of this shard.
+
+    Shards before it are in neither part; a position behind the last shard leaves
+    nothing.
     """
     remaining = []
     discarded = []

@@ -69,7 +69,7 @@ class SchedulerOrder(Order):
         return self.advance_to(run, epoch)
 
     def new_run(self, data: ShardedSet, readers: Readers, seed: int) -> Epochs:
-        """Return a run that has no samples yet."""
+        """Return a run at its beginning, whose ``owner`` is not set yet."""
         return Epochs(
             self.strategy,
             data.size,

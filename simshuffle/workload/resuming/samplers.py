@@ -25,13 +25,14 @@ from simshuffle.workload.resuming.law import (
 
 def skip_samples(epoch: Batches, num_skipped: Ints64, batch_size: int) -> Batches:
     """Return the rest of ``epoch`` when rank r has passed over ``num_skipped[r]``
-    samples.
+    samples; its steps begin at 0 again.
 
     Args:
         epoch: sorted by rank and step.
         num_skipped: (M,)
         batch_size: of the batches of the rest.
     """
+    # (n,) index of each row among those of its rank, before and after skipping
     index_in_rank = np.arange(len(epoch.rank)) - np.searchsorted(epoch.rank, epoch.rank)
     index_after_skip = index_in_rank - num_skipped[epoch.rank]
     rows = np.flatnonzero(index_after_skip >= 0)
@@ -82,7 +83,12 @@ class StatefulDataLoader(ResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of the epoch behind the count of samples."""
+        """Return the rest of the epoch behind the count of samples, and what is read
+        again and thrown away before it; or the error.
+
+        It is an error to have other workers, unless ``in_process``, or other ranks with
+        ``same_ranks``; or to pass over more than a rank has.
+        """
         readers_before = crash.readers_before
         readers_after = crash.readers_after
         if self.same_ranks and readers_before.world_size != readers_after.world_size:
@@ -130,7 +136,7 @@ class StatefulDataLoader(ResumptionLaw):
         return ResumedEpoch(trained, remaining.select(np.flatnonzero(is_reread)))
 
     def _num_states(self, readers_before: Readers) -> int:
-        """Return how many ranks, from rank 0 on, find a state."""
+        """Return how many ranks, from rank 0 on, find a state: here all."""
         return 2**62
 
 
@@ -156,6 +162,7 @@ class TorchFtLoader(StatefulDataLoader):
         return TorchFt(kind="torchft", replica_groups=self.replica_groups)
 
     def _num_states(self, readers_before: Readers) -> int:
+        """Return how many ranks there were: only they find a state."""
         return readers_before.world_size
 
 
@@ -189,7 +196,11 @@ class Lightning(ResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the batches that are trained on until the steps of an epoch are done."""
+        """Return the batches that are trained on until the steps of an epoch are done;
+        a whole epoch if no step is left.
+
+        A ``stateful`` loader may fail; the error is Lightning's.
+        """
         knows_epoch = self.in_process and not self.stateful
         epoch = self.epoch(
             data, crash.readers_after, seed, crash.epoch if knows_epoch else 0

@@ -57,6 +57,7 @@ class SkipFirstBatches(ResumptionLaw):
 
     @property
     def _order(self) -> Accelerate:
+        """The order of the prepared loader, which can leave out its first samples."""
         return Accelerate(
             kind="accelerate",
             even_batches=self.even_batches,
@@ -130,8 +131,8 @@ class TransformersTrainer(ResumptionLaw):
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return the batches that are trained on in a later epoch, if training goes on
-        in it.
+        """Return the batches that are trained on in a later epoch; none if training
+        goes on after it.
         """
         return self._batches_between(data, crash, seed, epoch, epoch)
 
@@ -144,7 +145,9 @@ class TransformersTrainer(ResumptionLaw):
         last_epoch: int,
     ) -> Batches:
         """Return the batches that are trained on from the first to the end of the last
-        epoch.
+        epoch, with steps that count on from epoch to epoch.
+
+        Nothing comes before the step at which training goes on.
         """
         steps_before = self.epoch(data, crash.readers_before, seed, 0).steps
         steps_after = self.epoch(data, crash.readers_after, seed, 0).steps

@@ -230,8 +230,8 @@ class ResumedLitdata(OrderResumptionLaw):
     def _samples_beyond_epoch(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> Ints64:
-        """Return the excess of the count over the samples of each rank in the first
-        epoch, (M,).
+        """Return the excess of the count over the samples of each rank that reads now
+        in the first epoch, (M,); negative where the count is less.
         """
         first_epoch = self.of.epoch(data, crash.readers_after, seed, 0)
         rank_samples = np.bincount(
@@ -286,12 +286,16 @@ def _deal_by_batch(
 ) -> EpochOrder:
     """Deal the samples after ``num_done`` in batches, to each rank, then to each next
     worker.
+
+    ``num_done`` is rounded down to an iteration of those who read now. With
+    ``drops_remainder``, what is no batch for every worker is left out.
     """
     round_size = readers.world_size * readers.batch_size
     remaining = samples[num_done // round_size * round_size :]
     if drops_remainder:
         full_round = round_size * readers.workers
         remaining = remaining[: len(remaining) // full_round * full_round]
+    # batch k goes to rank k mod M, and there to worker k / M mod W
     batch = np.arange(len(remaining)) // readers.batch_size
     rank = batch % readers.world_size
     worker = batch // readers.world_size % readers.workers
