@@ -68,8 +68,8 @@ WORD: Any = ir.IntType(64)
 
 
 def fingerprint(folder: Path) -> str:
-    """Twelve digits that change with any Python source in ``folder`` and the folders
-    below it, and with this file.
+    """Twelve hexadecimal digits that change with any Python source in ``folder`` and
+    the folders below it, and with this file.
     """
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(folder.rglob("*.py")):
@@ -106,7 +106,7 @@ class _PartLibrary(_Library):  # type: ignore[misc]
     """
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        pass
+        """Leave the functions as they are: they are optimised as part of an entry."""
 
     def finalize(self) -> None:
         for function in self._final_module.functions:
@@ -116,6 +116,7 @@ class _PartLibrary(_Library):  # type: ignore[misc]
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
+        """Return 0: the code is not in memory."""
         return 0
 
     @property
@@ -181,6 +182,7 @@ class _Compiler(_CompilerBase):  # type: ignore[misc]
     library: Any = _EntryLibrary
 
     def compile_extra(self, func: Any) -> Any:
+        """Compile a function; no garbage is collected meanwhile."""
         self.state.flags = _Flags(self.state.flags)
         collecting = gc.isenabled()
         gc.disable()
@@ -191,6 +193,7 @@ class _Compiler(_CompilerBase):  # type: ignore[misc]
                 gc.enable()
 
     def define_pipelines(self) -> list[Any]:
+        """Return numba's own passes, which put the code into a `library`."""
         name = self.state.func_id.func_qualname
         self.state.library = self.library(self.state.targetctx.codegen(), name)
         self.state.library.enable_object_caching()
@@ -211,6 +214,7 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load cached code; None, and a word to the user, if it is to be compiled."""
         with self._guard_against_spurious_io_errors():
             overload = self._load_overload(sig, target_context)
             if overload is None:
@@ -264,6 +268,7 @@ def reducing(function: F) -> F:
 
 
 def _part_decorator(**options: Any) -> Any:
+    """Make numba's decorator of a part, with further options of numba."""
     return _njit(
         pipeline_class=_PartCompiler, no_cpython_wrapper=True, **OPTIONS, **options
     )
@@ -309,12 +314,16 @@ class _AddressedTuple(_Type):  # type: ignore[misc]
 
 @extending.register_model(_AddressedTuple)
 class _AddressedTupleModel(_Primitive):  # type: ignore[misc]
+    """The value of an addressed tuple in machine code: a pointer to its words."""
+
     def __init__(self, manager: Any, kind: _AddressedTuple) -> None:
         super().__init__(manager, kind, WORD.as_pointer())
 
 
 @extending.infer_getattr
 class _AddressedTupleFields(_Attributes):  # type: ignore[misc]
+    """The types of the fields of an addressed tuple, for numba's type inference."""
+
     key = _AddressedTuple
 
     def generic_resolve(self, kind: _AddressedTuple, name: str) -> Any:
@@ -325,6 +334,9 @@ class _AddressedTupleFields(_Attributes):  # type: ignore[misc]
 def _read_field(
     context: Any, builder: Any, kind: _AddressedTuple, value: Any, name: str
 ) -> Any:
+    """Make the machine code that reads a field: an integer is its word, an array is put
+    together from address and shape.
+    """
     from numba.np import arrayobj  # noqa: PLC0415 - for compiling alone
 
     arrays: Any = arrayobj

@@ -51,7 +51,9 @@ def expand_node_list(text: str, max_names: int = MOST_HOSTS) -> list[str]:
 
 
 def _expand_brackets(group: str, text: str, max_names: int) -> list[str]:
-    """List the numbers, as texts, that a pair of brackets stands for."""
+    """List the numbers, as texts, that a pair of brackets stands for; raises an
+    InputError that quotes ``text``, the whole node list.
+    """
     numbers: list[str] = []
     for part in group.split(","):
         match = _RANGE.fullmatch(part.strip())

@@ -103,6 +103,7 @@ def _curve_annotations(
     """
 
     def read(value: object) -> object:
+        """Return the curve of a mapping or constant; raises a ValueError."""
         if isinstance(value, Curve):
             return value
         if not isinstance(value, Mapping):
@@ -128,6 +129,7 @@ def _curve_annotations(
         )
 
     def write(curve: Curve) -> object:
+        """Return plain values that `read` turns into an equal curve."""
         if curve.constant:
             return format_quantity(curve.y[0], value_dimension)
 

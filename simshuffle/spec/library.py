@@ -45,7 +45,8 @@ def shipped_names(folder: str) -> list[str]:
 
 
 def find_file(reference: str, folder: str, beside: Path | None = None) -> Path:
-    """Find the file that ``reference`` names.
+    """Find the file that ``reference`` names: a path if it has a suffix of YAML or JSON
+    or begins with '.', '/' or '~', else a shipped file.
 
     Args:
         reference: a path, or the name of a shipped file.
@@ -281,7 +282,7 @@ def read_yaml(path: Path) -> list[Any]:
 
 
 def read_value(text: str, path: str) -> Any:
-    """Read a single value in YAML, bounded as in `read_yaml`.
+    """Read a single value in YAML, bounded as in `read_yaml`; None for an empty text.
 
     Args:
         text: the value.
@@ -336,7 +337,7 @@ def parse_documents(text: str, source: str) -> list[Any]:
 
 
 def shorten(text: str) -> str:
-    """Return the text, or the first 77 characters of a longer one."""
+    """Return a text of up to 80 characters as is, of a longer one 77 and '...'."""
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -381,8 +382,8 @@ def _yaml_problem(
 
 
 def catalog_entry(kind: str, name: str) -> dict[str, Any]:
-    """Return the entry ``name`` of the catalog ``kind`` ('models', 'datasets',
-    'failures'), with its name in it.
+    """Return a copy of the entry ``name`` of the catalog ``kind`` ('models',
+    'datasets', 'failures'), with its name in it.
 
     Raises:
         ScenarioError: there is no such entry.

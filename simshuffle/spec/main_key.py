@@ -50,7 +50,9 @@ def write_as_record(
 
 
 def kinds_at(location: Iterable[int | str], record: type[BaseModel]) -> list[str]:
-    """Return the kinds of the records that may stand at a place in ``record``."""
+    """Return the kinds of the records that may stand at a place in ``record``, each
+    once; none if they have no kind.
+    """
     fields = [model.model_fields.get("kind") for model in records_at(location, record)]
     kinds = [
         str(kind) for field in fields if field for kind in get_args(field.annotation)

@@ -121,7 +121,8 @@ def expand_name(
     """Replace the name at a dotted key by what it names; a value that is no text stays.
 
     Returns:
-        False if it names nothing; then a problem is added, and the name stays.
+        False if it names nothing; then a problem is added, and the name stays. True in
+        all other cases, also if there is no such key.
     """
     *parents, last = key.split(".")
     parent: Any = raw
@@ -230,9 +231,10 @@ def combination_name(values: Mapping[str, Any], omitted: Collection[str] = ()) -
 def add_axis_values(
     problem: Problem, axes: Mapping[str, Sequence[Any]], combination: Mapping[str, Any]
 ) -> Problem:
-    """Add to the problem of a combination the values of the axes that it comes from:
-    those of keys that are at, above or below its own; else all. ``axes`` has all values
-    of each key.
+    """Add to the problem of a combination the values of the axes that it comes from.
+
+    These are the axes at, above or below its own key; else all. Axes of one value are
+    left out. ``axes`` has all values of each key.
     """
     related_keys = [key for key in combination if keys_overlap(key, problem.path)]
     axis_texts = []
@@ -282,9 +284,9 @@ def read_axis(text: str) -> tuple[str, list[Any]]:
     """Parse an axis that is written KEY=V1,V2,... on a command line: return its key and
     its values.
 
-    Values are read as YAML. A comma separates values unless it is within brackets or
-    quotes, or a parameter of a record follows that is named by its kind: these are two
-    values of the key:
+    Values are read as YAML; a single list stands for its elements. A comma separates
+    values unless it is within brackets or quotes, or a parameter of a record follows
+    that is named by its kind: these are two values of the key:
     ``workload.exchange=local_shuffle,importance_pair:exchange_fraction=0.1,lagging=true``.
 
     Raises:

@@ -97,6 +97,7 @@ class Sourced(Spec):
     @model_validator(mode="before")
     @classmethod
     def _add_default_sources(cls, values: Any) -> Any:
+        """Return plain values with the sources of the defaults that they use."""
         if not isinstance(values, dict):
             return values
         written_source = values.get("source") or {}
@@ -163,7 +164,9 @@ def whole_as_float(value: object) -> object:
 
 
 def share_as_float(value: object) -> object:
-    """Turn a share into a float, which may be written in percent: '1 %' is 0.01."""
+    """Turn a share into a float, which may be written in percent: '1 %' is 0.01; values
+    that are neither text nor whole number are returned as they are.
+    """
     if isinstance(value, str) and value.rstrip().endswith("%"):
         try:
             return float(Decimal(value.rstrip().removesuffix("%").strip()) / 100)

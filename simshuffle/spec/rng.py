@@ -24,7 +24,7 @@ def lognormal_factor(
     rng: np.random.Generator, spread: float, shape: tuple[int, ...]
 ) -> Floats:
     """Draw an array of ``shape`` of random factors with mean 1 and standard deviation
-    ``spread``, log-normal.
+    ``spread``, log-normal; nothing is drawn, and all are 1, if that is 0.
     """
     if spread == 0:
         return np.ones(shape)

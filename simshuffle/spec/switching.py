@@ -107,8 +107,8 @@ class PendingSwitches:
         problems: list[Problem],
         references: References | None = None,
     ) -> bool:
-        """Set a dotted key of ``raw``, as `simshuffle.spec.overrides.set_key` does, and
-        note the record whose kind it is.
+        """Set a dotted key of ``raw``, as `simshuffle.spec.overrides.set_key` does; if
+        that gives a record another kind, remember the record as it was.
         """
         for name in references or {}:
             if references and key.startswith(f"{name}."):
@@ -138,7 +138,7 @@ class PendingSwitches:
             set_values: the values that were set, by dotted key, which stay as they are.
 
         Returns:
-            The switches, the outermost record first.
+            The switches, the outermost record first, without those to unknown kinds.
         """
         pending = sorted(self._records.items(), key=lambda item: item[0].count("."))
         self._records = {}

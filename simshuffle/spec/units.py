@@ -165,8 +165,8 @@ _WORDS = (
 
 def _hint(unit: str, dimension: Dimension) -> str:
     """Suggest the units of ``dimension`` that an unknown unit may stand for, which is
-    written in other letters or words; '' if there are none. A small b may be bits or
-    bytes.
+    written in other letters or words: a text that begins with a blank, '' if there are
+    none. A small b may be bits or bytes.
     """
     for word, symbol in _WORDS:
         unit = re.sub(word, symbol, unit)

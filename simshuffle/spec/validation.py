@@ -63,7 +63,7 @@ def drop_reported_problems(
 
 
 def _drop_value(raw: Any, location: Iterable[int | str]) -> None:
-    """Delete the value at a location of pydantic."""
+    """Delete the value of a mapping at a location of pydantic; lists stay whole."""
     steps = [
         step
         for step in location
@@ -239,7 +239,9 @@ def _describe_value(value: Any) -> str:
 
 
 def _known_keys(steps: Iterable[int | str], record: type[BaseModel]) -> list[str]:
-    """List the keys that are possible at a place in a record."""
+    """List the keys that are possible at a place in a record, sorted; none if no record
+    stands there, or several kinds may.
+    """
     model: Any = record
     for step in steps:
         if not isinstance(step, int):  # of a list, whose records the model is already
@@ -259,7 +261,7 @@ def _union_tags(member: type[BaseModel]) -> tuple[str, ...]:
 
 def _step_into(model: Any, step: int | str) -> Any:
     """Return what lies one step below a record, a union (a tuple of records), or any
-    other type.
+    other type; None if nothing does.
     """
     if isinstance(model, tuple):  # members of a union; the step is the tag
         return next((m for m in model if step in _union_tags(m)), None)

@@ -84,7 +84,7 @@ class Ddp(Overlapping):
 
     def parts(self, layers: Floats) -> Floats:
         """Divide the gradients into buckets; a bucket takes layers until it holds its
-        size or more.
+        size or more, and the last one what is left.
 
         Args:
             layers: (layers, 2) bytes of each layer, and the share of the backward pass
@@ -161,7 +161,8 @@ class Horovod(Overlapping):
         """The messages of a backward pass that begins with a cycle of the coordinator;
         arguments and shapes as of `Ddp.messages`.
 
-        A message is posted when its cycle has ended and the ranks have agreed.
+        A message is posted when its cycle has ended and the ranks have agreed, or with
+        the end of the backward pass (share 1) if that comes sooner.
         """
         negotiation = self.negotiation_seconds(world_size)
         period = max(self.cycle, negotiation)
@@ -192,6 +193,7 @@ class Horovod(Overlapping):
 
 
 def _parse_short_form(value: Any) -> Any:
+    """Parse the short form of an overlap, a text; other values are returned as is."""
     return parse_kind(value) if isinstance(value, str) else value
 
 
@@ -202,6 +204,7 @@ Overlap = Annotated[
 
 
 def _no_edges() -> Ints32:
+    """Return an empty array, for flows that wait for no other."""
     return np.zeros(0, np.int32)
 
 
@@ -243,7 +246,8 @@ class AllreduceFlows:
         return self.delay + np.where(has_predecessor, 0.0, self.latency)
 
     def packets(self, domain_of: Ints32, mtu: float) -> float:
-        """Number of packets of ``mtu`` bytes that leave scale-up domains, or hosts.
+        """Number of packets of ``mtu`` bytes that leave scale-up domains, or hosts; a
+        part of one counts as one, for each flow.
 
         Args:
             domain_of: (M,) domain or host of each rank.

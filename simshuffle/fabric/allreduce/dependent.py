@@ -165,6 +165,7 @@ class Sparse(Paced):
 
     @model_validator(mode="after")
     def _check_density(self) -> Sparse:
+        """Raise a PydanticCustomError unless ``density`` is above 0 and at most 1."""
         if not 0 < self.density <= 1:
             problem = {
                 "key": "density",

@@ -293,6 +293,11 @@ SETS = {"nccl_2.7": NCCL_2_7}
 
 
 def _expand_set_name(value: Any) -> Any:
+    """Replace the name of a set by its protocols; other values are returned as is.
+
+    Raises:
+        PydanticCustomError: no set has that name.
+    """
     if isinstance(value, str) and value not in SETS:
         text = f"must be one of {', '.join(SETS)}, or a mapping of protocols"
         raise PydanticCustomError("protocols", "{text}", {"text": text})
@@ -376,7 +381,8 @@ class Nccl(AllreduceAlgorithm, Latencies):
         return min(candidates, key=lambda flows: flows.seconds_uncontended)
 
     def choices(self, has_several_hosts: bool, is_large: bool) -> Iterator[Choice]:
-        """Iterate over ring and trees over each protocol, the ring first.
+        """Iterate over ring and trees as far as ``algorithms`` allows, the ring first,
+        over Simple and then over each of ``protocols``.
 
         Args:
             has_several_hosts: whether the ranks are on several hosts.

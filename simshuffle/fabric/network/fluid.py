@@ -275,8 +275,8 @@ class FluidNetwork:
         return sorted(slots, key=nodes["seq"].__getitem__)
 
     def complete(self, slot: int, now: float) -> float:
-        """Let the next `advance` end a transfer from the outbox at ``now`` (s), up to
-        which all events have been run; return the time of the next event (s).
+        """Schedule the end of a transfer from the outbox at ``now`` (s), up to which
+        all events have been run; return the time of the next event (s).
         """
         return transfers.complete(*self._addresses, slot, float(now))
 

@@ -212,8 +212,8 @@ class HybridNetwork(FluidNetwork):
                     self._end_part(self._slot_of.pop(handle), end)
 
     def settle(self, now: float | None = None) -> None:
-        """Bring the statistics of every link up to date, those of cables as the packet
-        network counts them; see `FluidNetwork.settle`.
+        """Bring the statistics of every link up to date, cables as the packet network
+        counts for them; see `FluidNetwork.settle`.
         """
         statistics = self._packets.statistics()
         records = self.links
@@ -231,7 +231,7 @@ class HybridNetwork(FluidNetwork):
 
     def _begin_transfers(self, slots: list[int]) -> float:
         """Begin transfers that the fluid network has put into the outbox; return the
-        time of its next event (s), inf if none of them drains there.
+        time of its next event (s), inf if cables are all that they need.
         """
         if not slots:
             return inf

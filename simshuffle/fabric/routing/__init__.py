@@ -75,6 +75,8 @@ def routing_by_levels(fabric: Fabric) -> RoutingRule:
 
 
 class _RoutingHolder(Spec):
+    """A record with nothing but a routing, to validate one by itself."""
+
     routing: Routing
 
 

@@ -45,6 +45,8 @@ class Adaptive(RoutingRule):
 
 
 class _AdaptiveRouter(Router):
+    """Routes over the least loaded links; each route that is given loads its links."""
+
     constant = False
 
     def __init__(self, fabric: Fabric, seed: int, *, detours: bool) -> None:
@@ -54,18 +56,23 @@ class _AdaptiveRouter(Router):
         self._load = np.zeros(len(fabric.links), np.int64)
 
     def without_history(self) -> Router:
+        """Return a router of which no link is loaded; see `Router.without_history`."""
         return _AdaptiveRouter(
             self.fabric, self._seed, detours=self._detours is not None
         )
 
     @property
     def diameter(self) -> int:
+        """Number of links of the longest route, with a detour if those are allowed."""
         fabric = self.fabric
         grouped = fabric.has_linked_groups
         longest_route = fabric.longest_direct_route if grouped else fabric.longest_route
         return 2 * (longest_route - 2) + 2 if self._detours else longest_route
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
+        """(n, `diameter`) int32 links of each route, found one after the other, by the
+        load of all routes so far; see `Router.routes`.
+        """
         # here, as numba is loaded only where something is computed
         from simshuffle.fabric.routing.least_loaded import route_by_load  # noqa: PLC0415 - numba
 

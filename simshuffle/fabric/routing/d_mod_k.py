@@ -57,7 +57,7 @@ class LevelRouter(HopByHop):
     @cached_property
     def _strides(self) -> list[int]:
         """(heights + 1) the stride of the digit of each height, w_1 ... w_l: the
-        product of the numbers of parents at all heights below.
+        product of the largest numbers of parents at all heights below.
         """
         switches = self.fabric.switches
         depth = switches.depth
@@ -163,7 +163,12 @@ class SModK(RoutingRule):
 
 
 class _SModKRouter(LevelRouter):
+    """Routes by S-mod-K."""
+
     def choose(self, step: MessagePositions) -> Ints32:
+        """(n,) next link of each message, by the digits of its source, or of its
+        destination if a storage system sends; see `HopByHop.choose`.
+        """
         # a storage system stands for many servers, which are not all on one chain
         is_served = self.fabric.is_storage_port[step.src]
         return self.links_by_digits(step, np.where(is_served, step.dst, step.src))

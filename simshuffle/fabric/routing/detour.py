@@ -132,8 +132,8 @@ class Detours:
         return self._steps_by_goal[goal]
 
     def _usable_port(self, port: int) -> int | None:
-        """Return the port itself or the next port of its node that has a working cable;
-        None if no port has.
+        """Return the port itself or the next port of its node that has a working cable,
+        the first coming after the last; None if no port has.
         """
         fabric = self._fabric
         node_of_port = fabric.links.src_node[fabric.inject_link]

@@ -77,7 +77,7 @@ class DimensionOrderRouter(HopByHop):
         steps = switches.steps(fabric.goals)
 
         def nearer(switch: int, arcs: slice) -> Flags:
-            # (arcs, goals) of the arcs that begin a shortest route, in the lowest dimension
+            """(arcs, goals) True on shortest routes, in their first dimension."""
             is_shortest = steps[switches.arc_dst[arcs]] == steps[switch] - 1
             allowed = fabric.is_passable(arcs) & is_shortest
             allowed_dimension = np.where(

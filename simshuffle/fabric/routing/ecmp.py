@@ -85,6 +85,7 @@ class _ChoiceCounter(HopByHop):
         self.num_choices = np.zeros(count, np.int64)
 
     def choose(self, step: MessagePositions) -> Ints32:
+        """(n,) first link of each choice; choices of several links are counted."""
         first_link = self.choices.first_link
         self.num_choices[step.message] += (
             first_link[step.choice + 1] - first_link[step.choice] > 1
@@ -93,6 +94,8 @@ class _ChoiceCounter(HopByHop):
 
 
 class _EcmpRouter(HopByHop):
+    """Routes by a hash of each message's header."""
+
     def __init__(self, fabric: Fabric, seed: int, rule: Ecmp) -> None:
         super().__init__(fabric)
         self._seed = seed
@@ -101,6 +104,10 @@ class _EcmpRouter(HopByHop):
         self._header: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
+        """(n, `diameter`) int32 links of each route; see `Router.routes`.
+
+        Messages of one call between two ports take their queue pairs in turn.
+        """
         port_pair = src.astype(np.int64) * (len(self.fabric.switch_of_port) + 1) + dst
         queue_pair = _count_earlier_equals(port_pair) % self._rule.queue_pairs
         udp_port = hash_words(self._seed, port_pair, queue_pair) % np.uint64(
@@ -110,6 +117,7 @@ class _EcmpRouter(HopByHop):
         return super().routes(src, dst)
 
     def choose(self, step: MessagePositions) -> Ints32:
+        """(n,) next link of each message, by its header and the switch's salt."""
         salt = step.switch if self._rule.salt == "per_switch" else 0
         return self.select_link(step, hash_words(self._header[step.message], salt))
 

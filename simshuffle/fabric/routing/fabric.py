@@ -288,6 +288,7 @@ class Fabric:
         """
 
         def nearer(switch: int, arcs: slice) -> Flags:
+            """(arcs, goals) True where an arc leads nearer by just its cost."""
             dst = self.switches.arc_dst[arcs]
             return np.asarray(steps[dst] == steps[switch] - cost[arcs][:, None])
 

@@ -167,7 +167,10 @@ class TableRouter(HopByHop):
 
     def _fill_table(self) -> Ints32:
         """(switches, ports) the link by which each switch sends to each port; -1 for
-        none.
+        none. Ports that are not in the file are reached as by `MinHop`.
+
+        Raises:
+            TopologyError: with all problems of the tables.
         """
         fabric = self.fabric
         tables = self._tables

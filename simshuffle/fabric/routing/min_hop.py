@@ -148,6 +148,8 @@ class RandomStatic(RoutingRule):
 
 
 class _RandomStaticRouter(HopByHop):
+    """Routes by links drawn for each pair of a switch and a destination."""
+
     by_destination = True
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
@@ -155,4 +157,5 @@ class _RandomStaticRouter(HopByHop):
         self._seed = seed
 
     def choose(self, step: MessagePositions) -> Ints32:
+        """(n,) next link of each message, by a hash of seed, switch and destination."""
         return self.select_link(step, hash_words(self._seed, step.switch, step.dst))

@@ -100,6 +100,8 @@ class Valiant(RoutingRule):
 
 
 class _ValiantRouter(MinimalRouter):
+    """Routes by way of random switches, another one for each message."""
+
     constant = False
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
@@ -107,13 +109,18 @@ class _ValiantRouter(MinimalRouter):
         self._detours = DetourDrawer(fabric, seed)
 
     def without_history(self) -> Router:
+        """Return a router that draws again from the first message on."""
         return _ValiantRouter(self.fabric, self.seed)
 
     @property
     def diameter(self) -> int:
+        """Number of links of the longest route, over two longest minimal ones."""
         return 2 * (self.fabric.longest_direct_route - 2) + 2
 
     def intermediate_goals(self, src: Ints32, dst: Ints32) -> list[Ints32]:
+        """List one array of goals (n,): the switch drawn for each message, its own
+        first switch where none is; see `HopByHop.intermediate_goals`.
+        """
         detour = self._detours.draw(src, dst)
         return [np.where(detour < 0, self.fabric.goal_of_port[src], detour)]
 
@@ -133,7 +140,7 @@ class DetourDrawer:
 
     def draw(self, src: Ints32, dst: Ints32) -> Ints32:
         """Draw a switch for each message between two ports, ``src`` and ``dst`` (n,)
-        each.
+        each. The next call draws for the messages after these.
 
         Returns:
             (n,) index in `Fabric.goals`; -1 within a group, and to and from storage.

@@ -27,7 +27,7 @@ _ROUTES_AT_ONCE = 1 << 20  # routes found at once: some 50 MB
 class MessagePositions:
     """Positions of messages: each stands at a switch that is not its goal."""
 
-    hop: int  # links that each message has passed
+    hop: int  # 1 at the first choice on the way to the goal, 2 at the next one, ...
     switch: Ints32  # (n,) the switch where each message is
     goal: Ints32  # (n,) index in `Fabric.goals` of the switch where it goes
     choice: Ints32  # (n,) index of its choice in `Choices`
@@ -87,7 +87,7 @@ class Router(ABC):
 
     def possible_links(self, ports: Ints32) -> Ints32:
         """The links that messages among ``ports`` (n,) may cross, ascending; further
-        ones where only a search of all routes would tell.
+        ones where only a search of all routes would tell: by default all links.
         """
         return np.arange(len(self.links), dtype=np.int32)
 
@@ -198,7 +198,8 @@ class HopByHop(Router):
 
 
 def hash_words(*words: Ints | int) -> Words:
-    """Hash words: (n,) numbers that look random and are equal for equal words.
+    """Hash words: (n,) numbers that look random and are equal for equal words; (1,) if
+    all words are numbers.
 
     Each word, an array (n,) or one number, is stirred in by the finaliser of SplitMix64
     (Steele, Lea & Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
@@ -256,6 +257,7 @@ class RoutingRule(Spec, ABC):
 
     @property
     def _kind_name(self) -> str:
+        """The kind of the routing; the name of its class if it has none."""
         return str(getattr(self, "kind", type(self).__name__))
 
 
@@ -272,7 +274,7 @@ def unsuited(rule: str, observed: str, remedy: str) -> TopologyError:
 
 def link_loads(router: Router, src: Ints32, dst: Ints32) -> Ints64:
     """(links,) number of messages on each link, if one goes from each port ``src[i]``
-    to ``dst[i]``, (n,).
+    to ``dst[i]``, (n,). A router that remembers counts them as sent.
     """
     out = np.zeros(len(router.links), np.int64)
     for begin in range(0, len(src), _ROUTES_AT_ONCE):

@@ -44,6 +44,12 @@ Steps = NDArray[np.int16]
 
 
 class _UpDownRouter(BalancedRouter):
+    """Routes up and then down, balanced over the links that are allowed.
+
+    Raises:
+        TopologyError: see `_choose_roots`.
+    """
+
     def __init__(self, fabric: Fabric, roots: list[str] | None) -> None:
         super().__init__(fabric)
         self._upward, self._down_steps, self._route_steps = self._choose_roots(roots)
@@ -144,6 +150,7 @@ class _UpDownRouter(BalancedRouter):
 
     @property
     def diameter(self) -> int:
+        """Number of links of the longest route; see `Router.diameter`."""
         return 2 + int(self._route_steps[self._route_steps < FAR].max(initial=0))
 
     @cached_property
@@ -155,6 +162,7 @@ class _UpDownRouter(BalancedRouter):
         route_steps = self._route_steps
 
         def nearer(switch: int, arcs: slice) -> Flags:
+            """(arcs, goals) True where an arc begins a route down, else one up."""
             dst = self.fabric.switches.arc_dst[arcs]
             is_upward = self._upward[arcs][:, None]
             goes_down = (

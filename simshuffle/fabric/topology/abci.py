@@ -57,6 +57,9 @@ class Abci(Sourced, Interconnect):
 
     @model_validator(mode="after")
     def _check_leaf_switches(self) -> Abci:
+        """Raise a PydanticCustomError where a leaf switch of a rack has no host, or the
+        FBB switches do not fit a director.
+        """
         if self.hosts_per_rack * self.hcas_per_host < self.leaf_switches_per_rack:
             raise PydanticCustomError(
                 "leaf",

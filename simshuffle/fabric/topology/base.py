@@ -105,6 +105,7 @@ class Interconnect(Spec, ABC):
 
     @property
     def _attributes(self) -> dict[str, int]:
+        """Attributes of the graph: its height if it is a tree, else none."""
         return {} if self.height is None else {"height": self.height}
 
     @property

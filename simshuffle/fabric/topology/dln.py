@@ -53,6 +53,9 @@ class Dln(Populated):
     shortcuts: Annotated[list[Count], _number_to_list] | None = None
 
     def _check(self) -> None:
+        """Raise a PydanticCustomError where two shortcuts are equal, or one is below 2
+        or above half of the ring; then check as `Populated` does.
+        """
         half_ring = self.switches // 2
         wrong_distances = [
             distance
@@ -94,6 +97,7 @@ class Dln(Populated):
         return sum(self._links_at_distance(distance) for distance in self.distances)
 
     def _links_at_distance(self, distance: int) -> int:
+        """Number of links between switches at a distance along the ring."""
         return self.switches // 2 if 2 * distance == self.switches else self.switches
 
     def structure(self) -> str:

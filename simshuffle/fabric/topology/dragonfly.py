@@ -86,6 +86,9 @@ class Grouped(Populated):
         """Number of links between switches of one group."""
 
     def _check(self) -> None:
+        """Raise a PydanticCustomError where a group has too few global ports for a link
+        to every other one; then check as `Populated` does.
+        """
         if self.num_groups > self._global_ports + 1:
             raise problem(
                 "groups",
@@ -122,6 +125,7 @@ class Grouped(Populated):
 
     @property
     def _local_cable(self) -> dict[str, Any]:
+        """Bandwidth and latency of a cable in a group, as arguments of `connect`."""
         return {**self._cable, "bandwidth": self.local_bandwidth or self.link_bandwidth}
 
     @property
@@ -211,6 +215,9 @@ class Dragonfly(Grouped):
     local_links: NumberPerDimension = Field(default=[1])
 
     def _check(self) -> None:
+        """Raise a PydanticCustomError unless there is one of ``switches_per_group`` and
+        ``group_shape``, with fitting ``local_links``; then check as `Grouped` does.
+        """
         if (self.switches_per_group is None) == (self.group_shape is None):
             raise problem(
                 "switches_per_group",
@@ -223,6 +230,7 @@ class Dragonfly(Grouped):
 
     @property
     def _shape(self) -> list[int]:
+        """Switches of a group in every dimension; one dimension without a grid."""
         return self.group_shape or [self.switches_per_group or 1]
 
     @property

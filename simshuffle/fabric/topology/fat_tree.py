@@ -91,6 +91,7 @@ class FatTree(Sourced, Interconnect):
 
     @model_validator(mode="after")
     def _check(self) -> FatTree:
+        """Check keys and directors; raises a PydanticCustomError."""
         if self.ports is None:
             self._check_arity()
         else:
@@ -183,6 +184,7 @@ class FatTree(Sourced, Interconnect):
 
     @property
     def _ports(self) -> int:
+        """Ports of a switch; 0 for a k-ary n-tree."""
         return self.ports or 0
 
     def _uplinks_of(self, ports: int) -> int:

@@ -19,7 +19,7 @@ def apply_faults(network: Sketch, faults: Mapping[str, float]) -> Sketch:
     """Return a network whose faulty cables have less bandwidth or are gone.
 
     Nodes that lose all their cables are gone too, as the hosts below a leaf switch that
-    is cut.
+    is cut. If a cable is gone, the network is no longer said to be a tree.
 
     Args:
         network: the network without faults.

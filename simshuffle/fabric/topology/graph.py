@@ -124,15 +124,16 @@ def connect(
 
 
 def graph_problems(graph: Graph, path: str) -> list[Problem]:
-    """Return all problems that keep ``graph`` from being a network: no host, loose
-    parts, numbers that are not positive.
+    """Return all problems that keep ``graph`` from being a network: no host, a host
+    without a switch, loose parts, unknown kinds, bandwidths that are not positive and
+    latencies below 0.
     """
     return check_graph(graph, path)[0]
 
 
 def check_graph(graph: Graph, path: str) -> tuple[list[Problem], Cabling | None]:
-    """Return the problems of ``graph``, see `graph_problems`, and its cabling, or None
-    if it cannot be made.
+    """Return the problems of ``graph``, see `graph_problems`, and its cabling; None if
+    there is no host, or a node or link is wrong by itself.
     """
     if all(data.get("kind") != "host" for _, data in graph.nodes(data=True)):
         rule = "a topology needs at least one node with kind 'host'"

@@ -40,6 +40,9 @@ class HyperX(Populated):
     links: NumberPerDimension = Field(default=[1])
 
     def _check(self) -> None:
+        """Raise a PydanticCustomError where ``links`` does not fit ``shape``; then
+        check as `Populated` does.
+        """
         expand_to_dimensions(self.links, "links", len(self.shape))
         super()._check()
 

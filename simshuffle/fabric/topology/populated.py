@@ -18,6 +18,7 @@ MOST_LINKS = 1_000_000
 
 
 def _number_to_list(value: object) -> object:
+    """Put a whole number into a list; other values are returned as they are."""
     return [value] if type(value) is int else value
 
 
@@ -75,6 +76,7 @@ class Populated(Sourced, Interconnect):
 
     @model_validator(mode="after")
     def _validate(self) -> Populated:
+        """Check the record by `_check`, which topologies extend."""
         self._check()
         return self
 

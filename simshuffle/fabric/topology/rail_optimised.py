@@ -73,6 +73,9 @@ class RailOptimised(Sourced, Interconnect):
 
     @model_validator(mode="after")
     def _check(self) -> RailOptimised:
+        """Raise a PydanticCustomError where hosts, spines or core switches do not go
+        together with the ports.
+        """
         self._check_hosts()
         if self.uplinks == 0:
             rule = (
@@ -153,6 +156,7 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def _hosts_per_leaf(self) -> int:
+        """Number of hosts that a leaf switch has ports for, by its taper."""
         return math.floor(self.uplinks * self.taper + ROUNDING)
 
     @property
@@ -162,6 +166,7 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def _leaves_per_block(self) -> int:
+        """Number of leaf switches of a block, if all its pods are full."""
         return self.pods * self.rails // self.num_blocks * self._leaves_per_pod
 
     @property

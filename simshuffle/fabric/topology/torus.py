@@ -55,6 +55,9 @@ class Torus(Populated):
     grid_bandwidth: Bandwidth | None = None
 
     def _check(self) -> None:
+        """Raise a PydanticCustomError where ``links`` or ``wrap`` does not fit
+        ``shape``; then check as `Populated` does.
+        """
         expand_to_dimensions(self.links, "links", len(self.shape))
         if self.wrap is not None and len(self.wrap) != len(self.shape):
             rule = f"must say true or false of each of the {len(self.shape)} dimensions"
@@ -63,7 +66,7 @@ class Torus(Populated):
 
     @property
     def _dimensions(self) -> list[TorusDimension]:
-        """List the dimensions of the grid."""
+        """List the dimensions of the grid; a ring of two is not closed."""
         num_dimensions = len(self.shape)
         links = expand_to_dimensions(self.links, "links", num_dimensions)
         wrap = self.wrap or [True] * num_dimensions
