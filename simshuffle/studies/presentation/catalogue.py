@@ -80,6 +80,11 @@ def name_column(column: str) -> str:
 
 
 def _cell(column: str, value: Any) -> str:
+    """Format a value: '-' for None and NaN, bytes with a prefix, floats with four
+    digits.
+
+    ``column`` tells bytes by its end ``_nbytes``.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, bool):
@@ -90,6 +95,7 @@ def _cell(column: str, value: Any) -> str:
 
 
 def _links_notes(results: Sequence[NamedResult]) -> list[str]:
+    """Return the sentence beside the table of links."""
     return ["Results keep a mean and a peak of each link and epoch, and no more."]
 
 

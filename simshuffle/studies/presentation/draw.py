@@ -53,6 +53,7 @@ class FigureRequest:
     force: bool = False  # replace whatever is there
 
     def __post_init__(self) -> None:
+        """Refuse a kind of figure that there is not."""
         find_kind(self.kind)
 
     def read(self) -> list[NamedResult]:
@@ -90,6 +91,8 @@ def _shortest_distinct_names(folders: Sequence[Path]) -> list[str]:
 
 def find_target(request: FigureRequest) -> Path:
     """Return the path of the figure's file, and check that it can be written.
+
+    It is ``out``, else KIND.FORMAT in the working directory, as .pdf by default.
 
     Raises:
         InputError: it cannot, or its suffix is not that of the format.
@@ -158,12 +161,12 @@ TEX = ("xelatex", "lualatex", "pdflatex")
 
 
 def check_file(path: Path, *, force: bool) -> None:
-    """Check that a figure can be written to ``path``.
+    """Check that a figure can be written to ``path``; a figure of ours may be replaced.
 
     Raises:
-        InputError: it ends in no format, its folder is not there, something else than a
-            figure of simshuffle is there and ``force`` is False, or a .pgf is wanted
-            where there is no TeX.
+        InputError: it ends in no format, its folder is not there, a folder or a link is
+            there, something else than a figure of simshuffle is there and ``force`` is
+            False, or a .pgf is wanted where there is no TeX.
     """
     remedy = ""
     if path.suffix not in HEADS:
@@ -201,6 +204,7 @@ def is_drawn_here(path: Path) -> bool:
 
 
 def _find_tex() -> str | None:
+    """Return the first program of `TEX` that is installed; None if none is."""
     return next(filter(shutil.which, TEX), None)
 
 
@@ -220,6 +224,7 @@ def write(figure: Figure, path: Path, signature: str, enlargement: float = 1.0) 
 
 
 def _write_png(figure: Figure, path: Path, signature: str, enlargement: float) -> None:
+    """Write a .png of `DPI`, ``enlargement`` times as large as drawn."""
     pil = {"dpi": (DPI, DPI)}
     figure.savefig(
         path,
@@ -230,6 +235,11 @@ def _write_png(figure: Figure, path: Path, signature: str, enlargement: float) -
 
 
 def _write_svg(figure: Figure, path: Path, signature: str, enlargement: float) -> None:
+    """Write a .svg as matplotlib does, with width and height multiplied by
+    ``enlargement``.
+
+    What is drawn in it keeps its coordinates, and scales along.
+    """
     figure.savefig(path, dpi=DPI * enlargement, metadata=metadata(".svg", signature))
 
     def enlarge(size: re.Match[str]) -> str:
@@ -281,10 +291,12 @@ class _EscapingRenderer(_PGF):  # type: ignore[misc]
         ismath: Any = False,
         **options: Any,
     ) -> None:
+        """Draw a text whose special letters are escaped, unless it is mathematics."""
         text = s if ismath else latex(s)
         super().draw_text(gc, x, y, text, *arguments, ismath=ismath, **options)
 
     def get_text_width_height_descent(self, s: str, prop: Any, ismath: Any) -> Any:
+        """Measure the text as `draw_text` writes it, in pixels."""
         return super().get_text_width_height_descent(
             s if ismath else latex(s), prop, ismath
         )
@@ -321,8 +333,9 @@ def _write_pgf(figure: Figure, path: Path, signature: str, enlargement: float) -
 
 
 def _freeze_layout(figure: Figure) -> None:
-    """Lay the figure out once and keep that layout, so that another renderer moves
-    nothing.
+    """Lay the figure out once and keep that layout, in place.
+
+    Another renderer then moves nothing.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")

@@ -117,7 +117,10 @@ class RenamedRuns(NamedTuple):
 
 
 def distinguish_runs(results: Sequence[NamedResult]) -> list[RenamedRuns]:
-    """Put the name of its folder before a run's name that several results use."""
+    """Return the results with names of runs that no two of them share.
+
+    The name of its folder stands before a run's name that several results use.
+    """
     tables_of_results = [
         _epochs_and_breakdown(named_result.result) for named_result in results
     ]
@@ -158,6 +161,7 @@ def _divide_sweep(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a sweep's one table as the two of a simulation: epochs and breakdown.
 
     A run is called by its label, and by its axes too where labels are not unique.
+    Waiting for 0 s is left out; a single seed has no column.
     """
     table = result.tables["sweep"].rename(columns={"label": "run"})
     table["run"] = table["run"].astype(str)

@@ -64,12 +64,16 @@ def render_page(results: Sequence[NamedResult]) -> str:
 
 
 def _identity(results: Sequence[NamedResult]) -> str:
+    """Return the fingerprints of the results, which tell whether a page is theirs."""
     return " ".join(
         str(named_result.result.meta["fingerprint"]) for named_result in results
     )
 
 
 def _letter(index: int) -> str:
+    """Return the letter of a result by its index from 0: A to Z, then numbers from 27
+    on.
+    """
     return chr(ord("A") + index) if index < 26 else str(index + 1)
 
 
@@ -97,8 +101,9 @@ def _head(title: str, results: Sequence[NamedResult]) -> str:
 
 @cache
 def _bundle() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script, which defines
-    window.vegaEmbed.
+    """Return Vega, Vega-Lite and vega-embed as one script, made once a process.
+
+    The script defines window.vegaEmbed.
     """
     import vl_convert  # noqa: PLC0415 - takes long, and only a page needs it
 
@@ -107,6 +112,7 @@ def _bundle() -> str:
 
 @cache
 def _file(name: str) -> str:
+    """Return the text of a file of this package, such as page.css; it is read once."""
     return (files("simshuffle.studies.presentation") / name).read_text(encoding="utf-8")
 
 
@@ -128,6 +134,7 @@ def _lead_html(results: Sequence[NamedResult]) -> str:
 
 
 def _contents_html(parts: Sequence[Section], prefix: str) -> str:
+    """Return the list of contents as HTML, whose links are anchors PREFIX-NUMBER."""
     entries = []
     for number, part in enumerate(parts, 1):
         anchor = f"{prefix}-{number}"
@@ -137,6 +144,7 @@ def _contents_html(parts: Sequence[Section], prefix: str) -> str:
 
 
 def _section_html(part: Section, level: int, anchor: str) -> str:
+    """Return a section with its nested ones as HTML; these have the next heading level."""
     nested = "".join(
         _section_html(nested_part, level + 1, f"{anchor}-{number}")
         for number, nested_part in enumerate(part.parts, 1)
@@ -159,6 +167,11 @@ def _shortened_sections(named_result: NamedResult) -> Iterator[Section]:
 
 
 def _full_sections(named_result: NamedResult) -> Iterator[Section]:
+    """Yield the sections of a result, with full names of runs.
+
+    Simulations have charts and tables of their own; other studies their listings and
+    declared figures, as pictures where these have over `MOST_ROWS` rows.
+    """
     result = named_result.result
     runs = page_parts.scenarios_of_runs(named_result.folder, result)
     if verdict := result.verdict():
@@ -195,8 +208,9 @@ def _picture(name: str, chart: Chart) -> str:
 
 
 def _compare_results(results: Sequence[NamedResult]) -> Section:
-    """Return the first result beside each later one: first their inputs, then their
-    results.
+    """Return a section that compares the first result with each later one.
+
+    Results that cannot be compared have the reason.
     """
     side_a, *later_sides = (
         replace(read_side(named_result.folder), name=named_result.name)
@@ -233,10 +247,11 @@ def write_page(
     """Write the page of the results in ``folders`` to ``out``, and return its path.
 
     By default the page is NAME-report.html in the working directory, called after the
-    folders. ``force`` replaces a file that is no page of the same results.
+    folders; a page of the same results is replaced. ``force`` replaces any other file.
 
     Raises:
-        InputError: a folder holds no result or a damaged one, or ``out`` is in the way.
+        InputError: a folder holds no result or a damaged one, or ``out`` is in the way
+            or in a result folder.
     """
     path = out or Path(default_name(folders))
     problem = ""
@@ -265,17 +280,24 @@ def write_page(
 
 
 def _name_folder(folder: Path) -> str:
+    """Return the name of a folder, or 'result' for a root."""
     return folder.resolve().name or "result"
 
 
 def default_name(folders: Sequence[Path]) -> str:
-    """Return the name of the page of the results in ``folders``."""
+    """Return the name of the page's file: names of folders, then '-report.html'.
+
+    The names together are cut at `LONGEST_NAME` letters.
+    """
     return f"{'-'.join(map(_name_folder, folders))[:LONGEST_NAME]}-report.html"
 
 
 def _check_file(path: Path, results: Sequence[NamedResult], force: bool) -> None:
-    """Refuse to replace another file at ``path`` than a page of these results, unless
-    ``force``.
+    """Check that ``path`` is free, holds the page of these results, or ``force`` is
+    set.
+
+    Raises:
+        InputError: something else is there.
     """
     if force or not os.path.lexists(path):
         return

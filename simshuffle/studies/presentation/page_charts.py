@@ -109,7 +109,10 @@ def chart_sources(averages: Means) -> Chart | None:
 def _selector(
     name: str, title: str, options: Sequence[Any], value: Any, **options_of_input: Any
 ) -> Spec:
-    """Return a parameter whose value the reader picks from ``options``."""
+    """Return a parameter of Vega-Lite, whose value the reader picks from ``options``.
+
+    ``value`` is the one at first; ``options_of_input`` are those of Vega's input.
+    """
     bind = {"input": "select", "options": [*options], "name": title, **options_of_input}
     return {"name": name, "value": value, "bind": bind}
 
@@ -257,6 +260,7 @@ def _layout(drawing: Drawing) -> list[list[Any]]:
 
 
 def _nodes(drawing: Drawing) -> list[dict[str, Any]]:
+    """Return the nodes of the drawing, with position and tip: kind and number of links."""
     num_links: dict[str, int] = {}
     for line in drawing.lines:
         for end in line.ends:

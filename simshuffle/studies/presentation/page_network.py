@@ -62,11 +62,12 @@ class Drawing:
 
 
 def draw_network(links: pd.DataFrame) -> Drawing | None:
-    """Return the drawing of the network of runs on one machine, as far as it carried
-    anything.
+    """Return the drawing of the network of runs on one machine; None without cables.
 
-    Returns None where no link carried anything. ``links``: link, tier, capacity,
-    mean_utilisation.
+    Only cables, which are links called A>B, are drawn.
+
+    Args:
+        links: link, tier, capacity (bytes/s), mean_utilisation; rows of any epochs.
     """
     loads_of_links = links.groupby(links["link"].astype(str), sort=False).agg(
         tier=("tier", "first"),
@@ -105,8 +106,12 @@ def _natural_order(name: str) -> list[tuple[int, str]]:
 def _merge_cables(
     cables: Mapping[Cable, Sequence[Link]], kinds: dict[str, str], notes: list[str]
 ) -> list[Line]:
-    """Draw each cable as a line, or all hosts of a switch, or all parallel cables, as
-    one.
+    """Return the lines of the drawing; what is merged or left out is appended to
+    ``notes``.
+
+    A line is a cable; of more than `MOST_HOSTS` hosts all of a switch, which become a
+    node in ``kinds``, and of more than `MOST_LINES` cables between switches the
+    parallel ones are one. The `MOST_LINES` busiest lines are drawn.
     """
     hosts = {name for name, kind in kinds.items() if kind == "host"}
     merge_hosts = len(hosts) > MOST_HOSTS
@@ -174,8 +179,10 @@ def _merge_links(
 
 
 def _levels_of_kinds(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
-    """Return how many links each kind of node is from the hosts; storage stands above
-    all.
+    """Return the level of each kind of node: its distance in links from the hosts, at
+    0.
+
+    Kinds without a way to hosts stand above these, and storage above all.
     """
     graph = nx.Graph([(kinds[a], kinds[b]) for a, b in (line.ends for line in lines)])
     first = "host" if "host" in graph else min(graph)
@@ -191,8 +198,10 @@ def _levels_of_kinds(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[st
 def _place_nodes(
     lines: list[Line], kinds: Mapping[str, str], notes: list[str]
 ) -> Drawing:
-    """Place nodes in rows by level, or the switches on a circle where all stand in one
-    row.
+    """Return the drawing, with nodes in rows by level.
+
+    A single level of more than two switches that are linked with one another is a
+    circle. A row is arched if its nodes are linked.
     """
     kind_of_node = {end: kinds[end] for line in lines for end in line.ends}
     level = _levels_of_kinds(lines, kinds)
@@ -240,7 +249,11 @@ def _place_nodes(
 def _place_on_circle(
     rows: Mapping[int, list[str]], level: int, lines: Sequence[Line]
 ) -> dict[str, Position]:
-    """Place switches on a circle, and their neighbours outside of the circle."""
+    """Return positions: switches of ``level`` on a circle of radius 1, neighbours at
+    1.25.
+
+    Nodes that are neighbours of none stand in the middle.
+    """
     names = sorted(rows[level], key=_natural_order)
     angle = {name: 2 * np.pi * index / len(names) for index, name in enumerate(names)}
     positions = {

@@ -115,8 +115,9 @@ MOST_RUNS = 60
 
 
 def scenarios_of_runs(folder: Path, result: Result) -> dict[str, Scenario]:
-    """Return the runs of a result by name; none where it has no scenario, or one that
-    is not valid now.
+    """Return the scenarios of a result's runs, by name.
+
+    They are {} where it has no scenario, or one that is not valid now.
     """
     if "scenario.yaml" not in result.documents:
         return {}
@@ -203,7 +204,11 @@ def _find_source(key: str, outer_sources: Sequence[tuple[str, Any]]) -> str:
 
 
 def warning_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
-    """Return the section of what may make the numbers wrong."""
+    """Return the section of what may make the numbers wrong.
+
+    These are lost and unfinished runs, extrapolated values, and unusual values of the
+    first `MOST_RUNS` runs.
+    """
     meta = result.meta
     sentences = ["Unfinished: what is there is shown."] * (
         meta.get("state") == "unfinished"

@@ -101,6 +101,10 @@ def _scaling_section(averages: Means) -> Iterator[Section]:
 
 
 def _breakdown_section(result: Result, averages: Means) -> Section:
+    """Return the section of where the time goes: chart, tables, and 90 % intervals.
+
+    It says how many epochs are not drawn.
+    """
     bars = charts.select_epochs(averages.epochs)
     labels = booking_of(result.meta)
     num_epochs = len(averages.epochs)
@@ -135,6 +139,10 @@ def _breakdown_section(result: Result, averages: Means) -> Section:
 
 
 def _network_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
+    """Return the section of the network: a drawing for each machine, and links by tier.
+
+    At most `MOST_NETWORKS` machines are drawn; of several seeds the first counts.
+    """
     epochs = result.tables["epochs"]
     notes = []
     links = links_of_whole_epochs(result.tables["links"], epochs)
@@ -219,6 +227,7 @@ def _tabulate_tiers(links: pd.DataFrame) -> Table:
 
 
 def _format_percent(share: float) -> str:
+    """Format a share in % with three digits; '< 0.001 %' below that."""
     return f"{100 * share:.3g} %" if share >= 1e-5 else "< 0.001 %"
 
 
@@ -254,6 +263,10 @@ def _tail_section(result: Result) -> Iterator[Section]:
 
 
 def _exchange_by_iteration(rows_of_exchange: pd.DataFrame) -> str:
+    """Return the chart of the exchange by iteration, as HTML.
+
+    Above `MOST_POINTS` rows several iterations are one point.
+    """
     names = rows_of_exchange["run"].astype(str)
     runs = list(dict.fromkeys(names))
     index_of_run = {run: index for index, run in enumerate(runs)}
@@ -357,11 +370,15 @@ def _format_quantiles(seconds: Floats) -> list[str]:
 
 
 def _format_milliseconds(seconds: float) -> str:
-    """Return seconds as ms with three digits."""
+    """Format seconds as ms with three digits, all digits from 1 s on."""
     return f"{1e3 * seconds:,.0f}" if seconds >= 1 else f"{1e3 * seconds:.3g}"
 
 
 def _storage_section(result: Result, averages: Means) -> Section:
+    """Return the section of bytes by source, and of each run's storage and staging.
+
+    Bytes are means over seeds.
+    """
     body = ""
     if chart := charts.chart_sources(averages):
         body = html_figure(chart, "Bytes that ranks read in an epoch.")
@@ -399,4 +416,5 @@ def _storage_section(result: Result, averages: Means) -> Section:
 
 
 def _format_bytes(value: float) -> str:
+    """Format bytes with a prefix and three digits; '-' for 0."""
     return readable(value, Dimension.NBYTES, 3) if value else "-"

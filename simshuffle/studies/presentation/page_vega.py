@@ -64,8 +64,9 @@ def html_figure(chart: Chart, title: str, note: str = "") -> str:
 
 
 def panel_specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
-    """Yield title and Vega-Lite chart of each panel; the first panel has the legend of
-    all.
+    """Yield title and Vega-Lite chart of each panel; the first has the legend of all.
+
+    Panels without rows are left out.
     """
     height = PIXELS * chart.height / max(1, -(-len(chart.panels) // chart.across))
     mean_weight = sum(panel.weight for panel in chart.panels) / len(chart.panels)
@@ -113,6 +114,7 @@ def hatch_patterns() -> str:
 
 
 def _scale(axis: Axis) -> dict[str, Any]:
+    """Return the scale of an axis for Vega-Lite: kind, ends, and direction."""
     scale: dict[str, Any] = {
         "type": "log" if axis.log else "linear",
         "zero": False,
@@ -126,6 +128,7 @@ def _scale(axis: Axis) -> dict[str, Any]:
 
 
 def _axis(axis: Axis, title: str) -> dict[str, Any]:
+    """Return the properties of an axis for Vega-Lite: title, ticks and their texts."""
     properties: dict[str, Any] = {
         "title": (axis.title or title).split("\n") or None,
         "grid": False,
@@ -289,6 +292,10 @@ def _dash(look: Look) -> list[float]:
 
 
 def _look_of_series(mark: Mark, name: Any, chart: Chart) -> Look:
+    """Return the look of a series: the mark's own, else the chart's of that name.
+
+    A name without a look has a default one.
+    """
     return mark.look if isinstance(mark.look, Look) else chart.looks.get(name, Look())
 
 
@@ -311,7 +318,10 @@ def _bars_as_boxes(rows: pd.DataFrame, mark: Mark) -> pd.DataFrame:
 
 
 def _bar_lengths(rows: pd.DataFrame, panel: Panel) -> pd.Series:
-    """Return for each row of a mark the length of the bar in whose row it lies."""
+    """Return (rows,) the length (s) of the bar in whose row each row of a mark lies.
+
+    Rows without a bar, or with one of 0, have 1; a mark without ``y`` has `NO_SHARE`.
+    """
     bars = [
         mark.data
         for mark in panel.marks
@@ -353,7 +363,7 @@ def _plain_records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _legend(chart: Chart) -> Spec | None:
-    """Return a layer that shows the legend alone."""
+    """Return a layer that shows the legend alone; None without labelled looks."""
     keys = [
         (kinds, look, look.label.replace("\n", " "))
         for kinds, look in chart.legend_keys()
@@ -378,6 +388,10 @@ def _legend(chart: Chart) -> Spec | None:
 
 
 def _legend_shape(kinds: set[str], look: Look) -> str:
+    """Return the shape of a series in the legend.
+
+    It is its marker, else a square for areas, else a stroke.
+    """
     if look.marker:
         return SHAPES[look.marker]
     return "square" if kinds & {"bar", "band", "cell"} else STROKE

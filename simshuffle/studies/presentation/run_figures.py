@@ -63,7 +63,10 @@ SAMPLES = "samples"
 
 
 def average_results(results: Sequence[NamedResult]) -> Means:
-    """Return means over the seeds of all results, of which some may have one seed."""
+    """Return means over the seeds of all results, of which some may have one seed.
+
+    Half intervals are 0 for runs without, and None if no run has any.
+    """
     means_of_results = [
         means_over_seeds(runs.epochs, runs.breakdown)
         for runs in distinguish_runs(results)
@@ -275,7 +278,10 @@ def scaling_rows(
 
 
 def scaling_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return times, speed-up and efficiency over the smallest size of each line."""
+    """Return `scaling_rows` of epochs over ranks, with ``speedup`` and ``efficiency``.
+
+    Both are against the smallest size of each line; efficiency is the share of ideal.
+    """
     rows = scaling_rows(results, "world_size", "epoch_s")
     first = rows.groupby("line", sort=False)[["world_size", "epoch_s"]].transform(
         "first"
@@ -313,10 +319,14 @@ def hidden(results: Sequence[NamedResult]) -> Chart:
 
 
 def hidden_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return how much of an exchange is hidden.
+    """Return how much of an exchange is hidden, in the last epoch of each run.
 
-    Of runs: exposed seconds with their interval, hidden seconds, and the hidden share.
-    Of a search for the largest hidden Q: that Q, by mode of sending and ranks.
+    Of runs: exposed seconds with their 95 % interval, hidden seconds, and the hidden
+    share; runs without exchange are left out. Of a search for the largest hidden Q:
+    that Q, by mode of sending and ranks.
+
+    Raises:
+        InputError: no run exchanges samples.
     """
     if results[0].result.study.kind == "hiding":
         limits = results[0].result.tables["limits"]

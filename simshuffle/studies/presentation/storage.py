@@ -62,6 +62,10 @@ def read_data_sets() -> pd.DataFrame:
 
 
 def _read_sizes(name: str, text_column: str, nbytes_column: str) -> pd.DataFrame:
+    """Return a table of validation/data with a further column of bytes.
+
+    ``nbytes_column`` has the quantities of ``text_column`` in bytes.
+    """
     table = read_csv(shipped_folder("validation") / "data" / f"{name}.csv")
     nbytes = [
         parse_quantity(quantity, Dimension.NBYTES) for quantity in table[text_column]
@@ -83,8 +87,8 @@ class DataSetFit(NamedTuple):
 def fit_data_set(size: float, hosts: int, storage: float) -> DataSetFit:
     """Return how ``size`` bytes fit on ``hosts`` hosts of ``storage`` bytes each.
 
-    A data set fits whole on every host, as 1/N shards, or as shards with room for the
-    samples that arrive before sent samples are removed.
+    A data set fits 'whole' on every host, as '(1+Q) shards' with room for the samples
+    that arrive before sent samples are removed, as 'shards' alone, or 'no'.
     """
     hosts_for_shards = max(1, math.ceil(size / storage))
     hosts_with_exchange = max(1, math.ceil((1 + Q) * size / storage))
@@ -157,9 +161,9 @@ def chart(results: Sequence[NamedResult]) -> Chart:
 
 
 def spread_apart(positions: Sequence[float] | Any, distance: float) -> list[float]:
-    """Move ``positions`` as little as needed for neighbours to be ``distance`` apart.
+    """Return ascending ``positions``, moved until neighbours are ``distance`` apart.
 
-    Positions that would touch are spread evenly around their middle; the order stays.
+    Positions that would touch are spread evenly around their mean; the order stays.
     """
     groups: list[list[float]] = []
     for position in positions:
@@ -177,6 +181,7 @@ def spread_apart(positions: Sequence[float] | Any, distance: float) -> list[floa
 
 
 def _spread_evenly(positions: list[float], distance: float) -> list[float]:
+    """Return as many positions, ``distance`` apart, around the mean of ``positions``."""
     middle = sum(positions) / len(positions)
     return [
         middle + distance * (index - (len(positions) - 1) / 2)

@@ -83,9 +83,7 @@ def strategies_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def memory_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the parts of a GPU's memory, in bytes, under each strategy and number of
-    ranks.
-    """
+    """Return the parts of a GPU's memory (bytes), by strategy and number of ranks."""
     parts = [f"{part}_nbytes" for part in MEMORY]
     columns = ["world_size", "strategy", *parts, "memory_nbytes", "fits"]
     return memory_rows(results[0].result.all_tables)[columns].reset_index(drop=True)
@@ -275,7 +273,10 @@ def _exchange_of_ranks(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def _draw_steps(ranks: pd.DataFrame, *, sampled: bool) -> Chart:
-    """Draw the share of ranks whose exchange has ended, in steps."""
+    """Draw the share (%) of ranks whose exchange has ended, over its seconds, in steps.
+
+    Ranks of all seeds count together; a line is a run.
+    """
     parts = []
     looks = {}
     for index, (run, run_ranks) in enumerate(ranks.groupby("run", sort=False)):

@@ -110,7 +110,9 @@ class Causes:
     busiest: pd.DataFrame | None = None
 
     def name_reason(self, run: str, fastest: str) -> str:
-        """Return in two or three words what makes a run longer than the fastest; '' if
+        """Return in two or three words what makes a run longer than the fastest.
+
+        It is the label with the largest gap; '' if nothing is longer or seconds are
         unknown.
         """
         gaps = self._gaps_by_label(run, fastest)
@@ -120,11 +122,11 @@ class Causes:
         return SHORT_ACTIVITIES.get(label, f"waiting for {label}")
 
     def explain_time(self, scales: Sequence[Scale]) -> Iterator[str]:
-        """Yield a sentence on what the slowest run of the largest scale takes longer
-        for.
+        """Yield a sentence on what a slow run takes longer for than the fastest.
 
-        Where no run takes notably longer, the sentence says what the epoch of the
-        fastest run goes into.
+        It is the slowest run of the largest scale at which one takes notably longer. At
+        none, the sentence says what the epoch of the fastest run of the largest scale
+        goes into.
         """
         for scale in reversed(scales):
             slowest, fastest = _find_slowest_pair(scale)
@@ -206,8 +208,10 @@ class Causes:
         )
 
     def _describe_bottleneck(self, run: str, label: str) -> str:
-        """Return a phrase on the resource that a label needs most, and how busy it is;
-        '' for computing.
+        """Return a phrase on the resource that a label needs most, and how busy it is.
+
+        For I/O it is one that reads, else another one. '' for computing, for waiting,
+        and where links are unknown; from `BINDING_SHARE` on it binds.
         """
         if (
             self.busiest is None
@@ -254,14 +258,17 @@ def _find_slowest_pair(scale: Scale) -> tuple[Row, Row]:
 
 
 def _equally_fast(slowest: Row, fastest: Row) -> bool:
-    """Return true if two runs tie, or cannot be told apart."""
+    """Return true if two runs tie, or their intervals are too wide to tell."""
     return ties(slowest, fastest) or overlaps_widely(slowest, fastest)
 
 
 def causes_of_run(
     result: Result, rows: pd.DataFrame, breakdown: pd.DataFrame
 ) -> Causes:
-    """Return the causes of a result of ``run``.
+    """Return the causes of a result of ``run``, of the last epoch of each run.
+
+    Waiting for ranks that compute longer is `WAITING`; that for a named host is taken
+    out of its label and stands under the host. Only here are busiest links known.
 
     Args:
         result: its links and ``meta.json`` are read.
@@ -298,7 +305,9 @@ def causes_of_run(
 
 
 def causes_of_sweep(table: pd.DataFrame, rows: pd.DataFrame) -> Causes:
-    """Return the causes of a result of ``sweep``.
+    """Return the causes of a result of ``sweep``, means over seeds of the last epochs.
+
+    Hosts that are waited for and busiest links are unknown.
 
     Args:
         table: its epochs, with the run in the column ``run``.

@@ -74,8 +74,9 @@ class Scale:
 
 
 def read_quantity(text: str) -> float | None:
-    """Return the number that a value of a sweep stands for, in SI units; None if it is
-    none.
+    """Return the number of a value of a sweep, in SI units; None if it is none.
+
+    The first dimension counts whose units it has, else a plain number.
     """
     for dimension in Dimension:
         try:
@@ -89,7 +90,10 @@ def read_quantity(text: str) -> float | None:
 
 
 def inputs_of_run(result: Result) -> list[SweptInput]:
-    """Return the swept inputs of a result of ``run``, from its stored scenarios."""
+    """Return the swept inputs of a result of ``run``, from its stored scenarios.
+
+    Ranks, exchange and seed are left out; [] if the scenarios cannot be read.
+    """
     try:
         documents = parse_documents(
             result.documents.get("scenario.yaml", "{}"), "scenario.yaml"
@@ -114,7 +118,10 @@ def inputs_of_run(result: Result) -> list[SweptInput]:
 
 
 def inputs_of_sweep(result: Result) -> list[SweptInput]:
-    """Return the swept inputs of a result of ``sweep``, from its axes and table."""
+    """Return the swept inputs of a result of ``sweep``, from its axes and table.
+
+    Ranks and exchange are left out; seeds are no axis.
+    """
     table = result.tables["sweep"]
     inputs = []
     for axis in result.meta["axes"]:
@@ -175,7 +182,9 @@ def table_by_run(result: Result) -> pd.DataFrame:
 def warm_epochs(
     epochs: pd.DataFrame, half_intervals: pd.Series[float] | None
 ) -> pd.DataFrame:
-    """Return the last epoch of each run, with half its interval (s).
+    """Return the last epoch of each run, with half its interval (s) as column ``half``.
+
+    Rows are in the order of the runs; ``half`` is 0 where unknown.
 
     Args:
         epochs: columns `EPOCH_COLUMNS`, means over seeds.
@@ -235,6 +244,9 @@ def _build_scale(
 ) -> Scale:
     """Build the scale of a group of runs.
 
+    Epochs are lengthened to as many samples as the longest one has. With ``across``,
+    rows have its number ``x`` and text ``x_text``, and are in its order.
+
     Args:
         group: the runs of the group, rows of `warm_epochs` with the columns 'text NAME'
             and 'value NAME' of each swept number.
@@ -277,8 +289,9 @@ def _value_texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:
 
 
 def _text_in_name(run: str, swept: SweptInput) -> str:
-    """Return the value of an input in the name of a run, as text; '' where the name has
-    none.
+    """Return the value of an input in the name of a run, as text.
+
+    It is '' where the name has none, and the longest of several.
     """
     texts = [text for text in swept.number_of if _has_value(run, swept.name, text)]
     return max(texts, key=len, default="")
@@ -304,8 +317,10 @@ def _competitor_names(rows: pd.DataFrame, numbers: Sequence[SweptInput]) -> list
 
 
 def overlaps_widely(row: Row, fastest: Row) -> bool:
-    """Return true if the intervals of two runs overlap, but are too wide to call the
-    runs equal.
+    """Return true if the intervals of two runs overlap, but are too wide for a tie.
+
+    Both together span more than `WIDE_INTERVALS` of the fastest epoch; false for one
+    run.
     """
     if row["run"] == fastest["run"]:
         return False
@@ -317,8 +332,10 @@ def overlaps_widely(row: Row, fastest: Row) -> bool:
 
 
 def ties(row: Row, fastest: Row) -> bool:
-    """Return true if a run takes as long as the fastest: within both intervals, or
-    within `TIE_SHARE`.
+    """Return true if a run takes as long as the fastest.
+
+    So it is within the sum of half intervals or `TIE_SHARE`, unless these are too wide
+    (`overlaps_widely`).
     """
     gap = row["epoch_s"] - fastest["epoch_s"]
     half_sum = row["half"] + fastest["half"]

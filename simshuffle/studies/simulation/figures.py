@@ -109,7 +109,10 @@ def breakdown_chart(
 def _add_half_intervals(
     rows: pd.DataFrame, half_intervals: pd.Series[float] | None
 ) -> pd.DataFrame:
-    """Add half the 95 % interval of each bar (s) as the column ``half``; 0 if unknown."""
+    """Return the rows with half the 95 % interval of each bar (s) as column ``half``.
+
+    It is 0 without intervals.
+    """
     run_epochs = list(zip(rows["run"], rows["epoch"], strict=True))
     half = 0.0 if half_intervals is None else half_intervals.loc[run_epochs].to_numpy()
     return rows.assign(half=half)
@@ -125,8 +128,9 @@ def _add_ends_of_last_epochs(
 
 
 def _draw_panels(rows: pd.DataFrame, pieces: pd.DataFrame) -> list[Panel]:
-    """Draw the panels, with smaller names where they are too high, and the title of the
-    time axis.
+    """Return the panels, the last with the title of the time axis.
+
+    Names are smaller, then on one line, where panels are higher than `MAX_INCHES`.
     """
     panels = _panels(rows, pieces)
     if _height_inches(panels) > MAX_INCHES:
@@ -173,8 +177,10 @@ def _height_inches(panels: Sequence[Panel]) -> float:
 def _rows_of_bars(
     epochs: pd.DataFrame, runs: list[str], bars: Sequence[tuple[str, int]] | None
 ) -> pd.DataFrame:
-    """Return the epochs that have a bar, in the order of the runs, with the columns
-    ``name`` and ``bar`` (index).
+    """Return the epochs that have a bar, in the order of the runs.
+
+    They have the columns ``name``, with the epoch where a run has several, and ``bar``,
+    the index from 0.
     """
     rows = epochs.assign(run=epochs["run"].astype(str)).sort_values(
         "epoch", kind="stable"
@@ -202,8 +208,10 @@ def _rows_of_bars(
 
 
 def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
-    """Return the pieces of all bars, one after another; waiting follows the work that
-    it waits for.
+    """Return the pieces of all bars, one after another, with look, tip and ends (s).
+
+    Labels are in the order of `COLOURS`; waiting follows the work that it waits for.
+    Pieces of 0 s are left out.
     """
     position_of_label = {label: position for position, label in enumerate(COLOURS)}
     keys = ["bar", "place", "label", "waiting", "run", "epoch"]
@@ -373,6 +381,8 @@ def _interval_text(ends: pd.Series[float]) -> str:
 
 
 def _seconds_text(value: float) -> str:
-    """Format seconds with three digits, and at most four decimals."""
+    """Format seconds with three digits, more before the point, and at most four
+    decimals.
+    """
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:.{min(digits, 4)}f}"

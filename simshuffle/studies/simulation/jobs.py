@@ -39,8 +39,9 @@ JOBS = Schema(
 
 
 def jobs_table(result: Result) -> pd.DataFrame:
-    """Return the epochs of each job in isolation and beside the others: columns of
-    `JOBS`.
+    """Return the epochs of each job alone and beside the others: columns of `JOBS`.
+
+    ``slowdown`` is the ratio of both; epochs that one of both lacks are left out.
     """
     epochs = result.tables["epochs"]
     seconds = {
@@ -127,8 +128,9 @@ def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
 
 
 def _utilisation(result: Result) -> dict[str, dict[str, float]]:
-    """Return, by run and link, the utilisation in the epoch in which the link was
-    busiest.
+    """Return the utilisation (share) of each link by run: {run: {link: share}}.
+
+    It is that of the epoch in which the link was busiest.
     """
     columns = ["run", "link", "mean_utilisation"]
     utilisation: dict[str, dict[str, float]] = {}

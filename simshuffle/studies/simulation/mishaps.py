@@ -52,7 +52,11 @@ def list_notes(meta: Mapping[str, Any]) -> Iterator[str]:
 
 
 def list_sentences(result: Result) -> list[str]:
-    """Return the sentences of a verdict on mishaps."""
+    """Return the sentences of a verdict on mishaps: kills, faults, and lost hosts.
+
+    Faults are left out that a waiting names; of lost hosts at most `MAX_LOSSY_RUNS`
+    runs have a sentence.
+    """
     runs = result.meta["runs"]
     sentences = [
         f"{run} was {describe_kill(facts['killed'])} Its seconds are those until then."

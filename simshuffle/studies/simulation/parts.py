@@ -83,6 +83,7 @@ def export_parts(result: Result) -> Iterable[str | Table]:
 
 
 def _notes(result: Result) -> list[str]:
+    """Return the lines below the tables: intervals, storage, routing, and the timeline."""
     run_means = means_of(result)
     lines = []
     if run_means.epoch_half is not None:
@@ -102,11 +103,11 @@ def means_of(result: Result) -> Means:
 
 
 def booking_of(meta: Meta) -> report.Booking:
-    """Return the booking of waiting in a result."""
+    """Return the booking of waiting in a result: 'paper', or by default 'cause'."""
     return "paper" if meta.get("labels") == "paper" else "cause"
 
 
 def timeline_of(meta: Meta) -> KeptRanks:
-    """Return the ranks of which a result has the timeline."""
+    """Return the ranks of which a result has the timeline; 'full' by default."""
     timeline: KeptRanks = meta.get("timeline", "full")
     return timeline

@@ -48,6 +48,9 @@ def rank_runs(
 ) -> list[str]:
     """Return the answer of a comparison: a sentence for each scale.
 
+    Runs of one name have a single sentence on their speed-up; of more than `MAX_SCALES`
+    scales, evenly chosen ones have a sentence.
+
     Args:
         scales: smallest first.
         causes: of the time of each run.
@@ -158,7 +161,11 @@ def _describe_order(rows: Sequence[Row], causes: Causes, odds: Odds) -> str:
 def _describe_losers(
     losers: Sequence[Row], fastest: Row, reason: str, odds: Odds
 ) -> str:
-    """Return the phrase on runs that take longer for one reason, fastest first."""
+    """Return the phrase on runs that take longer for one reason, fastest first.
+
+    It has the share of the draws where that is below `SURE_SHARE`; of more than
+    `MAX_NAMES` runs only the first and the last are named.
+    """
     ratios = [row["epoch_s"] / fastest["epoch_s"] for row in losers]
     names = [row["name"] for row in losers]
     numbers = join_words([describe_ratio(ratio).split()[0] for ratio in ratios])
@@ -312,8 +319,10 @@ def _describe_close_range(
 
 
 def describe_range(rows: Sequence[Row], holds: Sequence[bool], across: str) -> str:
-    """Return the values of a swept number at which something holds, such as 'from
-    open_rate 50k/s on'.
+    """Return the values of a swept number at which something holds.
+
+    They are 'from open_rate 50k/s on', 'up to ...' or a list 'at ...'; it must hold at
+    one of them at least.
     """
     texts = [row["x_text"] for row, is_true in zip(rows, holds, strict=True) if is_true]
     first = holds.index(True)
@@ -387,7 +396,10 @@ def format_percent(share: float) -> str:
 
 
 def format_seconds(row: Row) -> str:
-    """Format the seconds of an epoch, with half its interval if it has one."""
+    """Format the seconds of an epoch: '12.34 s', or '12.3 ± 0.4 s' with an interval.
+
+    ``half`` then decides the decimals: it has two digits.
+    """
     if not row["half"]:
         return readable(row["epoch_s"], Dimension.SECONDS, 4)
     digits = max(0, 1 - math.floor(math.log10(row["half"])))  # two of the half

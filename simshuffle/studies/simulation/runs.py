@@ -119,7 +119,10 @@ class SimulatedRuns:
         return RunCell({**document, **seed_column}, name, timeline=self.timeline)
 
     def outcome(self, outcomes: Outcomes, name: str, run: str) -> Outcome:
-        """Return the part of a cell's outcome that belongs to a run."""
+        """Return the part of a cell's outcome that belongs to a run.
+
+        It is the whole outcome unless the run is a job.
+        """
         return (
             of_job(outcomes[name], self.jobs[run][1])
             if run in self.jobs
@@ -165,8 +168,11 @@ def divide_jobs(
 def closed_form_facts(
     runs: SimulatedRuns, seconds: Mapping[Any, float]
 ) -> dict[str, Any]:
-    """Return the facts by closed forms for ``meta.json``: what stays hidden, and that
-    later epochs differ.
+    """Return the facts by closed forms for ``meta.json``; those that are empty are left
+    out.
+
+    ``hidden`` is what stays hidden, ``not_steady`` a sentence on later epochs that
+    differ; jobs have none.
 
     Args:
         runs: the request.

@@ -89,13 +89,16 @@ DEFAULT_META = {"labels": "cause", "timeline": "full", "seeds": 1}
 def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[SimulatedRuns]]:
     """Return the study that simulates all runs of the scenarios, and its request.
 
-    The tables of a single seed have no column of seeds.
+    The study is `OF_JOBS` with jobs, `STUDY` for one seed, whose tables have no column
+    of seeds, else `OVER_SEEDS`. Partial batches give a warning. The timeline is of all
+    ranks by default, or of a sample where that would be over `MAX_FULL_ROWS` rows.
 
     Raises:
         ScenarioError: two runs have one name, a swept value is not valid, or a run has
             too many packets.
         TopologyError: a routing or hosts are not known for the network.
-        InputError: a scenario sweeps the seed itself, or there are too many seeds.
+        InputError: a scenario sweeps the seed itself, there are too many seeds, or an
+            option does not go with jobs.
     """
     scenarios = scenarios_of(options.scenario, options.set)
     seeds = options.seeds
@@ -132,7 +135,11 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
 
 
 def _check_jobs(options: RunOptions) -> None:
-    """Check that jobs are not combined with options that only single runs have."""
+    """Check that jobs are not combined with options that only single runs have.
+
+    Raises:
+        InputError: seeds or intervals are requested.
+    """
     requested = {
         "--seeds": options.seeds > 1,
         "--interval": options.interval or bool(options.ranges),
@@ -156,10 +163,16 @@ def _estimate_rows(scenario: Scenario) -> int:
 
 
 def _cells(runs: SimulatedRuns, outcomes: Outcomes) -> dict[str, Cell]:
+    """Return the cell of each run and seed, by its name; jobs that run together share
+    one.
+    """
     return {name: runs.cell_of(name, run, seed) for name, run, seed in runs.cells()}
 
 
 def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
+    """Return the stored tables; long ones are lazy, and the breakdown lacks absent
+    labels.
+    """
     cells = [
         ({"run": run, **seed}, runs.outcome(outcomes, name, run))
         for name, run, seed in runs.cells()
@@ -195,8 +208,10 @@ def _tables_of_runs(
 def _collect_facts(
     runs: SimulatedRuns, outcomes: Outcomes, tables: Tables
 ) -> dict[str, Any]:
-    """Return the facts on each run for ``meta.json``; of several seeds the times are
-    means.
+    """Return the facts on each run for ``meta.json``, by run, and the intervals.
+
+    Facts are those of the first seed; staging and samples/s are means over seeds.
+    Intervals are there where they were requested.
     """
     epochs = means_over_seeds(tables["epochs"], tables["breakdown"]).epochs
     facts_by_run: dict[str, Any] = {}
@@ -224,6 +239,7 @@ def _collect_facts(
 
 
 def _figures(result: Result) -> dict[str, Chart]:
+    """Return the breakdown chart of the last epochs, by the name of its file."""
     run_means = means_of(result)
     chart = breakdown_chart(
         run_means.breakdown,
@@ -237,8 +253,10 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 
 def _as_json(result: Result) -> Any:
-    """Return the rows of the epochs with their breakdown, the derived tables, intervals
-    and mishaps.
+    """Return the result as plain values for JSON.
+
+    ``epochs`` has a row for each epoch, its labels under ``breakdown``, booked as the
+    result says; derived tables, intervals and mishaps follow.
     """
     table = result.tables["breakdown"]
     if booking_of(result.meta) == "paper":
@@ -263,8 +281,11 @@ def _as_json(result: Result) -> Any:
 
 
 def _compared_tables(result: Result) -> Tables:
-    """Return the seconds of each epoch by label and cause, and its rates, as means over
-    seeds.
+    """Return the tables of a comparison, as means over seeds: ``rates`` and
+    ``seconds``.
+
+    ``seconds`` has a row for each run, epoch and label (waiting apart), 'epoch' for the
+    whole, with half its interval; a label that an epoch lacks counts as 0.
     """
     keys = ["run", "epoch", "label"]
     run_means = means_of(result)
@@ -325,6 +346,7 @@ def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
 
 
 def _summary(result: Result) -> pd.DataFrame:
+    """Return means and 95 % intervals over the seeds of each run: the derived table."""
     return summarise_seeds(
         measures_of_epochs(result.tables["epochs"], result.tables["breakdown"]), ["run"]
     )
@@ -368,7 +390,7 @@ class SimulationResult(Result):
 
     @property
     def scenario_yaml(self) -> str:
-        """The resolved scenarios."""
+        """Return the text of the resolved scenarios."""
         return self.documents["scenario.yaml"]
 
 

@@ -170,14 +170,15 @@ def _read_base(options: SweepOptions) -> Scenario:
 
 
 def _cells(sweep: SweepRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return a run of each combination, by its name.
+    """Return a run of each combination, by its name; partial batches give a warning.
 
     Thousands of scenarios take long to check. Each value is therefore checked once by
     itself, where all values are valid by themselves. A combination that is not valid
     then fails where it is simulated, and the others go on.
 
     Raises:
-        InputError: a value is valid neither by itself nor in a combination.
+        InputError: a value is valid neither by itself nor in a combination; with the
+            problems of the first `MOST_TRIED` combinations.
     """
     base = sweep.base.to_dict()
     values = _resolve_values(sweep)
@@ -239,10 +240,11 @@ def _document(
 
 
 def _resolve_values(sweep: SweepRequest) -> dict[tuple[str, str], Any] | None:
-    """Return every value of every key as the resolved scenario has it.
+    """Return every value of every key as the resolved scenario has it, by key and text.
 
     Returns:
-        None if a value is not valid by itself, or may change other keys.
+        None if a value is not valid by itself or may change other keys, as the first
+        and the last combination show, or the scenario is calibrated.
     """
     if sweep.base.calibrated:
         return None
@@ -294,6 +296,10 @@ def _replace_value(
 
 
 def _collect(sweep: SweepRequest, outcomes: Outcomes) -> Tables:
+    """Return the table `sweep`: label, axes, seed, then measures, a row for each epoch.
+
+    Combinations that were lost have no row.
+    """
     combinations = {combination_name(values): values for values in sweep.combinations}
     finished = {name: outcome for name, outcome in outcomes.items() if not outcome.lost}
     epochs, breakdown = (
@@ -317,7 +323,11 @@ def _collect(sweep: SweepRequest, outcomes: Outcomes) -> Tables:
 def _leading_values(
     sweep: SweepRequest, combination: Mapping[str, Any], outcome: Outcome
 ) -> dict[str, Any]:
-    """Return the first columns of a combination: its label, its axes and its seed."""
+    """Return the first columns of a combination: its label, its axes and its seed.
+
+    The label is the user's, else the strategy with the swept words. Axes that are no
+    numbers are texts.
+    """
     axes = {
         name: combination[key]
         if name in sweep.numbers
@@ -368,6 +378,7 @@ def _collect_facts(
 
 
 def _summary(result: Result) -> pd.DataFrame:
+    """Return means and 95 % intervals over seeds, by label and axes: the derived table."""
     return summarise_seeds(
         result.tables["sweep"],
         ["label", *(axis["name"] for axis in result.meta["axes"])],
@@ -375,6 +386,10 @@ def _summary(result: Result) -> pd.DataFrame:
 
 
 def _figures(result: Result) -> dict[str, Chart]:
+    """Return the chart of the measure, by the name of its file.
+
+    Of whole epochs it also has the 90 % intervals, if there are any.
+    """
     measure = result.meta["measure"]
     samples = samples_of(result.tables["sweep"])
     rows = last_summary(result)

@@ -29,8 +29,10 @@ def axis_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def check_names(axes: Mapping[str, Sequence[Any]]) -> None:
-    """Check that different values have different names, so that each row can be told
-    from the others.
+    """Check that different values have different names, so that rows can be told apart.
+
+    Raises:
+        InputError: values share a name; with all such values.
     """
     problems = []
     for key, values in axes.items():
@@ -46,7 +48,11 @@ def check_names(axes: Mapping[str, Sequence[Any]]) -> None:
 
 
 def check_label(label: str, columns: set[str]) -> None:
-    """Check that a label names only columns of the sweep in its braces."""
+    """Check that a label names only columns of the sweep in its braces.
+
+    Raises:
+        InputError: it names another, or its braces are wrong.
+    """
     try:
         label.format(**dict.fromkeys(columns, 0))
     except (KeyError, ValueError, IndexError, AttributeError):

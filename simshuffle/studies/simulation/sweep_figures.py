@@ -196,10 +196,14 @@ def _describe_seeds(rows: pd.DataFrame) -> str:
 
 
 def _touching_shares(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
-    """Return for each line the share of its points at which each later line touches it."""
+    """Return for each line the share of points at which each later line touches it.
+
+    Points count that one of both has; they touch within `TOUCHING_SHARE` of the axis.
+    """
     # (points, lines) values; NaN where a line has no point
     values_by_line = rows.pivot_table("y", "x", "look", sort=False)
     names = list(map(str, values_by_line))
+    # (x, lines), NaN where a line has no point
     values = values_by_line.to_numpy(float)
     is_present = ~np.isnan(values)
     low, high = (
@@ -277,7 +281,10 @@ def _choose_across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
 def _rows_by_line(
     table: pd.DataFrame, axes: Sequence[Swept], across: str
 ) -> dict[str, pd.DataFrame]:
-    """Return the rows of each line of the figure, by the name of the line."""
+    """Return the rows of each line of the figure, by the name of the line.
+
+    The name is the words that its labels share, else the values of its axes, else ' '.
+    """
     names = [axis["name"] for axis in axes if axis["name"] != across]
     groups = (
         list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
@@ -350,7 +357,11 @@ def _ideal_lines(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
 
 
 def _value_axis(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
-    """Return the axis of the measure, logarithmic over a wide range."""
+    """Return the axis of the measure.
+
+    It is logarithmic with ``ideal`` or from `MIN_LOG_RATIO` between largest and
+    smallest; else it begins at 0 unless values differ by less than 1 - `NARROW_RATIO`.
+    """
     top = float(np.nanmax(rows[["high", HIGH, "mean"]].to_numpy(float)))
     bottom = float(np.nanmin(rows[["low", LOW, "mean"]].to_numpy(float)))
     min_mean = float(rows["mean"].min())
@@ -372,8 +383,10 @@ def _value_axis(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
 
 
 def _across_axis(axis: Swept | None, values: Sequence[Any]) -> Axis:
-    """Return the axis from left to right, with names of values where these are no
-    numbers.
+    """Return the axis from left to right; without one, an axis without ticks.
+
+    Values that are no numbers stand by their index, with their names; numbers above 0
+    are logarithmic from `MIN_LOG_RATIO` on, ranks always.
     """
     if axis is None:
         return Axis(ticks={})

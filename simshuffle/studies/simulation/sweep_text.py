@@ -39,7 +39,10 @@ def last_summary(result: Result) -> pd.DataFrame:
 
 
 def summary_of_measure(result: Result) -> pd.DataFrame:
-    """Return the summary, with the measure of the figure if that is one over another."""
+    """Return the summary over seeds, with rows for the measure of the figure.
+
+    They are added only where the measure is one column over another.
+    """
     stored_summary = result.derived["summary"]
     measure = result.meta["measure"]
     dividend, _, divisor = measure.partition("/")
@@ -54,7 +57,10 @@ def summary_of_measure(result: Result) -> pd.DataFrame:
 
 
 def sweep_parts(result: Result) -> Iterable[str | Table]:
-    """Yield the table of warm epochs, and the runs that were lost."""
+    """Yield the table of warm epochs, and a line on each run that was lost.
+
+    Where names do not tell runs apart, it is the table of measures.
+    """
     table, rows, seeds = _warm_epochs_by_run(result)
     if rows is None:
         yield _measures_table(result)
@@ -83,7 +89,7 @@ def sweep_parts(result: Result) -> Iterable[str | Table]:
 
 
 def sweep_details(result: Result) -> Iterable[str | Table]:
-    """Yield the table of measures, and the intervals."""
+    """Yield the table of measures, what its intervals are, and the 90 % intervals."""
     yield _measures_table(result)
     if len(result.derived["summary"]["label"].unique()) > MAX_ROWS:
         yield "summary.csv has all rows."
@@ -94,7 +100,10 @@ def sweep_details(result: Result) -> Iterable[str | Table]:
 
 
 def _measures_table(result: Result) -> Table:
-    """Return the table of the last epoch of every combination, mean over seeds."""
+    """Return the table of the last epoch of every combination, mean ± half over seeds.
+
+    It has at most `MAX_ROWS` rows, and the measure of the figure as a last column.
+    """
     last_rows = last_summary(result)
     measure = result.meta["measure"]
     keys = ["label", *(axis["name"] for axis in result.meta["axes"])]

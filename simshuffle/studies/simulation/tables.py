@@ -219,11 +219,12 @@ LEVEL = 0.95  # of the intervals
 def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Return the mean and 95 % interval of every measure over the seeds.
 
-    A row is a combination of ``keys`` (label and axes of a sweep), epoch and measure.
-    The interval is mean ± t s / √n, with the sample's standard deviation s over n seeds
-    and the 97.5th percentile t of Student's distribution of n − 1 degrees of freedom
-    (Student, 'The probable error of a mean', Biometrika 6, 1908). The seeds are taken
-    as independent draws from a normal distribution.
+    A row is a combination of ``keys`` (label and axes of a sweep), epoch and measure;
+    with one seed its ends are NaN. The interval is mean ± t s / √n, with the sample's
+    standard deviation s over n seeds and the 97.5th percentile t of Student's
+    distribution of n − 1 degrees of freedom (Student, 'The probable error of a mean',
+    Biometrika 6, 1908). The seeds are taken as independent draws from a normal
+    distribution.
     """
     keys = [*keys, "epoch"]
     measures = [
@@ -258,8 +259,7 @@ def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def measures_of_epochs(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of ``epochs`` with a column for the seconds of own work and of
-    waiting under each label.
+    """Return ``epochs`` with a column of seconds for each label, own work and waiting.
 
     The seconds are 0 where an epoch has none. ``epochs`` and ``breakdown`` are of
     `simshuffle.report.report`.
@@ -281,7 +281,10 @@ def measures_of_epochs(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.Data
 
 
 def last_epochs(epochs: pd.DataFrame) -> pd.DataFrame:
-    """Return the row of the last epoch of each run, in the order of the epochs."""
+    """Return the row of the last epoch of each run, ascending by epoch.
+
+    Runs are texts, even if they were categories.
+    """
     rows = epochs.assign(run=epochs["run"].astype(str)).sort_values(
         "epoch", kind="stable"
     )
@@ -289,8 +292,9 @@ def last_epochs(epochs: pd.DataFrame) -> pd.DataFrame:
 
 
 def epoch_lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return samples, iterations and samples/s of every epoch, means over seeds;
-    ``keys`` tell rows apart.
+    """Return samples, iterations and samples/s of every epoch, means over seeds.
+
+    The index are ``keys``, which begin with run.
     """
     table = epochs.assign(run=epochs["run"].astype(str), samples=samples_of(epochs))
     return table.groupby(keys, sort=False)[
@@ -367,8 +371,10 @@ def half_of_window(epochs: pd.DataFrame) -> pd.Series[float] | None:
 
 
 def means_over_seeds(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
-    """Return the means over seeds of epochs and their breakdown, which may have one
-    seed.
+    """Return the means over seeds of epochs and their breakdown.
+
+    Without a column ``seed`` they are unchanged, and half intervals None. A label that
+    a seed lacks counts as 0; causes that no seed has are left out.
     """
     if "seed" not in epochs:
         return Means(epochs, breakdown)

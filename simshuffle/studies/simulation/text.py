@@ -216,8 +216,9 @@ def _seconds_by_part(parts: pd.DataFrame) -> dict[Any, float]:
 
 
 def format_with_half(mean: float, half_interval: float) -> str:
-    """Format a mean and half its interval with as many digits; the mean alone where
-    there is no interval.
+    """Format a mean ± half its interval, with three decimals, none from 1,000 on.
+
+    Where the interval is NaN, it is the mean alone.
     """
     digits = 0 if abs(mean) >= 1000 else 3
     text = f"{mean:,.{digits}f}"
@@ -230,14 +231,12 @@ def describe_interval(subject: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format seconds with at least three digits, and no more than 1 ms where there are
-    that many; '-' for 0.
-    """
+    """Format seconds with four digits, and at most three decimals; '-' for 0."""
     return "-" if seconds == 0 else f"{seconds:,.{count_decimals(seconds)}f}"
 
 
 def count_decimals(seconds: float) -> int:
-    """Return the decimals of seconds with four digits, at most three."""
+    """Return the decimals that give seconds four digits, from 0 to 3."""
     return max(0, min(3, 4 - len(f"{seconds:.0f}")))
 
 
@@ -286,8 +285,8 @@ def list_cautions(result: Result) -> list[str]:
     """Return the lines on what makes numbers differ or doubtful, each once with its
     runs.
 
-    They are slow cables, and values that are used outside their range; the first
-    `MAX_CAUTIONS` are returned.
+    They are slow cables, and values that are used outside their range; at most
+    `MAX_CAUTIONS`, then a line on how many more there are.
     """
     runs: dict[str, list[str]] = {}
     for run, meta in result.meta["runs"].items():
@@ -319,7 +318,8 @@ def list_cautions(result: Result) -> list[str]:
 def _describe_unknown_division(tables: Tables) -> Iterator[str]:
     """Yield a line on each partly simulated run whose ranks wait for storage.
 
-    The beginning of such a run says little of whose reading the others wait for later.
+    Waiting counts from `NOTABLE_READING` of an epoch on. The beginning of such a run
+    says little of whose reading the others wait for later.
     """
     epochs = tables["epochs"]
     parts = report.by_cause(tables["breakdown"])
@@ -338,8 +338,9 @@ def _describe_unknown_division(tables: Tables) -> Iterator[str]:
 
 
 def _describe_groups(group: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the sentence on what a rank that divides its steps with others does in
-    FW+BW beside computing.
+    """Yield the sentence on a rank's FW+BW beside computing, in a group of ranks.
+
+    Nothing is yielded for None.
     """
     if group is None:
         return

@@ -26,10 +26,10 @@ UNANSWERED = {
 
 
 def verdict(result: Result) -> list[str]:
-    """Return the sentences of the verdict on a result of ``run``.
+    """Return the sentences of the verdict on a result of ``run``; [] without epochs.
 
-    They are a sentence for each scale, what still changes, why, what to measure or ask
-    next, and what the verdict rests on.
+    They are a sentence for each scale, what still changes, mishaps, what stays hidden,
+    why, what to measure or ask next, and what the verdict rests on.
     """
     run_means = means_over_seeds(result.tables["epochs"], result.tables["breakdown"])
     rows = warm_epochs(run_means.epochs, run_means.epoch_half)
@@ -76,6 +76,8 @@ def describe_hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterato
     """Yield a line on the largest exchanged fraction that stays hidden, by closed
     forms.
 
+    There is none where the fractions are 0.
+
     Args:
         hidden: ``fraction`` and ``schedule`` by number of ranks, as ``meta.json`` has
             them.
@@ -118,7 +120,11 @@ def describe_basis(rows: pd.DataFrame, seeds: int) -> str:
 def suggest_next_steps(
     rows: pd.DataFrame, seeds: int, interval_meta: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """Yield a line on what to measure, or to ask, next."""
+    """Yield a line on what to measure next, or on the questions that are left out.
+
+    With intervals it is what to measure; else seeds, intervals and accuracy, as far as
+    they are open.
+    """
     if interval_meta is not None:
         yield from intervals.measure_next(interval_meta)
         return

@@ -157,7 +157,10 @@ def _build_table(
 
 
 def _choose_rows(rows: pd.DataFrame, max_rows: float = MAX_ROWS) -> pd.DataFrame:
-    """Return all runs, or of each number of ranks the fastest ones and the slowest."""
+    """Return all runs, or at most `MAX_ROWS` where they are more than ``max_rows``.
+
+    Then of each number of ranks the fastest ones and the slowest are chosen.
+    """
     if len(rows) <= max_rows:
         return rows
     by_time = rows.sort_values("epoch_s", kind="stable")
@@ -172,11 +175,11 @@ def _choose_rows(rows: pd.DataFrame, max_rows: float = MAX_ROWS) -> pd.DataFrame
 def _seconds_by_column(
     run_means: Means, rows: pd.DataFrame, booking: report.Booking
 ) -> dict[str, list[float]]:
-    """Return (rows,) the seconds of each column.
+    """Return the seconds of each column, (rows,) by its name.
 
-    The columns are own work by label, all waiting for other ranks, and what comes
-    before the second epoch. What gradients in flight add to the backward pass counts as
-    theirs.
+    The columns are own work by label, all waiting for other ranks, and the staging with
+    the cold epoch, 0 where that is the last one. What gradients in flight add to the
+    backward pass counts as theirs.
     """
     breakdown = report.arrange_labels(run_means.breakdown.astype({"run": str}), booking)
     keys = ["run", "epoch", "waiting", "label"]
@@ -217,9 +220,7 @@ def format_epoch(row: Row) -> str:
 
 
 def format_three_digits(seconds: float) -> str:
-    """Format seconds with three digits, and no more than 1 ms; '-' for less than half
-    of that.
-    """
+    """Format seconds with three digits, and at most three decimals; '-' below 0.5 ms."""
     if seconds < 5e-4:
         return "-"
     return f"{seconds:,.{max(0, min(3, 2 - math.floor(math.log10(seconds))))}f}"

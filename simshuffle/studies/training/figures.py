@@ -62,7 +62,10 @@ PanelContent = tuple[Sequence[Mark], Axis]
 
 
 def figures(tables: TrainingTables) -> dict[str, Chart]:
-    """Draw every figure that the tables have rows for, by the name of its file."""
+    """Draw every figure that the tables have rows for, by the name of its file.
+
+    They show the first kind of statistics that was evaluated; {} if no run is done.
+    """
     finished_runs = tables.finished_runs()
     names = evaluated_statistics(finished_runs)
     if not names:
@@ -201,8 +204,9 @@ def _draw_by_world_size(
 def _draw_by_fraction(
     rows: pd.DataFrame, strategy_order: Sequence[str]
 ) -> PanelContent:
-    """Draw a line of accuracy against Q for each strategy, and strategies without Q as
-    bands.
+    """Draw a line of accuracy against Q for each strategy; without Q it is a band.
+
+    The axis is logarithmic where Q above 0 spans more than a factor of 20.
     """
     placed = scale_to_percent(
         rows.assign(look=rows["strategy"], x=rows["exchange_fraction"])
@@ -328,7 +332,7 @@ def order_strategies(rows: pd.DataFrame) -> list[str]:
 
 
 def look_of(strategy: str, strategy_order: Sequence[str]) -> dict[str, Any]:
-    """Return colour and marker of a strategy.
+    """Return the ``color`` and the ``marker`` of a strategy.
 
     Strategies without a style in `STYLES` have them by their position among each other,
     and no two of 30 have equal ones.

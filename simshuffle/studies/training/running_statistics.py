@@ -91,6 +91,7 @@ def effective_number(
     samples = len(owners[0])
     # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a
     # sample, then one for each pair
+    # entries (epochs x N,): rank N + sample, negative where no rank had the sample
     pairs = np.concatenate(
         [owner.astype(np.int64) * samples + np.arange(samples) for owner in owners]
     )
@@ -104,11 +105,11 @@ def effective_number(
 def _effective_numbers(
     pairs: Ints, weights: Floats, samples: int, world_size: int
 ) -> Floats:
-    """Return (sum w)^2 / sum w^2 of each rank that has any sample.
+    """Return (sum w)^2 / sum w^2 of each rank that has any sample, by rank.
 
     Args:
-        pairs: rank times ``samples`` plus sample, for each ``weights``; pairs may
-            repeat.
+        pairs: rank times ``samples`` plus sample, for each of ``weights``; pairs may
+            repeat, and their weights add up.
         weights: the weight of each entry of ``pairs``.
         samples: N, the number of distinct samples.
         world_size: M.
@@ -132,10 +133,11 @@ def _effective_numbers(
 def number_by_iteration(
     training_rows: Sequence[Ints], batch_size: int, momentum: float
 ) -> Floats:
-    """Return the number of samples that each rank's running statistics rest on: (M,).
+    """Return the number of samples behind each rank's running statistics, (ranks,).
 
     Each batch counts as much as the statistics remember of it after the last of these
-    epochs. Ranks without samples are left out.
+    epochs; of batches that are forgotten (`SMALLEST_SHARE`) nothing counts. Ranks
+    without samples are left out.
 
     Args:
         training_rows: for each epoch (n, M) numbers of the samples that each of M ranks

@@ -60,8 +60,9 @@ def _collect(trainings: Trainings, outcomes: Outcomes) -> dict[str, Any]:
 
 
 def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str, Any]:
-    """Return the facts of the study in ``meta.json``; a run's outcome adds to its
-    description.
+    """Return the facts of the study in ``meta.json``, with each run under ``runs``.
+
+    A run's facts are what its outcome records; values of its description replace these.
     """
     recorded = {
         name: outcome.values.get("description", {})

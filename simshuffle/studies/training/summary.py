@@ -54,8 +54,9 @@ def estimate(values: Sequence[float]) -> Estimate:
 
     mean ± t s / √n, with the sample's standard deviation s and the 97.5th percentile t
     of Student's distribution of n − 1 degrees of freedom. Of differences of pairs it is
-    the paired t-test. Where all values are equal, the interval is that point, and p is
-    1 if it is 0 and 0 otherwise.
+    the paired t-test, two-sided, against 0. Where all values are equal, the interval is
+    that point, and p is 1 if it is 0 and 0 otherwise. Of fewer than two values all but
+    the mean is NaN, of none the mean too.
     """
     array = np.asarray(values, np.float64)
     n = len(array)
@@ -246,8 +247,9 @@ def _summary_sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def strategy_sort_key(strategy: str, fraction: float | None) -> tuple[int, str, float]:
-    """Return the sort key of a strategy with its Q: known strategies first, then by
-    name.
+    """Return the sort key of a strategy with its Q.
+
+    Known strategies come first, in the order of `STRATEGIES`, then others by name.
     """
     strategy_rank = (
         STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
@@ -258,8 +260,10 @@ def strategy_sort_key(strategy: str, fraction: float | None) -> tuple[int, str, 
 def group_values(
     runs: pd.DataFrame, column: str, key_columns: Iterable[str] = SETTING
 ) -> Accuracies:
-    """Group the filled values of a column by setting and seed, in the order of the
-    runs.
+    """Group the filled values of a column: {setting: {seed: value}}.
+
+    Both are in the order of the runs; NaN in a setting becomes None, and a later run of
+    equal setting and seed replaces an earlier one.
     """
     values_by_key: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
@@ -280,8 +284,10 @@ def paired_difference(
 def difference_to_reference(
     accuracies: Accuracies, key: Key, reference: str
 ) -> Estimate:
-    """Estimate the difference of setting ``key`` to a reference, over the seeds that
-    both have.
+    """Estimate the difference of setting ``key`` to a reference, over common seeds.
+
+    It is empty (NaN) for strategies that are not compared with it, and where there are
+    no runs of the reference. 'partial' is that of equal Q.
     """
     condition = key[: len(CONDITION)]
     strategy, fraction = key[len(CONDITION) :]
@@ -354,10 +360,12 @@ def losses_against_global(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def fit_loss_curve(rows: pd.DataFrame) -> LossCurve | None:
-    """Fit the curve of `losses_against_global` by least squares.
+    """Fit the curve of `losses_against_global` by least squares, without global
+    shuffle.
 
-    Returns None for fewer than `MIN_SETTINGS` settings, or where all rest on as many
-    samples.
+    Returns:
+        None for fewer than `MIN_SETTINGS` settings, or where all rest on as many
+        samples as global shuffle.
     """
     compared_rows = rows[rows["strategy"] != "global"]
     x = (

@@ -309,8 +309,9 @@ def _empty_table(schema: Schema) -> pd.DataFrame:
 
 
 def _drop_infinite_losses(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table without losses that no float holds; networks may evaluate to
-    infinity.
+    """Return the table with NaN for numbers that exceed `LARGEST`.
+
+    Networks may evaluate to infinity. No row is dropped.
     """
     floats = table.select_dtypes("float")
     is_infinite = floats.abs() > LARGEST
@@ -322,7 +323,11 @@ def _drop_infinite_losses(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ending_values(outcome: Outcome | None) -> dict[str, Any]:
-    """Return how a run ended: the columns of `RUN_COLUMNS` after the description."""
+    """Return how a run ended: the columns of `RUN_COLUMNS` after the description.
+
+    Only a run that is done has accuracies; sums of samples are also those of a failed
+    run that began.
+    """
     if outcome is None or outcome.lost:
         reason = "" if outcome is None else outcome.lost
         return {"status": "lost" if reason else "missing", "message": reason}
@@ -344,8 +349,9 @@ def _ending_values(outcome: Outcome | None) -> dict[str, Any]:
 
 
 def _best_accuracies(epochs: pd.DataFrame) -> dict[str, float]:
-    """Return the best accuracy with each of the statistics that were evaluated, and its
-    epoch.
+    """Return the best accuracy with each evaluated kind of statistics, and its epoch.
+
+    The first of equally good epochs counts.
     """
     values: dict[str, float] = {}
     for name in STATISTICS:

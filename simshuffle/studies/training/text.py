@@ -222,7 +222,10 @@ def _state_findings(main: pd.DataFrame) -> str:
 
 
 def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield at which M local shuffle differs from global shuffle, in a sentence."""
+    """Yield a sentence on the M at which local shuffle differs from global shuffle.
+
+    Nothing is yielded without a comparison by Holm's correction.
+    """
     local = [row for row in rows if row["strategy"] == "local"]
     compared = [row for row in local if not math.isnan(row["global_p_holm"])]
     if not compared:
@@ -253,7 +256,10 @@ def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield how partial local shuffle shrinks the gap to global shuffle with Q."""
+    """Yield how partial local shuffle shrinks the gap to global shuffle with Q.
+
+    The Q from which on no difference is found is named only if all larger ones agree.
+    """
     gap = next(
         (row for row in rows if row["strategy"] == "local" and row["global_pairs"]),
         None,
@@ -311,7 +317,7 @@ def _compare_at_equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
 
 
 def _format_p(value: float) -> str:
-    """Format a p-value with three decimals; '' for NaN."""
+    """Format a p-value with three decimals; '< 0.001' below, '' for NaN."""
     return "" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
@@ -375,8 +381,10 @@ def _state_loss_curve(main: pd.DataFrame) -> str:
 
 
 def _state_gap_by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
-    """State the gap of local shuffle to global shuffle under each kind of evaluation
+    """State the gap of local to global shuffle under each kind of evaluation
     statistics.
+
+    '' with one kind, or without batch norm.
     """
     if len(names) < 2 or not _has_batch_norm(settings):
         return ""

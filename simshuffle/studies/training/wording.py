@@ -32,7 +32,10 @@ def paragraph(title: str, lines: Sequence[str]) -> str:
 
 
 def wrap_paragraph(line: str) -> str:
-    """Wrap and indent a paragraph; a number keeps its sign and its unit beside it."""
+    """Wrap a paragraph to `WIDTH` and indent it; further lines are indented more.
+
+    Between '±' or '=' and the words beside it no line breaks.
+    """
     for sign in ("±", "="):
         line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
     folded = textwrap.wrap(
@@ -141,15 +144,19 @@ def format_accuracy(row: Row, prefix: str = "") -> str:
 
 
 def format_effective_samples(row: Row) -> str:
-    """Format the number of samples that a rank's running statistics rest on; '' if it
-    has none.
+    """Format the samples that a rank's running statistics rest on; '' for NaN.
+
+    They have one decimal below 100, else none.
     """
     n = row["effective_samples"]
     return "" if math.isnan(n) else f"{n:.1f}" if n < 99.95 else f"{n:.0f}"
 
 
 def star_difference(row: Row, reference: str) -> str:
-    """Format a difference, with a star if it is significant after Holm's correction."""
+    """Format a difference, with ' *' if it is significant after Holm's correction.
+
+    '' where no seeds are common.
+    """
     star = " *" if is_significant(row, reference) else ""
     return format_difference(row, reference) + star if row[f"{reference}_pairs"] else ""
 
