@@ -88,6 +88,7 @@ def halving_doubling_steps(count: int) -> Steps:
     halving: list[StepOfSends] = []
     doubling: list[StepOfSends] = []
     for bit in range(len(ranks).bit_length() - 1):
+        # of two partners the one with the bit set keeps the upper half of their parts
         partner = ranks[index ^ (1 << bit)]
         length //= 2
         upper_offset = (index >> bit & 1) * length
@@ -241,6 +242,7 @@ class ColumnGrid:
         self.size = size[host_order]
         self.hosts = len(size)
         self.columns = columns or int(size.max())
+        # rows: hosts in that order; columns: places in the host, -1 where it has no rank
         self._rank = np.full((self.hosts, int(size.max())), -1, np.int32)
         self._rank[np.argsort(host_order)[host_index], place_in_host(host_of)] = (
             np.arange(len(host_of))

@@ -48,6 +48,7 @@ class Ring(Paced):
         """
         world_size = len(host_of)
         rings = self.rings
+        # (rings * M,) ring by ring: rank i sends to rank i + 1, the last one to rank 0
         src = np.tile(np.arange(world_size, dtype=np.int32), rings)
         dst = np.tile(np.roll(np.arange(world_size, dtype=np.int32), -1), rings)
         hosts = len(np.unique(host_of))

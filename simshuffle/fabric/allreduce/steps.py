@@ -256,7 +256,8 @@ def _find_edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
         flow: (sends,) the flow that carries each send.
 
     Returns:
-        (edges,) the flow that must end, and (edges,) the flow that waits for it.
+        (edges,) the flow that must end, ascending, and (edges,) the flow that waits for
+        it; each pair once.
     """
     num_steps = int(sends.step.max()) + 1
     # a moment is a rank in a step; at each it waits for its flows at the moment before

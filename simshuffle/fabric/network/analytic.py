@@ -34,6 +34,7 @@ def isolated_makespan(links: Links, flows: Flows) -> float:
 
 def _drain_seconds(links: Links, flows: Flows) -> Floats:
     """(flows,) s that the bytes of each flow take over its slowest link."""
+    # the last entry is for the padding of routes, -1
     padded = np.append(links.capacity, np.inf)
     slowest = np.full(len(flows), np.inf)
     for hop in flows.routes.T:

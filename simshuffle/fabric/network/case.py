@@ -335,6 +335,7 @@ def _pad_checked_routes(
         )
         return None
     padded = np.full((len(routes), width), -1, np.int32)
+    # all links in a row fill the table row by row, as many columns as the route is long
     links = np.fromiter(chain.from_iterable(routes), np.int32, int(lengths.sum()))
     padded[np.arange(width) < lengths[:, None]] = links
     sorted_links = np.sort(padded, axis=1)

@@ -87,6 +87,7 @@ def first_stage_contention(links: Links, flows: Flows) -> tuple[float, int]:
     is_first = flows.nbytes > 0
     is_first[flows.after_to] = False
     routes = flows.routes if is_first.all() else flows.routes[is_first]
+    # (links + 1,) flows of each link, the last entry for the padding: bincount has that at 0
     count = np.zeros(len(links) + 1)
     for hop in routes.T:  # column by column: the table of an all-to-all is large
         count += np.roll(np.bincount(hop + 1, minlength=len(count)), -1)

@@ -149,6 +149,7 @@ class Flows:
 
     def link_bytes(self, links: Links) -> Floats:
         """(links,) bytes that cross each link."""
+        # entry 0 is for the padding, -1; link k is counted at k + 1
         nbytes = np.zeros(len(links) + 1)
         for hop in self.routes.T:
             nbytes += np.bincount(
@@ -200,6 +201,7 @@ def latest_ends(flows: Flows, seconds: Floats) -> Floats:
     ready_flows = np.flatnonzero(num_waiting == 0)
     num_reached = len(ready_flows)
     while len(ready_flows):
+        # (edges of all ready flows,) one flow after the other: offsets[flow] + 0, 1, ...
         counts = offsets[ready_flows + 1] - offsets[ready_flows]
         edge = np.repeat(
             offsets[ready_flows] - np.cumsum(counts) + counts, counts

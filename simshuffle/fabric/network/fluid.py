@@ -401,7 +401,7 @@ class FluidNetwork:
         groups = -(-count // FAN**2)
         ends = np.full(groups * PER_GROUP, np.inf)
         ends[:old_count] = state.ends[:old_count]
-        blocks = groups * FAN * FAN
+        blocks = groups * FAN * FAN  # minima lie behind, see `set_end`
         ends[blocks:-groups] = ends[:blocks].reshape(-1, FAN).min(axis=1)
         ends[-groups:] = ends[blocks:-groups].reshape(-1, FAN).min(axis=1)
         self._state = state._replace(links=links, load=load, ends=ends)

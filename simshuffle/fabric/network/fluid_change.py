@@ -71,6 +71,7 @@ def find_transfers_on(
     """Find the transfers on links, see `FluidNetwork.find_transfers_on`; ``num_links``
     is the number of the caller's links, which come first.
     """
+    # rows: slots; columns: hops, of which the first n_hops of each row count
     hops = s.hops["link"].reshape(-1, s.width)
     on_route = np.arange(s.width) < s.nodes["n_hops"][:, None]
     is_listed = np.zeros(len(s.links), bool)

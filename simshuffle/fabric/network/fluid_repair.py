@@ -204,6 +204,7 @@ def _give_flows(s: FluidState, ident: int, level: float) -> float:
             row = int64(link.offset)
         best = int64(-1)
         lowest = level * (1.0 - LEVEL_TOLERANCE)
+        # row r of `other_links` has its width - 1 columns from r * (width - 1) on
         for j in range(row * (width - 1), (row + 1) * (width - 1)):
             other_link = s.links[s.other_links[j]]
             if (

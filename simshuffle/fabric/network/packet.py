@@ -311,6 +311,7 @@ class PacketNetwork:
         if len(routes) > self._num_free or width > self._core.state.routes.shape[1]:
             self._grow(self.alive + len(routes), width)
         self._num_free -= len(routes)
+        # from the top of the stack down
         handles = self._free_handles[self._num_free : self._num_free + len(routes)][
             ::-1
         ].copy()

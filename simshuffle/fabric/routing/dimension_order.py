@@ -217,6 +217,7 @@ class SwitchGrid:
             is_reached = np.zeros(
                 len(next_coordinates) + 1, bool
             )  # the last one for -1
+            # coordinates that are goals, then those that follow them on routes to other goals
             frontier = goals
             while len(frontier):
                 is_reached[frontier] = True

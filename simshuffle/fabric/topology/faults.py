@@ -78,6 +78,7 @@ def _remaining_shares(
     for cable, (a, b, _) in enumerate(edges):
         cables_of_node[a].append(cable)
         cables_of_node[b].append(cable)
+        # cables are counted as links are called: '#k' is the k-th between two nodes
         parallel_index = parallel_count[frozenset((a, b))]
         parallel_count[frozenset((a, b))] += 1
         for name in (f"{a}>{b}", f"{b}>{a}"):
