@@ -2,9 +2,7 @@
 
 `command_line` puts all verbs together, those of extensions too. It is imported when
 `main` is first used: extensions import helpers of this package (`common`, `help`),
-which would otherwise import
-    the
-extensions again.
+which would otherwise import the extensions again.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ __all__ = ["app", "entry_point", "main"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the command line when one of its names is first used."""
+    """Return `app`, `entry_point` or `main`, and import the command line for it."""
     if name not in __all__:
         raise AttributeError(f"module 'simshuffle.cli' has no attribute '{name}'")
     from simshuffle.cli import command_line

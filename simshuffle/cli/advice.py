@@ -36,9 +36,7 @@ def find_idle_inputs(
 
 
 def _is_set(record: Any, path: Sequence[str]) -> bool:
-    """Return whether a file sets the value at a path of a record, or one of its
-    defaults does.
-    """
+    """Return whether a file sets the value at a path of a record, or a default does."""
     field, *subpath = path
     if field not in getattr(record, "model_fields_set", ()):
         return False
@@ -50,8 +48,11 @@ def advise_on_files(
     scenarios: Sequence[Scenario],
     runs: Mapping[str, Scenario],
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the verdicts of runs with findings on inputs and later epochs, and these
-    as lines.
+    """Return the verdicts of runs with further findings, and these as lines.
+
+    Findings are 'idle_inputs' that the files set, 'decisive_inputs', and 'not_steady'
+    where caches still fill; all runs have them alike. ``rows`` have 'run' and
+    'epoch_s'.
     """
     idle = find_idle_inputs(scenarios, runs)
     decisive = decisive_inputs(runs)
@@ -77,6 +78,9 @@ def advise_on_answers(
     given_keys: Collection[str] = (),
 ) -> list[str]:
     """Return sentences on the answers to the questions of `simshuffle new`.
+
+    They say which given answers change nothing, and which inputs that are not given
+    decide; a warning is of the first run whose last batch is not full.
 
     Args:
         scenario: that was written.

@@ -105,8 +105,9 @@ def check(
 
 
 def print_scenarios(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
-    """Print YAML that reads back as the scenarios, and what follows from each run as
-    comments.
+    """Print YAML that reads back as the scenarios, and comments on each run.
+
+    Comments are the values that follow from the run, by key.
     """
     from simshuffle.job.derived_values import derive_values
 

@@ -71,7 +71,9 @@ app = make_app(
 
 
 def add_verbs() -> None:
-    """Add all verbs to the app: verbs that are written by hand, and verbs of the
+    """Add all verbs to the app, and the groups of verbs.
+
+    They are verbs that are written by hand, those of extensions, and those of the
     studies.
     """
     apps = {"": app}
@@ -96,7 +98,7 @@ def set_group_volume(quiet: Quiet = False, verbose: Verbose = False) -> None:
 
 
 def print_version(is_requested: bool) -> None:
-    """Print the version and exit, if --version is given."""
+    """Print the version and exit, if --version is given; else do nothing."""
     if is_requested:
         typer.echo(f"simshuffle {__version__}")
         raise typer.Exit
@@ -126,8 +128,14 @@ def set_options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status: 0, 1 a failure, 2 bad input, 130
-    interrupted."""
+    """Run the command line; return the exit status.
+
+    It is 0, 1 for a failure, 2 for bad input and 130 where it was interrupted. Errors
+    are printed to standard error.
+
+    Args:
+        arguments: words of the command; those of the process if None.
+    """
     reset_volume()
     try:
         command_words = None if arguments is None else list(arguments)
@@ -164,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def entry_point() -> None:
-    """Run the ``simshuffle`` command, and exit."""
+    """Run the ``simshuffle`` command, and exit with its status."""
     # Arrow's own allocator keeps 50 MB that writing the tables of 2048 ranks took
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     gc.set_threshold(LOADING_THRESHOLD)

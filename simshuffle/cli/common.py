@@ -53,13 +53,17 @@ NAME_RULE = "must be letters, digits, '.', '_' and '-'"
 def output_file(out: Path | None, name: str) -> Path | None:
     """Return the file that ``--out`` means; None if it is not given.
 
-    In a folder that exists it is the file of the verb's own ``name``.
+    If it is a folder (`is_folder`), it is the file of the verb's own ``name`` in there.
     """
     return out / name if out is not None and is_folder(out) else out
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text may be a name: letters, digits, '.', '_' and '-'."""
+    """Return whether a text may be a name.
+
+    It is of letters, digits, '.', '_' and '-', at most 100, and begins with a letter or
+    digit.
+    """
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", text) is not None
 
 
@@ -68,6 +72,8 @@ def check_paths(
 ) -> None:
     """Check that the files ``stem`` with each of ``suffixes`` can be written.
 
+    Nothing is written, and only the folder and existing files are looked at.
+
     Args:
         stem: path without suffix.
         replace: whether files that exist may be replaced.
@@ -75,7 +81,8 @@ def check_paths(
         suffixes: what follows the path in the names of the files.
 
     Raises:
-        InputError: a file cannot be written.
+        InputError: the name is none, its folder is missing, or a file may not be
+            replaced.
     """
     problems = []
     if not is_name(stem.name):
@@ -104,12 +111,13 @@ def check_paths(
 def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     """Write files of a folder, by their names, all or none; return their paths.
 
-    Files that exist are replaced.
+    Files that exist are replaced, and come back if one cannot be written.
     """
     from simshuffle.report.folders import room_for
 
     paths: list[Path] = []
     with room_for(folder / next(iter(texts)), folder) as draft_folder:
+        # all are written before the first one is renamed to its place
         for name, text in texts.items():
             Path(draft_folder, name).write_text(text, encoding="utf-8")
         try:
@@ -129,11 +137,10 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 def tune_garbage_collector() -> None:
-    """End the loading of what a command needs: no more reference cycles are searched
-    for among it.
+    """Leave what a command has loaded out of garbage collection from now on.
 
-    From then on cycles are searched for as often as usual. Nothing is changed where a
-    program calls `main`.
+    Reference cycles are then searched for every `LOADED_THRESHOLD` objects. Nothing is
+    changed where a program calls `main`.
     """
     if gc.get_threshold()[0] == LOADING_THRESHOLD:
         gc.freeze()
@@ -168,8 +175,9 @@ NetworkName = Annotated[
 
 
 def split_formats(words: Sequence[str]) -> tuple[list[str], str | None]:
-    """Split the words of ``--to`` into those that are no format, and the first that is
-    one.
+    """Split the words of ``--to`` into those that are no format, and the first format.
+
+    The format is None if there is none; further ones are dropped.
     """
     other_words = [word for word in words if word not in FORMATS]
     return other_words, next((word for word in words if word in FORMATS), None)
@@ -204,16 +212,19 @@ def show(
     extra_lines: Iterable[str] = (),
     excerpt: Excerpt | None = None,
 ) -> None:
-    """Print a result, where its files are, and last its verdict.
+    """Print a result to standard output: its texts and tables, its files, its verdict.
+
+    As JSON or in a format for documents, its values or tables alone are printed.
 
     Args:
-        result: to print.
+        result: to print; its details too with --verbose.
         folder: that holds the result; None for nowhere.
-        json: whether all is printed as JSON.
+        json: whether all is printed as JSON; this comes before ``table_format``.
         table_format: one of `FORMATS`, or None for a terminal.
         width: columns where there is no terminal.
         extra_lines: lines on what was done with the result.
-        excerpt: which rows and columns of its tables are printed; None for all.
+        excerpt: which rows and columns of its tables are printed; None for all. JSON
+            has all.
     """
     if json:
         print_json(result.as_json())
@@ -238,7 +249,7 @@ def show(
 
 
 def list_files(folder: Path | None) -> Iterator[str]:
-    """Yield lines that name the tables and figures of a result."""
+    """Yield lines that name the folder of a result and its figures; none for None."""
     if folder is None:
         return
     figures = sorted(folder.glob("*.png"))
@@ -263,8 +274,10 @@ def print_answer(
     json: bool,
     table_format: str | None = None,
 ) -> None:
-    """Print the answer of a verb: its plain values for ``json``, or else its texts and
-    tables.
+    """Print the answer of a verb.
+
+    It is plain values for ``json``, else texts and tables; only one of both functions
+    is called.
     """
     if json:
         print_json(as_json())
@@ -273,7 +286,7 @@ def print_answer(
 
 
 def print_json(values: Any) -> None:
-    """Print values as JSON; values of numpy are written as numbers."""
+    """Print values as JSON; scalars of numpy are written as numbers, NaN is refused."""
     text = json_.dumps(
         values, indent=1, allow_nan=False, default=lambda value: value.item()
     )
@@ -312,6 +325,8 @@ _volume = {"quiet": False, "verbose": False}
 def set_volume(*, quiet: bool, verbose: bool) -> None:
     """Set how much is printed from now on, added to what was asked for before.
 
+    With ``quiet`` the logger 'simshuffle' tells errors alone.
+
     Raises:
         InputError: both less and more are asked for.
     """
@@ -333,8 +348,9 @@ def reset_volume() -> None:
 
 @contextmanager
 def study_progress(noun: str) -> Iterator[Progress | None]:
-    """Show how far the cells of a study are, which are called ``noun``; yield None with
-    --quiet.
+    """Show how far the cells of a study are, which are called ``noun``.
+
+    Yields the function that is told, or None with --quiet.
     """
     if _volume["quiet"]:
         yield None
@@ -346,8 +362,9 @@ def study_progress(noun: str) -> Iterator[Progress | None]:
 
 
 def share_progress(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:
-    """Show the finished share of a single task that is no cell, called ``noun``; yield
-    None with --quiet.
+    """Show the finished share of a single task that is no cell, called ``noun``.
+
+    Its context yields the function that is told the share, or None with --quiet.
     """
     from simshuffle.study.standing import show_share
 
@@ -373,7 +390,10 @@ def say_detail(text: str) -> None:
 
 @contextmanager
 def print_warnings() -> Iterator[None]:
-    """Print warnings of simshuffle as its other messages; others stay as they are."""
+    """Print warnings of simshuffle as other messages, within this context.
+
+    With --quiet they are dropped. Other warnings stay as they are.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("default", SimshuffleWarning)
         show_other_warning = warnings.showwarning

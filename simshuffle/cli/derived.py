@@ -31,8 +31,9 @@ BAD_INPUT_STATUS = 2
 
 
 def add_verb(app: typer.Typer, verb: Verb[Any]) -> None:
-    """Add the verb of a study to ``app``, which holds all verbs or the verbs of a
-    group.
+    """Add the verb of a study to ``app``, with --json and --to beside its own options.
+
+    ``app`` holds all verbs, or the verbs of a group.
     """
     fields = fields_of(verb.options)
     own_names = {field.name for field in fields}
@@ -64,8 +65,15 @@ def run_verb(
 ) -> None:
     """Find or compute the result of a verb, and print it.
 
+    Args:
+        verb: that was called.
+        values: of its options that are given, by field.
+        json, table_format: as of `show`.
+
     Raises:
-        Exit: some of its cells are lost, or the result is no answer.
+        InputError: the options are not valid.
+        Exit: with status 1 if cells are lost or what was asked about is wrong, with 2
+            if the result is no answer.
     """
     from simshuffle.study.perform import Performance, Teller
     from simshuffle.study.standing import plural
@@ -98,7 +106,10 @@ def run_verb(
 
 @contextmanager
 def show_progress(noun: str) -> Iterator[Progress | None]:
-    """Show the progress of cells; all that a command needs is loaded by now."""
+    """Show the progress of cells, and end the loading of modules.
+
+    All that a command needs is loaded by now, see `tune_garbage_collector`.
+    """
     tune_garbage_collector()
     with study_progress(noun) as progress:
         yield progress

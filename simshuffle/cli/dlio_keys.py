@@ -111,6 +111,7 @@ def normal_moments(mean: float, stdev: float) -> tuple[float, float]:
     if mean >= MIN_MEAN_IN_STDEVS * stdev:
         return mean, stdev
     ratio = mean / stdev
+    # |x| of a normal x has the folded normal law
     folded = stdev * math.sqrt(2 / math.pi) * math.exp(-(ratio**2) / 2)
     folded += mean * math.erf(ratio / math.sqrt(2))
     return folded, math.sqrt(max(mean**2 + stdev**2 - folded**2, 0.0))
@@ -146,8 +147,9 @@ class DlioKeys:
     unused_sentences: list[str] = field(default_factory=list)
 
     def get(self, *names: str) -> Any:
-        """Return the value of the first of several names of one key; None if there is
-        none.
+        """Return the value of the first of several names of one key that has one.
+
+        None if there is none. All names count as read from then on.
         """
         self.read_keys.update(names)
         return next(
@@ -172,8 +174,10 @@ class DlioKeys:
         minimum: float = 0.0,
         example: str = "1",
     ) -> float:
-        """Return a number of at least ``minimum``; 1 in place of one that is missing or
-        wrong.
+        """Return a number of at least ``minimum``.
+
+        A wrong one, and a missing one without default, is noted as a problem, and 1
+        stands for it.
 
         Args:
             names: dotted keys of the number, of which the first that is there counts.
@@ -198,8 +202,9 @@ class DlioKeys:
     def read_whole(
         self, *names: str, default: int | None = None, minimum: int = 1
     ) -> int:
-        """Return a whole number of at least ``minimum``; 1 in place of a missing or
-        wrong one.
+        """Return a whole number of at least ``minimum``, as `read_number` does.
+
+        Numbers between are noted as problems, and 1 stands for them.
         """
         number = self.read_number(
             *names, default=default, minimum=minimum, example=str(max(minimum, 4))
@@ -212,8 +217,10 @@ class DlioKeys:
         return 1
 
     def read_time(self, name: str, default: float | None = None) -> tuple[float, float]:
-        """Return mean and standard deviation (s) of a time, whether it is drawn or
-        constant.
+        """Return mean and standard deviation (s) of a time, drawn or constant.
+
+        An unknown distribution is noted as a problem, and stands for 1 s. ``default``
+        is the mean of a missing time; None if it is required.
         """
         if not any(key.startswith(f"{name}.") for key in self.value_of_key):
             mean = self.read_number(name, default=default, example="0.323")
@@ -256,8 +263,9 @@ class DlioKeys:
                 self.add_problem(name, rule, value, f"Did you mean '{intended_key}'?")
 
     def find_intended_key(self, name: str) -> str | None:
-        """Return the key that ``name``, which was not read, is a slip of the pen for;
-        else None.
+        """Return the key that ``name`` is a slip of the pen for; else None.
+
+        It is None for names that were read, that are known, or that decide nothing.
         """
         section = name.split(".", maxsplit=1)[0]
         is_deciding = section in DECIDING_SECTIONS and not _is_below(name, UNUSED_KEYS)
@@ -280,8 +288,9 @@ class DlioKeys:
         return key_without_section[closest[0]] if closest else None
 
     def describe_unused_keys(self) -> list[str]:
-        """Return a sentence for each key or section of the file that a scenario cannot
-        hold.
+        """Return a sentence for each key or section that a scenario cannot hold.
+
+        Keys that were read, ask for nothing or decide nothing have none.
         """
         sentences = {text.split(":")[0]: text for text in self.unused_sentences}
         for name, value in self.value_of_key.items():
@@ -312,8 +321,9 @@ def parent_keys(keys: set[str]) -> set[str]:
 
 
 def finite_number(value: Any) -> float | None:
-    """Return a finite number, written as one or as a text such as 1e-3; None for what
-    is none.
+    """Return a value as a finite number; None for what is none.
+
+    A text such as 1e-3 is one, a flag is not.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None

@@ -65,6 +65,7 @@ def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
         raise InputError(keys.problems, str(path))
     per_file = int(values["per_file"])
     batch = int(values["batch"])
+    # what one request reads of a file: a row group, or the samples of a batch
     samples_of_group = int(values["row_group"]) or batch
     values |= {
         "per_request": str(min(per_file, samples_of_group)),
@@ -74,7 +75,11 @@ def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def read_accelerators(keys: DlioKeys) -> dict[str, str]:
-    """Read the accelerators, the epochs, and the share of time with which a run passes."""
+    """Read the accelerators, the epochs, and the utilisation with which a run passes.
+
+    Keys are model, pause (s of a step), jitter (its deviation over its mean), epochs,
+    seed, steps (of an epoch; -1 or 0 for all) and au. Problems are noted in ``keys``.
+    """
     if keys.get("workflow.train") is False:
         rule = "must be true: without training nothing is read"
         keys.add_problem(
@@ -142,8 +147,10 @@ def read_data_set(keys: DlioKeys) -> dict[str, str]:
 
 
 def _array_nbytes(keys: DlioKeys, shape_key: str, type_key: str) -> float | None:
-    """Return the bytes of an array by its shape and the type of its elements; None if
-    shapeless.
+    """Return the bytes of an array by its shape and type; None without a shape.
+
+    A wrong shape is noted as a problem, and stands for 1 byte. The type is uint8 by
+    default.
     """
     shape = keys.get(shape_key)
     type_name = keys.get(type_key)
@@ -162,8 +169,9 @@ def _array_nbytes(keys: DlioKeys, shape_key: str, type_key: str) -> float | None
 
 
 def _element_nbytes(keys: DlioKeys, key: str, type_name: Any) -> int:
-    """Return the bytes of an element of a type of numpy; 1 in place of one that is
-    none.
+    """Return the bytes of an element of a type of numpy.
+
+    1 in place of a type that is none, which is noted as a problem.
     """
     try:
         nbytes = np.dtype(str(type_name)).itemsize
@@ -179,7 +187,8 @@ def read_parquet(keys: DlioKeys) -> tuple[float, int]:
     """Return the share of a record's bytes that is read, and the samples of a row
     group.
 
-    The samples are 0 where a request does not read a row group.
+    The share is 1 unless a column is left out. The samples are 0 where a request does
+    not read a row group.
     """
     column_keys = [
         key for key in keys.value_of_key if key.startswith("dataset.parquet.columns.")
@@ -208,7 +217,10 @@ def read_parquet(keys: DlioKeys) -> tuple[float, int]:
 
 
 def read_storage(keys: DlioKeys) -> str:
-    """Return the store that files are read from: 'pfs' or 'object_store'."""
+    """Return the store that files are read from: 'pfs' or 'object_store'.
+
+    An object store is noted as an assumption.
+    """
     storage_type = str(keys.get("storage.storage_type") or FILE_SYSTEMS[0])
     on_disk = str(keys.value_of_key.get("storage.storage_root", "")).startswith("file:")
     if storage_type in FILE_SYSTEMS or (on_disk and storage_type == "s3dlio"):
@@ -221,11 +233,11 @@ def read_storage(keys: DlioKeys) -> str:
 
 
 def read_loader(keys: DlioKeys) -> dict[str, str]:
-    """Read the loader: its workers, the batches that it prefetches, and the
-    preprocessing.
+    """Read the loader: its workers, the batches that it prefetches, and preprocessing.
 
-    ``read_threads`` workers have an equal share of ``prefetch_size`` batches each,
-    rounded up; 0 are PyTorch's own 2 for each.
+    Keys are batch, workers, prefetch (batches of all workers), decode (s of a sample)
+    and cached ('yes' or 'no'). ``read_threads`` workers have an equal share of
+    ``prefetch_size`` batches each, rounded up; 0 are PyTorch's own 2 for each.
     """
     loader = keys.get("reader.data_loader")
     if loader == "synthetic":
@@ -242,6 +254,7 @@ def read_loader(keys: DlioKeys) -> dict[str, str]:
     batches_ahead = keys.read_whole(
         "reader.prefetch_size", default=DEFAULT_PREFETCH, minimum=0
     )
+    # an equal share of each worker, and PyTorch's default for 0
     batches_of_worker = math.ceil(batches_ahead / workers) or DEFAULT_PREFETCH
     decode, deviation = keys.read_time("reader.preprocess_time", default=0.0)
     if deviation:
@@ -259,7 +272,7 @@ def read_loader(keys: DlioKeys) -> dict[str, str]:
 
 
 def _note_order(keys: DlioKeys) -> None:
-    """Note that a scenario shuffles every epoch, where DLIO does not."""
+    """Note in ``keys`` that a scenario shuffles every epoch, where DLIO does not."""
     unshuffled_keys = [
         name for name in SHUFFLE_KEYS if keys.get(name) in UNSHUFFLED_VALUES
     ]

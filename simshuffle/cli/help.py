@@ -115,8 +115,9 @@ def command(
 
 
 def with_record_options(verb: Callable[..., None], record: Any) -> Callable[..., None]:
-    """Return a verb with an option for each field of ``record``; ``verb`` takes the
-    record.
+    """Return a verb with an option for each field of ``record``, and -q and -v.
+
+    ``verb`` itself takes an instance of the record.
     """
     parameters = [
         keyword(
@@ -138,8 +139,11 @@ def with_record_options(verb: Callable[..., None], record: Any) -> Callable[...,
 def with_volume_options(
     verb: Callable[..., None], parameters: Iterable[Parameter]
 ) -> Callable[..., None]:
-    """Return the verb with the options -q and -v, and with its `Option` parameters as
-    typer's.
+    """Return the verb with -q and -v, and with its `Option` parameters as typer's.
+
+    Args:
+        verb: takes the values that the words of its options stand for.
+        parameters: that options are made from; those of the verb if empty.
     """
     verb_parameters = [*parameters] or [
         *inspect.signature(verb, eval_str=True).parameters.values()
@@ -195,7 +199,11 @@ def with_volume_options(
 
 
 def typer_parameter(field: Field) -> Parameter:
-    """Return a field as a parameter that typer understands."""
+    """Return a field as a parameter that typer understands.
+
+    What typer cannot read itself is a text, or a list of texts; what is not needed and
+    has no plain default is None.
+    """
     option = field.option
     is_argument = isinstance(option, Argument)
     value_type, _ = plain_type(field.type)
@@ -253,11 +261,10 @@ def read_words(field: Field, command_words: Any) -> Any:
 
 
 def label_parameters(parameters: list[Any]) -> list[Any]:
-    """Remove the names of Python's types from the help of parameters; return the
-    parameters.
+    """Change how the help shows parameters, and return them.
 
-    A flag has no value, an argument is called by its name, and what few ever need is
-    hidden.
+    The names of Python's types are removed, a flag has no value, an argument is called
+    by its name, and what few ever need is hidden.
     """
     for parameter in parameters:
         if parameter.name in {"install_completion", "show_completion"}:
@@ -272,7 +279,10 @@ def label_parameters(parameters: list[Any]) -> list[Any]:
 
 
 def print_help(ctx: Any, _: Any, is_requested: bool) -> None:
-    """Print the help, without the empty line that follows what rich has printed."""
+    """Print the help and exit, if it is requested.
+
+    The empty line that follows what rich has printed is left out.
+    """
     if is_requested and not ctx.resilient_parsing:
         if text := ctx.get_help():
             typer.echo(text)
@@ -362,7 +372,13 @@ class Verbs(TyperGroup):
         return sorted(super().list_commands(ctx), key=position)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the verb that the words name, by its old name too."""
+        """Return the verb that the words name, by its old name too.
+
+        An old name is told on standard error, with the new one.
+
+        Raises:
+            InputError: the verb is of a plugin that is not installed.
+        """
         for new_name_of_verb, version in ((MOVED_VERBS, "0.3"), (LOWERED_VERBS, "0.4")):
             if ctx.parent is None and args[0] in new_name_of_verb:
                 new_name = new_name_of_verb[args[0]]

@@ -155,10 +155,10 @@ def user_answers(
 def list_advice(
     scenario: Path, answers: Mapping[str, str], *, is_of_dlio: bool
 ) -> list[str]:
-    """Return sentences on the answers: those that change nothing, and those that
-    decide.
+    """Return sentences on answers that change nothing, and on inputs that decide.
 
-    A file of DLIO has given the loader and the decoding, too.
+    ``scenario`` is the file that was written. A file of DLIO has given the loader and
+    the decoding, too.
     """
     from simshuffle.cli.advice import advise_on_answers
     from simshuffle.job.scenario.scenario import load_scenario
@@ -176,7 +176,12 @@ def list_advice(
 
 
 def ask_questions(answers: dict[str, str]) -> dict[str, str]:
-    """Ask on the terminal all questions that have no answer yet; return all answers."""
+    """Ask on the terminal the questions that have no answer yet; return all answers.
+
+    ``answers`` stay as they are. A machine that is chosen decides defaults; where hosts
+    have no SSD, its speeds are not asked for. Guesses are asked for at last, if any
+    number was typed.
+    """
     say("Press Enter where you do not know: what stands in brackets is taken.")
     typed_answers: dict[str, str] = {}
     group = ""
@@ -216,7 +221,7 @@ def ask_questions(answers: dict[str, str]) -> dict[str, str]:
 
 
 def ask_question(question: Question, default: str) -> str:
-    """Ask a question on the terminal until its answer is valid."""
+    """Ask a question on the terminal until its answer is valid, and return that."""
     for line in question.lines(COLUMNS)[question.measure == "" :]:
         typer.secho(f"  {line}", dim=True, err=True)
     while True:

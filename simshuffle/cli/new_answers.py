@@ -56,8 +56,9 @@ def machine_answers(topology: str) -> dict[str, str]:
 
 
 def network_answers(topology: Interconnect) -> dict[str, str]:
-    """Return the hosts of a network, the links of a host, and the lowest bandwidth of
-    these.
+    """Return the answers 'hosts', 'hcas' and 'hca_bandwidth' that a network decides.
+
+    They are its hosts, the links of a host, and the lowest bandwidth of these.
     """
     link_bandwidth = getattr(topology, "link_bandwidth", None)
     if link_bandwidth is None:
@@ -74,8 +75,10 @@ def network_answers(topology: Interconnect) -> dict[str, str]:
 
 
 def complete_answers(user_answers: Mapping[str, str]) -> dict[str, str]:
-    """Return an answer to every question: the user's, that of `machine_answers`, or the
-    default.
+    """Return an answer to every question, by its name.
+
+    It is the user's, else that of `machine_answers`, else the default. Blanks are
+    single ones.
 
     Raises:
         InputError: an answer is missing that only the user knows, is not asked for, or
@@ -101,7 +104,11 @@ def complete_answers(user_answers: Mapping[str, str]) -> dict[str, str]:
 def find_problem(
     question: Question, user_answers: Mapping[str, str], topology: str, is_asked: bool
 ) -> Problem | None:
-    """Return the problem with the answer to a question; None if there is none."""
+    """Return the problem with the answer to a question; None if there is none.
+
+    A question that is not asked of this topology must have no answer, and a needed one
+    must have one.
+    """
     answer = user_answers.get(question.name)
     if is_asked and answer is not None:
         return question.problem(answer)

@@ -138,7 +138,9 @@ def dlio_drafts(
 
 
 def _complete_machine_answers(machine_answers: Mapping[str, str]) -> dict[str, str]:
-    """Return the answers to all questions: those given, and the defaults of the others.
+    """Return the answers to all questions: the given ones, else the defaults.
+
+    The accelerator is `ACCELERATOR` unless it is given or the machine has its own.
 
     Raises:
         InputError: an answer is missing, not valid or about what the file of DLIO
@@ -170,6 +172,9 @@ def _refuse_decided_answers(
     Args:
         machine_answers: the answers by the name of their question.
         file_defaults: the default answer of each question that the file decides.
+
+    Raises:
+        InputError: there is such an answer.
     """
     rule = "is decided by the file of DLIO"
     remedy = "Leave it out, and change what is written."
@@ -194,6 +199,9 @@ def _cut_to_steps(
 
     DLIO ends every epoch after so many steps, and draws other samples in the next one:
     one epoch stands for all, since later ones read what the first left.
+
+    Returns:
+        The values, unchanged where all samples are read; and a note if they are cut.
     """
     key = "train.total_training_steps"
     steps = int(values["steps"])
@@ -243,6 +251,10 @@ def _check_steps(values: Mapping[str, str], ranks: int, source: str) -> None:
 
     DLIO makes floor(samples / batch / ranks) steps (main.py: max_steps), which are then
     none.
+
+    Raises:
+        InputError: no step is made; but not where even one rank has no batch, which the
+            scenario refuses.
     """
     batch, samples, per_file = (
         int(values[key]) for key in ("batch", "samples", "per_file")

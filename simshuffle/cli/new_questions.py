@@ -132,7 +132,9 @@ class Question:
 
     @property
     def advice(self) -> str:
-        """A sentence on what to write if the user does not know the answer."""
+        """A sentence on what to write if the user does not know the answer: the
+        default.
+        """
         return f"Unknown? Write {self.default} ({self.default_source})."
 
     def lines(self, columns: int) -> list[str]:
@@ -151,7 +153,7 @@ class Question:
         ]
 
     def problem(self, answer: str) -> Problem | None:
-        """Return the problem with an answer; None if there is none."""
+        """Return the problem with an answer of this kind; None if there is none."""
         if self.kind == "topology":
             return start_problem(self.option, answer)
         if isinstance(self.kind, Dimension) or self.kind in QUANTITY_OR_WORD:
@@ -172,7 +174,11 @@ class Question:
 
 
 def start_problem(option: str, topology: str) -> Problem | None:
-    """Return the problem with what a machine begins from; None if there is none."""
+    """Return the problem with what a machine begins from; None if there is none.
+
+    Right is one of `SHAPES`, the name of a shipped machine, or a file that exists, of a
+    machine or a network.
+    """
     exists = is_file(Path(topology))
     has_suffix = Path(topology).suffix in NETWORK_SUFFIXES + MACHINE_SUFFIXES
     machine_names = shipped_names("topologies")
@@ -194,8 +200,9 @@ def start_problem(option: str, topology: str) -> Problem | None:
 
 
 def quantity_rule(answer: str, dimension: Dimension) -> str:
-    """Return the rule that an answer breaks which must be a quantity above 0; '' if it
-    breaks none.
+    """Return the rule that an answer breaks, which must be a quantity above 0.
+
+    '' if it breaks none.
     """
     try:
         return "" if parse_quantity(answer, dimension) > 0 else "must be greater than 0"
@@ -321,7 +328,11 @@ SOURCE_QUESTIONS = (
 
 
 def start_of(topology: str) -> str:
-    """Return what a machine begins from: one of `SHAPES`, `NETWORK` or `MACHINE`."""
+    """Return what a machine begins from: one of `SHAPES`, `NETWORK` or `MACHINE`.
+
+    A network is told by the suffix of its file, which need not exist; all else is a
+    machine.
+    """
     if topology in SHAPES:
         return topology
     return NETWORK if Path(topology).suffix in NETWORK_SUFFIXES else MACHINE

@@ -150,6 +150,7 @@ def draft_texts(
     option_of_key |= {"workload.exchange": "--ways", "cluster.host": "--hcas"}
     too_large: dict[str, HeldStrategy] = {}
     if only_fitting:
+        # which strategies hosts have room for hangs on the machine, so it is read first
         scenario = check_texts(texts, option_of_key, PROBLEM_SOURCE)
         too_large = {
             alternative.exchange: alternative
@@ -167,7 +168,9 @@ def draft_texts(
 def check_texts(
     texts: Mapping[str, str], origins: Mapping[str, str], source: str
 ) -> Scenario:
-    """Return the scenario that some texts make, with all its runs and its machine.
+    """Return the scenario that some texts make; all its runs are checked.
+
+    The texts are written to a temporary folder and loaded.
 
     Args:
         texts: by the names of their files; the first is the scenario, another its
@@ -192,7 +195,10 @@ def check_texts(
 
 
 def requested_ranks(answers: Mapping[str, str]) -> list[int]:
-    """Return the numbers of ranks that the answers ask for, each once."""
+    """Return the numbers of ranks that the answers ask for, each once, in their order.
+
+    `ALL_RANKS` is a rank for each GPU of the machine.
+    """
     machine = int(answers["hosts"]) * int(answers["gpus"])
     rank_counts = (
         machine if count == ALL_RANKS else int(count)
@@ -253,8 +259,10 @@ def loading_values(
 
 
 def overlap_lines(kind: str, timed: str) -> str:
-    """Return the lines of the overlap, with what it adds to the batch time that was
-    answered.
+    """Return the lines of the overlap, with what it adds to the answered batch time.
+
+    Nothing is added to a batch that was timed distributed. ``kind`` and ``timed`` are
+    answers.
     """
     if kind == "none":
         return "overlap: none"
@@ -270,7 +278,7 @@ def sweep_lines(
     """Return the sweep over ranks and strategies that have several values; '' if none
     has.
 
-    The sentences on strategies without room are comments.
+    Sentences on strategies without room are comments below it, or stand alone.
     """
     lines = [f"  world_size: {[*ranks]}"] if ranks[1:] else []
     if strategies[1:]:

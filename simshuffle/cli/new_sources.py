@@ -43,6 +43,9 @@ QUESTION_OF_INPUT = {q.name.replace("_", "-"): q for q in QUESTIONS if q.source_
 def sources_of_inputs(user_answers: Mapping[str, str]) -> dict[str, str]:
     """Return the source of each of `QUESTION_OF_INPUT`, by the name of its question.
 
+    A source is a sentence: the kind that an option says, else the question's own;
+    `NOT_GIVEN` where the user gave no number.
+
     Args:
         user_answers: answers that the user gave, by name.
 
@@ -82,7 +85,14 @@ def naming_problem(
     user_answers: Mapping[str, str],
     kind_of_input: Mapping[str, str],
 ) -> Problem | None:
-    """Return the problem with naming a number in an option; None if there is none."""
+    """Return the problem with naming a number in an option; None if there is none.
+
+    Args:
+        option: name of the question about sources.
+        name: of the number, as options have it.
+        user_answers: answers that the user gave, by name.
+        kind_of_input: kinds that options have given so far, by the names of questions.
+    """
     flag = BY_NAME[option].option
     if name not in QUESTION_OF_INPUT:
         remedy = suggest_nearest(name, [*QUESTION_OF_INPUT])
@@ -99,15 +109,17 @@ def naming_problem(
 
 
 def _is_given(name: str, user_answers: Mapping[str, str]) -> bool:
-    """Return whether the user gave a number, and not the word that the format decides
-    it.
+    """Return whether the user gave a number.
+
+    The word that the format decides it is none.
     """
     return user_answers.get(name, BY_FORMAT) != BY_FORMAT
 
 
 def source_lines(sources_by_key: Mapping[str, str], indent: int) -> str:
-    """Return sources by key as lines of YAML below ``source:``, indented by ``indent``
-    blanks.
+    """Return sources by key as lines of YAML below ``source:``.
+
+    All but the first are indented by ``indent`` blanks.
     """
     lines = (
         f"{' ' * indent}{key}: {json.dumps(text)}"

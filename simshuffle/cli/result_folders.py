@@ -118,7 +118,7 @@ def show(
 
 
 def split_words(text: str | None) -> list[str]:
-    """Return the words between the commas of a text."""
+    """Return the words between the commas of a text, each once; [] for None."""
     return between_commas([text or ""])
 
 

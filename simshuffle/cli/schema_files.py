@@ -57,7 +57,7 @@ def schema(kind: str) -> Json:
 
 
 def schema_of_options(record: type[Options]) -> Json:
-    """Return the schema of the options of a verb."""
+    """Return the schema of the options of a verb, as its function takes them."""
     record_schema = TypeAdapter(record).json_schema()
     for field in fields_of(record):
         property_schema = record_schema["properties"][field.name]
@@ -115,7 +115,7 @@ def document(title: str, definitions: Definitions, root: Json) -> Json:
 
 
 def list_schema(value_schema: Json) -> Json:
-    """Return the schema of a list with at least one value."""
+    """Return the schema of a list of at least one such value."""
     return {"type": "array", "minItems": 1, "items": value_schema}
 
 
@@ -160,7 +160,10 @@ def kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Jso
 
 
 def schedule_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
-    """Return the schema of a schedule as text: its name, and maybe keys that it sets."""
+    """Return the schema of a schedule as text: its name, and maybe keys that it sets.
+
+    Every name may set the keys of all kinds.
+    """
     keys = sorted(
         {key for member in members for key in definitions.dotted_keys(member)}
     )

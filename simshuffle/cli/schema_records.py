@@ -82,7 +82,10 @@ class Definitions:
             )
 
     def add_texts(self, texts: Texts) -> None:
-        """Allow texts in place of the records that may stand at some keys."""
+        """Allow texts in place of the records that may stand at some keys.
+
+        Changes the definitions.
+        """
         for (base, key), texts_of in texts.items():
             for record in self.definitions_below(base):
                 value = record["properties"][key]
@@ -116,7 +119,7 @@ class Definitions:
         ]
 
     def members(self, value: Json) -> list[Json]:
-        """Return the records that a value may be."""
+        """Return the definitions of the records that a value may be."""
         definitions = [
             self.by_name.get(referenced_name(alternative), alternative)
             for alternative in alternatives(value)
@@ -161,8 +164,9 @@ class Definitions:
         }
 
     def dotted_keys(self, member: Json) -> list[str]:
-        """Return the dotted keys of a record that a short form may set, all but its
-        kind.
+        """Return the dotted keys of a record that a short form may set, sorted.
+
+        The kind, and keys below any name or number, are left out.
         """
         keys_of_property = (
             self.walk_keys(key, value, "")
@@ -204,7 +208,11 @@ class Definitions:
                     )
 
     def record_definition(self, generated: Json, record: type[BaseModel]) -> Json:
-        """Return the definition of a record, from the schema that pydantic generated."""
+        """Return the definition of a record, from the schema that pydantic generated.
+
+        Descriptions are of docstrings, and defaults as files have them. Quantities are
+        added to `by_name`.
+        """
         sentence_of_key = sentences(record)
         keys = {}
         for key, value in generated.get("properties", {}).items():
@@ -240,8 +248,10 @@ class Definitions:
         }
 
     def simplify(self, value: Any) -> Any:
-        """Return a schema without keys for pydantic alone, and with quantities as
+        """Return a schema without pydantic's own keys, and with quantities as
         references.
+
+        Unions are 'anyOf' without nesting. Quantities are added to `by_name`.
         """
         if isinstance(value, list):
             return [self.simplify(member) for member in value]
@@ -266,8 +276,10 @@ class Definitions:
         return simplified
 
     def refer_to_quantity(self, value: Json) -> Json:
-        """Return a reference to the definition of a quantity, with its description and
-        default.
+        """Return a reference to the definition of a quantity, which is added to
+        `by_name`.
+
+        It has the description and the default of ``value``.
         """
         name = _NAME_OF_DIMENSION[_DIMENSION_OF_UNIT[value["unit"]]]
         if "(?=" in value["pattern"]:
@@ -282,8 +294,9 @@ class Definitions:
         }
 
     def default_in_file(self, default: Any, value: Json) -> Any:
-        """Return a default as a file has it; None for none, and for a record: its keys
-        have theirs.
+        """Return a default as a file has it, a quantity with its unit.
+
+        None for none, and for a record: its keys have theirs.
         """
         if isinstance(default, dict):
             return None
@@ -303,17 +316,16 @@ def alternatives(value: Json) -> list[Json]:
 
 
 def short_name(name: str) -> str:
-    """Return the short name of a definition: 'Torus', or 'topology.Torus' if classes
-    share it.
+    """Return the short name of pydantic's name of a definition.
+
+    'Torus', or 'topology.Torus' if classes share it.
     """
     *_, folder, _, record = ["", "", *name.split("__")]
     return f"{folder}.{record}" if folder else record
 
 
 def referenced_name(value: Json) -> str:
-    """Return the name of the definition that a schema refers to; '' if it refers to
-    none.
-    """
+    """Return the name of the definition that a schema refers to; '' if to none."""
     return str(value.get("$ref", "")).removeprefix(_DEFINITIONS_PATH)
 
 

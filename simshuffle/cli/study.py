@@ -181,8 +181,9 @@ def measure_allreduce(
 def measure_alltoall(
     machine: CollectiveMachine, algorithm: str, sizes: str | None, progress: Any
 ) -> AlltoallTable | BenchMeasurement:
-    """Simulate an all-to-all for each size of its messages; arguments as of
-    `measure_allreduce`.
+    """Simulate an all-to-all for each size of its messages.
+
+    Arguments are those of `measure_allreduce`; ``algorithm`` may name several.
     """
     from simshuffle.studies import alltoall as study
     from simshuffle.studies import collective
@@ -276,8 +277,12 @@ def replay(
 
 
 def replay_tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
-    """Return the summary as a table, and below it the ends of flows unless a file has
-    them.
+    """Return the summary as a table, and below it when each flow ends, if wanted.
+
+    Args:
+        result: of a replay.
+        with_ends: whether there is a table of ends.
+        compare: whether it has the expected ends and the errors, too.
     """
     from simshuffle.fabric.network.replay import end_columns, facts, title
     from simshuffle.report.console import new_table

@@ -49,6 +49,7 @@ class CellTimes:
         if len(ratios) < MIN_CELLS:
             return cls()
         factor = statistics.median(ratios)
+        # factors that times are off the median, either way
         deviations = sorted(max(ratio / factor, factor / ratio) for ratio in ratios)
         within = deviations[math.ceil(COVERED_SHARE * len(deviations)) - 1]
         # a few say little of how much the next one may be off

@@ -166,6 +166,7 @@ class ProcessExecutor:
         )
         running: set[str] = set()
         while waiting or running:
+            # a new server goes on where one has died, with what is still waiting
             with suppress(ServerDied), Workers() as workers:
                 while waiting or running:
                     for digest in self._choose_next(
@@ -273,6 +274,7 @@ class LocalExecutor:
         times of the cells are written to the user's cache folder.
         """
         count = min(self.count or usable_cores(), len(cells))
+        # s of one core, less what is left if all processes share it equally
         saved_seconds = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
         is_serial = count == 1 or saved_seconds < WORTH_PROCESSES
         executor = (

@@ -47,6 +47,7 @@ class TablePart:
             if self.lead is None:
                 yield rows
                 continue
+            # the one row of lead, once for each row of the piece
             lead_columns = self.lead.take([0] * len(rows)).reset_index(drop=True)
             yield pd.concat(
                 [lead_columns[_select_columns(columns, lead_columns.columns)], rows],

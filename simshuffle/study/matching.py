@@ -52,6 +52,7 @@ def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
         return dict(zip(a, b, strict=True))
     if len(a) * len(b) > MAX_PAIRS:
         return pairs
+    # fewest differing keys first, then in the order of A and of B
     candidates = sorted(
         (len(_decisive_keys(a[x], b[y])), i, j, x, y)
         for i, x in enumerate(a)

@@ -83,7 +83,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 @cache
 def verbs() -> dict[str, Verb[Any]]:
-    """Return every verb that makes a result, by name, those of plugins too.
+    """Return every verb that makes a result, by name, also of plugins.
 
     A plugin's verb replaces an own one of equal name.
     """

@@ -67,6 +67,7 @@ def check_size(cells: Collection[Cell], resources: Resources) -> None:
         cell.cost * slowness_of_kind.get(cell.timed_as, CellTimes().factor)
         for cell in cells
     ]
+    # the longest cell by itself, or all of them shared among the processes
     seconds = max(*costs, sum(costs) / min(resources.at_once, len(costs)), 0.0)
     if seconds > LONGEST_S:
         rule = f"must end within {duration(LONGEST_S)} on this machine"

@@ -283,6 +283,7 @@ class StageWatch:
             done_cost[kind] += self._costs[digest] - remaining_costs[digest]
         slowness_of = {}
         for kind, busy in self._busy.items():
+            # of all other kinds, from the stages before too; what this kind itself took counts more
             slowness_of_others = _slowness(
                 1.0, self.past.cost - done_cost[kind], self.past.busy - busy
             )

@@ -60,7 +60,10 @@ NO_SECOND_CRASH = SecondCrash("", "", 0, 0)
 
 
 def outcome_after(outcome: AuditOutcome) -> str:
-    """Return what a loader does with its state: an outcome of `RESUMES`."""
+    """Return what a loader does with its state: an outcome of `RESUMES`.
+
+    It hangs or refuses where the outcome has an error, else it goes on or begins again.
+    """
     if outcome.error:
         return HANGS if outcome.error == NO_BATCH else REFUSES
     return classify_outcome(outcome.before_rows[-1], outcome.after_rows[0])
@@ -69,11 +72,11 @@ def outcome_after(outcome: AuditOutcome) -> str:
 def count_broken(
     outcome: AuditOutcome, size: int, *, repeatable: bool
 ) -> Account | None:
-    """Return the account of the broken epoch of ``size`` samples; None of a loader that
-    does not go on.
+    """Return the account of the broken epoch of ``size`` samples.
 
-    A loader that never repeats itself is counted against all samples that its
-    uninterrupted epoch has at least.
+    None of a loader that does not go on. A loader that is not ``repeatable`` is counted
+    against all samples that its uninterrupted epoch has at least, and continues as
+    'other'.
     """
     if outcome.error:
         return None
@@ -86,6 +89,7 @@ def count_broken(
             size, uninterrupted, outcome.trained_steps, resumed, other_epochs
         )
     missing_samples = np.setdiff1d(np.arange(size), trained.sample)
+    # all samples once: what was trained, the others as of rank 0 after the last step
     complete_epoch = join_batches(
         trained,
         Batches(
@@ -109,9 +113,9 @@ def count_later(
     """Return what the epochs after the broken one lack or have too often.
 
     Args:
-        outcome: of the run.
+        outcome: of a run that went on.
         other_orders: epochs with the ranks before the crash; their order counts as
-            right, too.
+            right, too. The better of both is counted, the worst of all epochs.
     """
     lost = 0
     twice = 0
@@ -131,8 +135,10 @@ def count_later(
 def count_second(
     outcome_of_run: AuditOutcome, size: int, *, repeatable: bool
 ) -> SecondCrash:
-    """Return what comes of a run that is killed once more, at the worst of the places
-    tried.
+    """Return what comes of a run that is killed once more, at the worst place tried.
+
+    A place is worse if the run does not go on, then if it has an error, then by rows
+    lost and repeated. It is `NO_SECOND_CRASH` if none was tried.
     """
     crashes = []
     for second in outcome_of_run.second:
@@ -160,6 +166,7 @@ def count_second(
 
 
 def _count_bad_rows(second: SecondCrash) -> int:
+    """Return the samples that are lost, and those that come too often, together."""
     return second.second_lost + second.second_twice
 
 

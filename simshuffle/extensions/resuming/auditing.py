@@ -88,12 +88,19 @@ def audit(
 
 
 def have_equal_rows(rows: Batches, other_rows: Batches) -> bool:
-    """Tell whether ranks trained on the samples in an equal order."""
+    """Return whether ranks trained on equal samples at equal steps in equal order."""
     return all(map(np.array_equal, rows.columns, other_rows.columns))
 
 
 def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[KillPoint]:
-    """Return the requested points, and points drawn in the middle of an epoch."""
+    """Return the requested points, and points drawn in the middle of an epoch.
+
+    At drawn ones ranks go on for up to `MAX_FURTHER` batches. ``epochs`` are
+    uninterrupted ones with the ranks before.
+
+    Raises:
+        InputError: a step is beyond its epoch, or no epoch has a middle.
+    """
     size = request.before.world_size
     steps = [fewest_steps(epoch, size) for epoch in epochs]
     points = []
@@ -122,8 +129,9 @@ def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[Kill
 
 
 def fewest_steps(epoch: Batches, world_size: int) -> int:
-    """Return the steps of the rank that has fewest."""
+    """Return the steps in an epoch of the rank that has fewest."""
     steps_of_rank = np.zeros(world_size, np.int64)
+    # steps are from 0: the last one of a rank, plus 1
     np.maximum.at(steps_of_rank, epoch.rank, epoch.step + 1)
     return int(steps_of_rank.min())
 
@@ -150,6 +158,11 @@ class _Runs:
         readers_before: Readers | None = None,
         **job_options: Any,
     ) -> tuple[Path, list[str]]:
+        """Run the ranks of a script once, and count the run for progress.
+
+        Returns what `Script.job` does; ``readers_before`` are those of the request if
+        None.
+        """
         request = self._request
         readers_before = readers_before or request.before
         run_facts = {
@@ -171,7 +184,13 @@ class _Runs:
         return folder_and_ends
 
     def run_without_crash(self, readers: Readers, option: str) -> list[Batches]:
-        """Return the uninterrupted epochs. Raises an InputError if there are none."""
+        """Run the ranks uninterrupted, and return the batches of each epoch.
+
+        ``option`` names the readers in errors.
+
+        Raises:
+            InputError: the loader fails, hangs, or gives no sample numbers.
+        """
         request = self._request
         script = self._script.command.script
         folder, came_to = self._run(
@@ -202,10 +221,11 @@ class _Runs:
     def broken_off(
         self, point: KillPoint, uninterrupted: Mapping[Readers, Sequence[Batches]]
     ) -> list[AuditOutcome]:
-        """Kill the loader at a point, and return its outcome for each set of readers
-        that resumes.
+        """Kill the loader at a point, and return its outcome for each set of readers.
 
-        ``uninterrupted`` has the batches of uninterrupted epochs, by readers.
+        These are the readers that resume. Where all is well, the resumed run is killed
+        once more at `second_places`. Its folders are removed. ``uninterrupted`` has the
+        batches of uninterrupted epochs, by readers.
         """
         request = self._request
         readers_before = self._request.before
@@ -303,8 +323,10 @@ class _Runs:
     def _kill_again(
         self, outcome: AuditOutcome, resumed_folder: Path, kill_place: tuple[int, int]
     ) -> AuditOutcome | None:
-        """Return what comes of a run that went on, killed once more at ``kill_place``
-        (epoch, steps since it went on); None where not all of its ranks came there.
+        """Return what comes of a run that went on, killed once more at ``kill_place``.
+
+        That is (epoch, steps since it went on or the epoch began). None where not all
+        of its ranks came there.
         """
         epoch, step = kill_place
         states = resumed_folder / f"{epoch}-{step}"
@@ -370,6 +392,7 @@ def second_places(
     places = []
     for epoch, length in lengths:
         middle = length // 2
+        # one beside it, so that this is no step of the first crash
         if middle == point.step:
             middle += 1 if middle + 1 < length else -1
         if middle >= 1:
@@ -378,8 +401,10 @@ def second_places(
 
 
 def has_all(outcome: AuditOutcome) -> bool:
-    """Tell whether the epochs from the broken one on have all samples that they would
-    have.
+    """Return whether the epochs from the broken one on have the samples that they
+    should.
+
+    Samples count by how often they come, in any order.
     """
     broken = join_batches(outcome.before_rows[-1], outcome.after_rows[0])
     return all(
@@ -396,7 +421,8 @@ NO_TIMES = AuditTimes(None, None)
 def first_failure(ends: Sequence[str], expected: str) -> str:
     """Return the first end of a rank that is not ``expected``; '' if there is none.
 
-    A rank that hangs waits for another rank that failed, so its end counts last.
+    A rank that hangs waits for another rank that failed, so its end counts last. A rank
+    that ended or was killed against expectation is 'a rank ended' or 'a rank killed'.
     """
     unexpected = [end for end in ends if end != expected]
     not_hanging = [end for end in unexpected if end != HANGS]
@@ -406,18 +432,22 @@ def first_failure(ends: Sequence[str], expected: str) -> str:
 
 
 def read_batches(out: Path, readers: Readers, epoch: int) -> Batches:
-    """Read the samples on which the ranks of a run trained in an epoch."""
+    """Read the samples on which the ranks of a run trained in an epoch.
+
+    Rows are by rank, step, and place in the batch; `NOTHING` if there are none.
+    """
     rows = [
         (rank, step, sample)
         for rank, batches in enumerate(rows_of(out, readers.world_size, epoch))
         for step, batch in enumerate(batches)
         for sample in batch
     ]
+    # columns of (samples, 3): rank, step, sample
     return Batches(*np.array(rows, np.int64).reshape(-1, 3).T) if rows else NOTHING
 
 
 def check_sample_numbers(epoch: Batches, size: int, script: str) -> None:
-    """Refuse an epoch with numbers that are no samples of the set."""
+    """Refuse an epoch with numbers outside of 0 to ``size`` - 1, by an InputError."""
     wrong = epoch.sample[(epoch.sample < 0) | (epoch.sample >= size)]
     if len(wrong):
         rule = f"batches must be numbers of samples, from 0 to {size - 1}"
@@ -426,7 +456,7 @@ def check_sample_numbers(epoch: Batches, size: int, script: str) -> None:
 
 
 def read_times(out: Path) -> AuditTimes:
-    """Read the seconds of the slowest rank of a run."""
+    """Read the seconds of the slowest rank of a run; `NO_TIMES` if none had a batch."""
     records = [
         json.loads(path.read_text(encoding="utf-8")) for path in out.glob("*.times")
     ]

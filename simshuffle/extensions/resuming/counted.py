@@ -70,7 +70,10 @@ class AuditReport:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Table `POINTS`: a row for each change and point."""
+        """Table `POINTS`: a row for each change and point.
+
+        Counts are NaN where the loader does not go on.
+        """
         rows = []
         for outcome in self.audit.outcomes:
             point = asdict(outcome.point)
@@ -124,6 +127,7 @@ class AuditReport:
         return sum(not self._is_right(tried) for tried in self.audit.outcomes)
 
     def _is_right(self, outcome: AuditOutcome) -> bool:
+        """Return whether a restart loses, repeats and refuses nothing, also later."""
         counted = self._account(outcome)
         later = self._later(outcome)
         second = self._second(outcome)
@@ -137,19 +141,21 @@ class AuditReport:
         return is_exact({"outcome": outcome_after(outcome), **asdict(counted)})
 
     def _changes(self) -> list[Readers]:
+        """Return the readers that resume, each once, in the order of the request."""
         return list(dict.fromkeys(self.audit.request.after))
 
     def _change(self, readers: Readers) -> str:
+        """Return the change of ranks and workers to ``readers``, in words."""
         return describe_change(self.audit.request.before, readers)
 
     def _outcomes_of(self, readers: Readers) -> list[AuditOutcome]:
+        """Return the outcomes of restarts with these readers."""
         return [outcome for outcome in self.audit.outcomes if outcome.after == readers]
 
     def _account(self, outcome: AuditOutcome) -> Account | None:
-        """Return the account of the broken epoch, and whether it and later epochs go on
-        as they would have.
+        """Return the account of the broken epoch; None of a loader that does not go on.
 
-        None of a loader that does not go on.
+        Its ``continues`` is the worst of that epoch and later ones.
         """
         counted = count_broken(
             outcome, self.audit.request.size, repeatable=self.audit.repeatable
@@ -160,10 +166,12 @@ class AuditReport:
         return replace(counted, continues=worst)
 
     def _later(self, outcome: AuditOutcome) -> LaterEpochs:
+        """Return what later epochs lack; an order of the ranks before is right too."""
         uninterrupted = self.audit.uninterrupted[self.audit.request.before]
         return count_later(outcome, uninterrupted[outcome.point.epoch + 1 :])
 
     def _second(self, outcome: AuditOutcome) -> SecondCrash:
+        """Return what comes of a second crash, at the worst place."""
         return count_second(
             outcome, self.audit.request.size, repeatable=self.audit.repeatable
         )
@@ -189,8 +197,9 @@ class AuditReport:
         return {} if self.audit.repeatable else {"continues": ""}
 
     def _meetings(self, outcome: AuditOutcome) -> RepeatedPairs | None:
-        """Return how samples meet in batches after the crash; None where no epoch
-        follows.
+        """Return how samples meet in batches after the crash.
+
+        None where the loader does not go on or no epoch follows.
         """
         epochs = self.audit.uninterrupted[self.audit.request.before][
             outcome.point.epoch :
@@ -202,6 +211,11 @@ class AuditReport:
         )
 
     def _badness(self, outcome: AuditOutcome) -> tuple[int, int]:
+        """Return the sort key of an outcome, the worst one largest.
+
+        It is the place in `OUTCOMES_BY_BADNESS` of the worse of both crashes, then the
+        rows that are lost or come again.
+        """
         counted = self._account(outcome)
         later = self._later(outcome)
         second = self._second(outcome)
@@ -221,7 +235,10 @@ class AuditReport:
         return max(OUTCOMES_BY_BADNESS.index(name) for name in outcomes), bad_rows
 
     def _worst(self, outcomes: Sequence[AuditOutcome]) -> dict[str, Any]:
-        """Return the row of `AUDITED` of the worst outcome."""
+        """Return the row of `AUDITED` of the worst outcome, with its sentences.
+
+        Seconds to the first batch are the median of all ``outcomes``.
+        """
         worst = max(outcomes, key=self._badness)
         library_versions = ", ".join(
             f"{name} {version}" for name, version in self.audit.versions.items()
@@ -257,6 +274,7 @@ class AuditReport:
     def _describe_place(
         self, worst: AuditOutcome, outcomes: Sequence[AuditOutcome]
     ) -> str:
+        """Say in brackets where the worst outcome was, or that all are alike."""
         if (
             len(outcomes) > 1
             and len({self._badness(outcome) for outcome in outcomes}) == 1
@@ -290,7 +308,7 @@ class AuditReport:
         return f"{self.audit.name} {faults or nothing} ({full_basis})."
 
     def notes(self) -> list[str]:
-        """Return the notes on how to read the numbers, and on errors."""
+        """Return notes on how to read the numbers, and on errors; those that apply."""
         unlike = (
             "The loader is not repeatable: with the same seed two uninterrupted runs differ. Lost"
             " is what an epoch, with its rest, misses of all samples, beyond what an uninterrupted"
@@ -353,13 +371,20 @@ class AuditReport:
         )
 
     def save(self, folder: Path, *, force: bool) -> Path:
-        """Write the result folder, whole or not at all; returns it. ``force`` replaces
-        a result that is there. Raises an InputError as of
-        `simshuffle.report.folders.check_place`.
+        """Write the result folder, whole or not at all, and return its path.
+
+        ``force`` replaces a result that is there.
+
+        Raises:
+            InputError: as of `simshuffle.report.folders.check_place`.
         """
         return write_folder(folder, self._fill, replace=force, known_names=FILES)
 
     def _fill(self, folder: Path) -> None:
+        """Write all tables, meta.json and columns.json into ``folder``.
+
+        The fingerprint is of the contents of the tables.
+        """
         for name, table in self.tables().items():
             SCHEMAS[name].write(table, folder / name)
         content = b"".join((folder / name).read_bytes() for name in FILES)
@@ -381,6 +406,7 @@ class AuditReport:
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as mappings by column."""
     return [
         {str(name): value for name, value in row.items()}
         for row in table.to_dict("records")
@@ -388,8 +414,9 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _median_times(outcomes: Sequence[AuditOutcome], kind: str) -> tuple[float, float]:
-    """Return the median s to make or resume, and to the first batch, over the outcomes
-    that have them.
+    """Return the median s to make or resume, and to the first batch.
+
+    ``kind`` is 'started' or 'resumed'. NaN where no outcome has any.
     """
     times = [getattr(outcome, kind) for outcome in outcomes]
     made_seconds = [
@@ -407,6 +434,7 @@ def _median_times(outcomes: Sequence[AuditOutcome], kind: str) -> tuple[float, f
 
 
 def _plain_value(value: Any, column: Column) -> Any:
+    """Return a value of a column for JSON: None if it is missing, whole counts."""
     if pd.isna(value):
         return None
     return int(value) if column.kind == "count" else value

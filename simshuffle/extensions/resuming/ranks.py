@@ -86,7 +86,11 @@ class RankArguments(SimpleNamespace):
 
 
 def main() -> None:
-    """Load the script, and run the jobs of standard input until it ends."""
+    """Load the script, and run the jobs of standard input until it ends.
+
+    The first answer says whether it is loaded. Standard output is for answers alone:
+    what the script prints goes to standard error.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the script prints is not an answer
     jobs = os.fdopen(os.dup(0), encoding="utf-8")
@@ -114,8 +118,10 @@ def main() -> None:
 
 
 def load_script(path: Path) -> dict[str, Any]:
-    """Load the script as a module, so that what it pickles can be found again; return
-    its names.
+    """Load the script as a module, and return its names.
+
+    It stands among the modules, so that what it pickles can be found again, and its
+    folder in the place of this module's.
     """
     own_folder = Path(__file__).resolve().parent
     sys.path[:] = [
@@ -137,6 +143,7 @@ def load_script(path: Path) -> dict[str, Any]:
 
 
 def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
+    """Write an answer as a line of JSON."""
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
 
@@ -144,8 +151,10 @@ def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
 def run_job(
     job: dict[str, Any], script: dict[str, Any], jobs: TextIO
 ) -> dict[str, Any]:
-    """Fork the ranks of a job, wait for them until ``jobs`` ends, and return the
-    answer.
+    """Fork the ranks of a job, wait for them, and return the answer.
+
+    Its key 'ranks' has what each came to. Those that still run when the job's seconds
+    are over, or when ``jobs`` has more or ends, are killed.
     """
     world_size = job["run"]["nodes"] * job["run"]["ranks"]
     with socket.socket() as free:
@@ -190,7 +199,9 @@ def _kill_group(rank: int) -> None:
 
 
 def describe_status(status: int) -> str:
-    """Return how a rank ended, from its status."""
+    """Return how a rank ended, from its wait status: ended, killed, a signal or a
+    status.
+    """
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return KILLED if number == signal.SIGKILL else f"ended by signal {number}"
@@ -199,7 +210,10 @@ def describe_status(status: int) -> str:
 
 
 def run_rank(job: dict[str, Any], script: Any, rank: int, port: int) -> None:
-    """Run a rank of a job; does not return."""
+    """Run a rank of a job in a forked process, which ends with it; does not return.
+
+    An error is written to the file `RANK.error`.
+    """
     code = 1
     out = Path(job["out"])
     try:
@@ -235,7 +249,15 @@ def set_torchrun_variables(job: dict[str, Any], rank: int, port: int) -> None:
 
 
 def train_rank(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
-    """Go through the epochs of a job, and write the samples on which this rank trains."""
+    """Go through the epochs of a job, and write the samples that this rank trains on.
+
+    States and times are written as the job says, see the module. Where it says so, the
+    rank kills itself and its workers.
+
+    Raises:
+        RuntimeError: an epoch ended before the step at which it was to be killed.
+        StateError, BatchError: as of `pickle_state` and `sample_numbers`.
+    """
     run_values = job["run"]
     begin = time.monotonic()
     run = RankArguments(
@@ -281,8 +303,10 @@ def train_rank(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> Non
 
 
 def pickle_state(script: Any, loader: Any) -> bytes:
-    """Return the pickled state of a loader. Raises a StateError if it has none, or
-    cannot be pickled.
+    """Return the pickled state of a loader.
+
+    Raises:
+        StateError: it has none, or one that cannot be pickled.
     """
     try:
         return pickle.dumps(script["state"](loader))
@@ -291,8 +315,10 @@ def pickle_state(script: Any, loader: Any) -> bytes:
 
 
 def sample_numbers(batch: Any) -> list[int]:
-    """Return the sample numbers of a batch, whatever its type. Raises a BatchError for
-    other values.
+    """Return the sample numbers of a batch: a list, a tensor or an array.
+
+    Raises:
+        BatchError: its values are not whole numbers.
     """
     samples = batch.tolist() if hasattr(batch, "tolist") else batch
     try:

@@ -83,7 +83,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        """The script and its arguments, shortened."""
+        """The script's stem and its arguments, cut to 40 letters."""
         return " ".join([PurePath(self.script).stem, *self.arguments])[:40]
 
 
@@ -93,8 +93,12 @@ class Script:
     """
 
     def __init__(self, command: Command, folder: Path, load: float = LOAD) -> None:
-        """Load it; ``folder``, which is there, gets what its ranks write. Raises an
-        InputError if the script cannot be loaded, or lacks a function.
+        """Start the interpreter, and load the script within ``load`` s.
+
+        ``folder``, which is there, gets what its ranks write.
+
+        Raises:
+            InputError: the script cannot be loaded, or lacks a function.
         """
         self.command = command
         self._folder = folder
@@ -123,7 +127,11 @@ class Script:
             raise
 
     def _await_versions(self, load: float) -> dict[str, str]:
-        """Wait until the script is loaded, and return the versions of its libraries."""
+        """Wait until the script is loaded; return the versions of its libraries.
+
+        Raises:
+            InputError: it is not loaded within ``load`` s, or lacks a function.
+        """
         answer = self._answer(load)
         script = self.command.script
         if answer is None:
@@ -168,6 +176,7 @@ class Script:
         return self._log.read_text(encoding="utf-8", errors="replace").strip()
 
     def _last_words(self) -> str:
+        """Return ', which says' and the last line of the log; '' if it is empty."""
         lines = self.log().splitlines()
         return f", which says {lines[-1][:200]!r}" if lines else ""
 
@@ -190,8 +199,15 @@ class Script:
         """Run a job as `simshuffle.extensions.resuming.ranks` has it, within
         ``seconds``.
 
+        Args:
+            run: attributes of the argument that `make` and `resume` get, but its
+                folder.
+            seconds: after which ranks are killed.
+            job_options: further keys of the job; others begin, end well, and save no
+                states.
+
         Returns:
-            the folder of what the ranks wrote, and how each rank ended.
+            The folder of what the ranks wrote, a new one, and how each rank ended.
 
         Raises:
             InputError: the script itself ends.
@@ -254,7 +270,12 @@ class Script:
 
 
 def rows_of(out: Path, count: int, epoch: int) -> list[list[list[int]]]:
-    """Read the batches of an epoch of each rank of a job."""
+    """Read the batches of an epoch that each rank of a job wrote to ``out``.
+
+    Returns:
+        The sample numbers of each batch, by rank (``count``) and batch; no batches of a
+            rank that wrote none.
+    """
     batches_of_rank = []
     for rank in range(count):
         path = out / f"{rank}.jsonl"

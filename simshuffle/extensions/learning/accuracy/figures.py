@@ -96,6 +96,7 @@ def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
     low = float(rows["x"].min())
     high = float(rows["x"].max())
     span = (high - low) or low
+    # more on the right, where labels stand beside the points
     x = Axis(low=low - MARGIN * span, high=high + 3 * MARGIN * span)
     if high > MIN_LOG_RATIO * low > 0:
         x = log_axis("", low / 1.3, high * 2.0)

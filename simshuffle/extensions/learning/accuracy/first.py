@@ -42,7 +42,7 @@ def lines(request: AccuracyRequest) -> Iterator[str]:
 
 
 def local_loss(request: AccuracyRequest, case: AccuracyCase) -> LossEstimate:
-    """Return the points that local shuffle loses on as many ranks, with 90 % interval."""
+    """Return the points that local shuffle loses on as many ranks, with an interval."""
     scenario = case.base.with_values({"workload.exchange": "local_shuffle"})
     cell = EffectiveSamplesCell(
         scenario.to_dict(), case.name, request.momentum, request.epochs

@@ -185,6 +185,7 @@ def _means_of_networks(rows: pd.DataFrame) -> pd.DataFrame:
     """
     means_of_models = []
     for model, model_rows in rows.groupby("model", sort=False):
+        # rows: data sets; columns: logs of c, c_low, c_high; mean over rows
         means = np.log(model_rows[["c", "c_low", "c_high"]].to_numpy(float)).mean(
             axis=0
         )
@@ -235,6 +236,7 @@ def pool_sensitivities(
     """
     logs = np.log(rows["c"].to_numpy(float))
     log_bounds = np.log(rows[["c_low", "c_high"]].to_numpy(float))
+    # standard errors of the logs: half the interval over its quantile; 0 where undocumented
     errors = np.nan_to_num(
         (log_bounds[:, 1] - log_bounds[:, 0]) / (2 * NORMAL_QUANTILE)
     )
@@ -268,6 +270,7 @@ def _random_effects(
         return float(values.mean()), spread / math.sqrt(count), spread
     weight = errors**-2.0
     fixed = float((weight * values).sum() / weight.sum())
+    # Cochran's Q: what of it exceeds its mean, count - 1, is spread between effects
     q = float((weight * (values - fixed) ** 2).sum())
     scale = float(weight.sum() - (weight**2).sum() / weight.sum())
     square = max(0.0, (q - (count - 1)) / scale)

@@ -339,7 +339,7 @@ def retraining_cells(
 
 
 def _filters_of_subsets(noise: Flags, seed: int) -> dict[str, Flags]:
-    """Return for each of `SUBSETS` whether each sample is left out of it, (n,).
+    """Return which samples each of `SUBSETS` leaves out, (n,), by its name.
 
     The random filter leaves out as many as ``noise`` (n,) does.
     """

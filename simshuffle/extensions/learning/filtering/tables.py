@@ -257,6 +257,7 @@ def filter_row(
     """
     is_noise = np.asarray(list(noise), np.bool_)
     is_right = points["right"].to_numpy(np.bool_)
+    # a class of which nothing is left counts too, as 0
     labels_left = points["label"].to_numpy()[~is_noise]
     classes = np.unique(points["label"].to_numpy())
     counts = {

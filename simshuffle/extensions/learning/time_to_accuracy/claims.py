@@ -37,8 +37,9 @@ class FractionComparison:
 
 
 def compare_with_global(tables: JoinTables, strategy: str) -> list[FractionComparison]:
-    """Compare the strategy at each of its Q, rising, with global; empty if one was not
-    trained.
+    """Compare the strategy at each of its Q, rising, with global shuffle.
+
+    [] if one of both was not trained. Global shuffle is the first of its settings.
     """
     settings = tables.settings
     reference = settings[settings["strategy"] == "global"]
@@ -59,7 +60,11 @@ def compare_with_global(tables: JoinTables, strategy: str) -> list[FractionCompa
 
 
 def judge_not_below(difference: Estimate) -> str:
-    """Judge by its 95 % interval whether a difference is no less than -1 point."""
+    """Judge by its 95 % interval whether a difference is above -1 point.
+
+    Returns:
+        `EQUIVALENT`, `BELOW` or `UNDECIDED`.
+    """
     if difference.low > -MARGIN:
         return EQUIVALENT
     return BELOW if difference.high < -MARGIN else UNDECIDED
@@ -134,7 +139,7 @@ def state_claims(tables: JoinTables) -> list[str]:
 
 
 def _less_exchange(tables: JoinTables) -> Iterator[str]:
-    """Yield claim 1: the exchange fraction that each strategy needs."""
+    """Yield claim 1 and findings: the exchange fraction that each strategy needs."""
     yield (
         "1. To reach the same accuracy, IS needs a smaller exchange fraction than partial local"
         " shuffle, and IS-Pair a smaller one than IS: 10 % against 30 % and 70 %. Here the same"
@@ -163,7 +168,7 @@ def _less_exchange(tables: JoinTables) -> Iterator[str]:
 
 
 def _state_by_fraction(strategy: str, comparisons: Sequence[FractionComparison]) -> str:
-    """State the verdict on a strategy at each of its Q."""
+    """State the verdict on a strategy at each Q, and the smallest that is not below."""
     parts = [
         f"Q = {comparison.fraction:g} {comparison.verdict}"
         f" ({format_difference(comparison.difference)})"
@@ -179,8 +184,9 @@ def _state_by_fraction(strategy: str, comparisons: Sequence[FractionComparison])
 def rows_at_equal_fraction(
     tables: JoinTables, strategy: str, reference: str
 ) -> list[tuple[float, pd.Series, pd.Series]]:
-    """Return each Q at which both strategies were simulated, with their rows of
-    settings.csv.
+    """Return each Q at which both strategies were simulated, and their rows.
+
+    They are (Q, row of ``strategy``, row of ``reference``), the rows of settings.csv.
     """
     simulated_settings = tables.settings[tables.settings["message"] == ""]
     by_fraction = simulated_settings.set_index("exchange_fraction")
@@ -194,7 +200,10 @@ def rows_at_equal_fraction(
 
 
 def _less_communication(tables: JoinTables) -> Iterator[str]:
-    """Yield claim 2: the communication time of IS-Pair against IS."""
+    """Yield claim 2 and its findings: communication times of IS-Pair against IS.
+
+    They are of a warm epoch, at each Q that both have.
+    """
     yield (
         "2. At the same exchange fraction, IS-Pair takes much less communication time (GE+WU and"
         " EXCHANGE) than IS."
@@ -229,7 +238,10 @@ _COMMUNICATION = {"EXCHANGE": "exchange_s", "GE+WU": "ge_wu_s"}
 
 
 def _no_inference(tables: JoinTables) -> Iterator[str]:
-    """Yield claim 3: the time and the accuracy of lagging losses."""
+    """Yield claim 3 and its findings: time and accuracy of lagging losses.
+
+    Both are against fresh losses at equal Q.
+    """
     yield (
         "3. Lagging losses (ILag-Pair) remove the computing of importance (IMPT) and keep the"
         " accuracy of IS-Pair."

@@ -80,10 +80,12 @@ def targets_table(
     seeds: Mapping[str, Sequence[int]],
     targets: Mapping[float, str],
 ) -> pd.DataFrame:
-    """Return a row for each setting and target, columns `TARGET_COLUMNS`.
+    """Return a row for each target and setting, columns `TARGET_COLUMNS`.
 
-    ``seeds`` are those trained, to their end or until they failed; ``targets`` are
-    names by accuracy.
+    Args:
+        curves: rows of all settings, columns `CURVE_COLUMNS`.
+        seeds: those trained, to their end or until they failed, by setting.
+        targets: names of targets, by accuracy (share).
     """
     rows = [
         {
@@ -101,20 +103,20 @@ def targets_table(
 
 
 def first_rows_at_target(curve: pd.DataFrame, target: float) -> pd.DataFrame:
-    """Return the first evaluation at or above ``target`` of each seed that reached it,
-    by seed.
+    """Return the first evaluation at or above ``target`` of each seed, by seed.
 
-    ``curve`` has rows of one setting, columns `CURVE_COLUMNS`.
+    Seeds that never reached it are left out. ``curve`` has rows of one setting, columns
+    `CURVE_COLUMNS`.
     """
     reaching_rows = curve[curve["accuracy"] >= target].sort_values("epoch")
     return reaching_rows.drop_duplicates("seed").set_index("seed")
 
 
 def _target_columns(curve: pd.DataFrame, target: float, n: int) -> dict[str, Any]:
-    """Return columns of `TARGET_COLUMNS`: the seeds that reached the target, their
-    share and time.
+    """Return the columns of `TARGET_COLUMNS` that are measured.
 
-    ``curve`` has the rows of a setting with ``n`` seeds.
+    ``curve`` has the rows of a setting with ``n`` seeds. Times and epochs are NaN where
+    no seed reached the target.
     """
     first_rows = first_rows_at_target(curve, target)
     time = estimate(first_rows["time_s"].tolist())
@@ -161,13 +163,17 @@ def _dominates(costs: Floats) -> Flags:
 
     A row dominates another if it is nowhere larger, and somewhere smaller.
     """
+    # axes: row i, row j, criterion
     no_larger = (costs[:, None, :] <= costs[None, :, :]).all(axis=2)
     smaller = (costs[:, None, :] < costs[None, :, :]).any(axis=2)
     return np.asarray(no_larger & smaller)
 
 
 def _costs(settings: pd.DataFrame) -> Floats:
-    """Return the costs of settings, (n, criteria), each better if smaller."""
+    """Return the costs of settings, (n, criteria), each better if smaller.
+
+    Columns are in the order of `CRITERIA`; accuracy is negated.
+    """
     return (
         settings[list(CRITERIA.values())]
         .assign(accuracy=-settings["accuracy"])
@@ -192,8 +198,7 @@ class DominatedSetting:
 
 
 def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:
-    """Return every setting that another one beats, with the quickest winner on the
-    front.
+    """Return every setting that one on the front beats, with the quickest such winner.
 
     Settings that were not simulated are passed over.
     """
@@ -222,8 +227,9 @@ def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:
 
 
 def accuracy_difference(tables: JoinTables, setting: str, reference: str) -> Estimate:
-    """Estimate the final accuracy of ``setting`` less that of ``reference``, over
-    common seeds.
+    """Estimate the final accuracy of ``setting`` less that of ``reference``.
+
+    It is the mean of paired differences, over the seeds that both have.
     """
     return paired_difference(
         final_accuracy(tables, setting), final_accuracy(tables, reference)
@@ -231,7 +237,10 @@ def accuracy_difference(tables: JoinTables, setting: str, reference: str) -> Est
 
 
 def final_accuracy(tables: JoinTables, setting: str) -> dict[int, float]:
-    """Return the accuracy after the last epoch, by seed."""
+    """Return the accuracy (share) after the last epoch, by seed.
+
+    Seeds that failed before are left out.
+    """
     epochs = int(tables.settings["epochs"].iloc[0])
     rows = tables.curves[
         (tables.curves["setting"] == setting) & (tables.curves["epoch"] == epochs)
@@ -240,5 +249,5 @@ def final_accuracy(tables: JoinTables, setting: str) -> dict[int, float]:
 
 
 def format_difference(difference: Estimate) -> str:
-    """Format a difference of accuracies in points, with half its interval."""
+    """Format a difference of accuracies in points, with sign and half its interval."""
     return format_percent(difference.mean, difference.low, difference.high, "+")

@@ -55,7 +55,7 @@ KEYS = {
 
 
 def figures(tables: JoinTables, meta: Mapping[str, Any]) -> dict[str, Chart]:
-    """Draw every figure that the tables have rows for, by the name of its file.
+    """Return every figure that the tables have rows for, by the name of its file.
 
     Figures state ``model``, ``rule`` and ``schedules`` of ``meta``; results of earlier
     versions lack the first and the last.
@@ -127,7 +127,11 @@ def time_chart(
 def _mean_curves(
     settings: pd.DataFrame, curves: pd.DataFrame, unit: float
 ) -> pd.DataFrame:
-    """Return mean accuracy and its interval in %, after each epoch of each setting."""
+    """Return mean accuracy and its interval in %, for each setting and epoch.
+
+    Columns are setting, x (time, in units of ``unit`` s), accuracy, low, high and more,
+    of settings and epochs in ``curves``.
+    """
     estimates = [
         {
             "setting": setting,
@@ -284,7 +288,10 @@ def _frontier_accuracy_axis(rows: pd.DataFrame) -> Axis:
 
 
 def _frontier_looks(rows: pd.DataFrame, settings: pd.DataFrame) -> dict[str, Look]:
-    """Return the looks of points by name, filled on the front and hollow where beaten."""
+    """Return the looks of points by name, and of the keys of the legend.
+
+    Points are filled on the front; looks of 'NAME, beaten' are hollow.
+    """
     strategy_order = order_strategies(settings)
     looks = {}
     for name, strategy in rows[["name", "strategy"]].itertuples(index=False, name=None):
@@ -321,7 +328,7 @@ def _frontier_panel(
 
 
 def darken(colour: str) -> str:
-    """Return a colour, dark enough for small letters on white."""
+    """Return a colour '#rrggbb', dark enough for small letters on white."""
     channels = (int(colour[position : position + 2], 16) for position in (1, 3, 5))
     return "#" + "".join(f"{round(0.65 * channel):02x}" for channel in channels)
 
@@ -330,7 +337,10 @@ def darken(colour: str) -> str:
 
 
 def time_unit(longest: float) -> tuple[float, str]:
-    """Return the seconds of the unit that times are shown in, and its name."""
+    """Return the seconds of the unit that times are shown in, and its name.
+
+    Hours from 2 h of ``longest`` (s) on, minutes from 600 s on, else seconds.
+    """
     return (
         (HOUR, "h")
         if longest >= 2 * HOUR
@@ -365,14 +375,13 @@ def place_on_log_axis(
     min_gap: float = 0.3,
     margin: float = 0.12,
 ) -> tuple[pd.Series[float], Axis]:
-    """Return the positions of ``values`` (n,) from 0 on an axis in powers of ten, and
-    the axis.
+    """Return positions (n,) of values on an axis in powers of ten, and the axis.
 
-    A 0 stands left of all others.
+    A position is the logarithm; a 0 stands left of all others, as 'none'.
 
     Args:
         title: of the axis.
-        values: from 0.
+        values: (n,), from 0.
         label: the text of a tick.
         min_gap: ticks are at least this share of the range apart.
         margin: this share of the range is on both sides.
@@ -382,6 +391,7 @@ def place_on_log_axis(
         return values * 0.0, Axis(title, ticks={0.0: "none"}, small=True)
     low = np.log10(float(positive_values.min()))
     high = np.log10(float(positive_values.max()))
+    # left of the lowest, by 0.4 of the range of logarithms
     zero_position = low - max(0.4 * (high - low), 0.1)
     ticks = {
         float(np.log10(value)): label(value)
@@ -401,14 +411,17 @@ def place_on_log_axis(
 
 
 def _round_ticks(values: pd.Series[float], min_gap: float) -> list[float]:
-    """Return few values for ticks: round ones between the ends that are far apart, or
-    the ends.
+    """Return few values above 0 for ticks of a logarithmic axis.
+
+    They are round ones between the ends that are further apart than ``min_gap``, a
+    share of the range; or the ends, one only if these are close.
     """
     low = float(values.min())
     high = float(values.max())
     first_power = int(np.floor(np.log10(low)))
     last_power = int(np.ceil(np.log10(high)))
     ticks = sorted({low, high}) if high > 1.5 * low else [low]
+    # from coarse to fine: the finest ones that are far enough apart are taken
     for step_of_powers, mantissas in (
         (3, (1,)),
         (2, (1,)),

@@ -134,8 +134,10 @@ def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Jo
 
 
 def _largest_run(scenario: Scenario) -> tuple[Scenario, list[int]]:
-    """Return the scenario on the most ranks of its sweep, and all world sizes of the
-    sweep.
+    """Return the scenario on the most ranks of its sweep, and all its world sizes,
+    rising.
+
+    Of the sweep only the exchanges stay.
     """
     runs = runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE)).values()
     sizes = sorted({run.world_size for run in runs})
@@ -153,6 +155,8 @@ def _largest_run(scenario: Scenario) -> tuple[Scenario, list[int]]:
 def first_answer(join: Join) -> Iterator[str]:
     """Yield a line on each setting: seconds of all epochs by closed forms, and
     accuracy.
+
+    Settings that cannot be simulated are left out.
     """
     epochs = join.study.epochs
     for setting in join.settings:
@@ -238,7 +242,10 @@ def _setting_row(
     setting: Setting,
     simulated: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a row of settings.csv."""
+    """Return a row of settings.csv but its column on_front.
+
+    ``simulated`` is of `mean_of_replays`; {} where nothing was simulated.
+    """
     learned = setting.learned
     finals = study.finals[study.finals["setting"] == learned.name]
     accuracy = estimate(finals["accuracy"].tolist())
@@ -268,8 +275,10 @@ def _timed_curves(
     settings: Sequence[Setting],
     simulated: Mapping[str, Mapping[str, Any]],
 ) -> pd.DataFrame:
-    """Return the evaluations with their times; a setting that was not simulated has no
-    times.
+    """Return the evaluations with their times, columns `CURVE_COLUMNS`.
+
+    Times of a setting that was not simulated are NaN. ``simulated`` is of
+    `mean_of_replays`, by setting.
     """
     curves = []
     for setting in settings:

@@ -33,7 +33,7 @@ ACCURACY_COLUMNS = ["accuracy", "low", "high"]
 
 
 def simulated_settings(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the settings that were simulated.
+    """Return the rows of settings.csv that were simulated, of the first result.
 
     Raises:
         InputError: there is none.
@@ -50,7 +50,7 @@ def simulated_settings(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def accuracy_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the time at which each setting reached each target, with 95 % intervals."""
+    """Return the columns of targets.csv on reaching and times, of the first result."""
     columns = [
         "setting",
         "target",

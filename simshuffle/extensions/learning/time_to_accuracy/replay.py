@@ -49,7 +49,10 @@ class ReplayCell(RunCell):
         return frozenset()
 
     def run(self, tell: Tell) -> Outcome:
-        """Simulate the setting and measure its timeline."""
+        """Simulate the setting and measure its timeline.
+
+        Values are those of `SIMULATED_COLUMNS`, and storage_nbytes of a host.
+        """
         scenario = self.scenario
         exchange = scenario.workload.exchange
         steps = [0] * scenario.epochs
@@ -72,7 +75,8 @@ class ReplayCell(RunCell):
 
 
 def read_steps(plans: str) -> list[int]:
-    """Return the samples that a rank sent in each epoch of a recorded training.
+    """Return the samples that a rank sent in each epoch of a recorded training:
+    (epochs,).
 
     Raises:
         InputError: there are no such plans.
@@ -99,12 +103,15 @@ def epochs_to_simulate(steps: Sequence[int]) -> int:
 def weigh_epochs(steps: Sequence[int], simulated: int) -> dict[int, float]:
     """Return the share of the training that each warm epoch of a simulation stands for.
 
-    Simulated epochs are from 2 to ``simulated``. Each stands for those of the training
-    that exchange as many samples, or nearly; shares add up to 1.
+    Keys are the simulated epochs from 2 to ``simulated``; {} if only one is simulated.
+    Each stands for those of the training that exchange as many samples, or nearly;
+    shares add up to 1. ``steps`` (epochs,) are the samples that a rank sends in each
+    epoch of the training.
     """
     steps_by_epoch = {epoch: steps[epoch - 1] for epoch in range(2, simulated + 1)}
     share_by_epoch = dict.fromkeys(steps_by_epoch, 0.0)
     for num_sent in steps[1:]:
+        # of two that are as near, the one with fewer samples
         nearest = min(
             steps_by_epoch.values(),
             key=lambda simulated_steps: (
@@ -123,10 +130,11 @@ def weigh_epochs(steps: Sequence[int], simulated: int) -> dict[int, float]:
 
 
 def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
-    """Return the values of `SIMULATED_COLUMNS` of one run.
+    """Return the values of `SIMULATED_COLUMNS` of one run, by column.
 
     ``shares`` are those of its warm epochs in the mean that stands for every epoch but
-    the first, see `weigh_epochs`; empty if there is none.
+    the first, see `weigh_epochs`; empty if there is none: then labels are of the only
+    epoch, and values of warm epochs are NaN.
     """
     epochs = report.epochs(timeline).set_index("epoch")
     epoch_shares = dict(shares) or {
@@ -167,11 +175,11 @@ def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[st
 
 
 def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str, Any]:
-    """Return tier and mean utilisation of the cable that is used most in the mean of
-    some epochs.
+    """Return tier and mean utilisation of the cable that is used most.
 
-    Epochs are from 1 and count by their ``shares``. ``links`` has the columns
-    `LINK_COLUMNS`; a cable is 'a>b'.
+    Keys are 'cable_tier' and 'cable_utilisation' (share); '' and 0 where there is no
+    cable. The mean is over epochs, from 1, by their ``shares``. ``links`` has the
+    columns `LINK_COLUMNS`; a cable is 'a>b'.
     """
     cables = links[
         links["link"].astype(str).str.contains(">", regex=False)
@@ -179,6 +187,7 @@ def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str,
     ]
     if not len(cables):
         return {"cable_tier": "", "cable_utilisation": 0.0}
+    # a row is a cable in an epoch: its share of the mean, then summed by cable
     weighted_utilisation = cables["mean_utilisation"] * cables["epoch"].astype(int).map(
         shares
     )
@@ -199,10 +208,10 @@ def end_of_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
 
 
 def requests_after_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
-    """Return the requests to the parallel file system from the staging to the end of an
-    epoch.
+    """Return the requests to the parallel file system or the object store until an
+    epoch ends.
 
-    Epochs count from 1; the first is cold.
+    They begin with the staging. Epochs count from 1; the first is cold.
     """
     return _total_until(
         simulated, epoch, "staging_requests", "cold_requests", "requests"

@@ -108,6 +108,7 @@ def scale_scenario(
         )
         rule = f"must be a multiple of the {trained_ranks} trained ranks"
         refuse("world_size", rule, str(ranks), remedy, scenario.name)
+    # a trained sample stands for as many on each of the ranks that a trained rank stands for
     samples_each = samples // (trained_samples * ranks_each)
     if samples_each < 1:
         rule = (
@@ -130,9 +131,7 @@ def scale_scenario(
 def _state_rule(
     scenario: Scenario, training_scale: TrainingScale, simulated_scale: SimulatedScale
 ) -> str:
-    """State in one sentence how the scale of the simulation follows from that of the
-    training.
-    """
+    """State in one sentence how the simulated scale follows from the trained one."""
     dataset = scenario.workload.dataset.name
     ranks = simulated_scale.world_size
     samples = simulated_scale.num_samples
@@ -208,8 +207,7 @@ def timed_settings(
     *,
     exact: bool,
 ) -> tuple[list[Setting], bool]:
-    """Return the settings of `build_settings`, and whether their exchanges are drawn
-    anew.
+    """Return the settings of `build_settings`, and whether exchanges are drawn anew.
 
     The strategies that were trained draw them anew where replaying the recorded ones
     takes longer than `MAX_REPLAY_SECONDS`, and the times need not be ``exact``. A
@@ -237,6 +235,8 @@ def build_settings(
     are_drawn: bool = False,
 ) -> list[Setting]:
     """Return every setting of the study as scenarios.
+
+    A setting that cannot be simulated has no scenario, but a message.
 
     Args:
         study, scenario, scale: the training, the scenario and its scale.
@@ -280,8 +280,11 @@ def _setting_with_scenarios(
     scale: SimulatedScale,
     epochs: int,
 ) -> Setting:
-    """Return the setting with a scenario for each of ``exchanges``; ``epochs`` of the
-    training.
+    """Return the setting with a scenario for each of ``exchanges``.
+
+    If one of them is not valid it has none, but a message. ``epochs`` are those of the
+    training; fewer are simulated, of a recorded exchange as many as
+    `epochs_to_simulate` says.
     """
     scenarios = []
     for index, exchange in enumerate(exchanges):
@@ -314,7 +317,12 @@ def _exchange_values(
     replays: int,
     source: str | None,
 ) -> list[dict[str, Any]]:
-    """Return the values of ``workload.exchange``, one for each replay."""
+    """Return the values of ``workload.exchange``, one for each replay.
+
+    A recorded exchange has one for each recorded plan. Loaders, global and local
+    shuffle are the scenario's if it has such a strategy, with the trained order of
+    samples, and with ``source`` if it is not None.
+    """
     exchange = learned.exchange
     if isinstance(exchange, LoaderShuffle):
         loader = _scenario_strategy(scenario, exchange)
@@ -347,11 +355,10 @@ def _scale_shards(exchange: LoaderShuffle, scale: SimulatedScale) -> LoaderShuff
 
 
 def _scenario_strategy(scenario: Scenario, exchange: StrategyT) -> StrategyT:
-    """Return the scenario's strategy of the kind that was trained, its own or one of
-    its sweep.
+    """Return the scenario's strategy of the kind that was trained.
 
-    It is the first such one of the sweep; without one it is the trained strategy. Of
-    loaders the order is of that kind too.
+    It is the scenario's own, else the first such one of its sweep, else the trained
+    strategy itself. Loaders must agree in the kind of order too.
     """
     candidate = scenario.workload.exchange
     if _is_same_kind(candidate, exchange):
@@ -380,7 +387,10 @@ def _is_same_kind(candidate: Strategy, exchange: StrategyT) -> TypeGuard[Strateg
 def _recorded_values(
     exchange: TrainedExchange, plans: Path, scale: SimulatedScale
 ) -> dict[str, Any]:
-    """Return the values of a recorded exchange, which replays ``plans``."""
+    """Return the values of a recorded exchange, which replays the file ``plans``.
+
+    They have its SHA-256, so that other plans in its place are noticed.
+    """
     schedule = exchange.exchange_schedule
     return {
         "kind": "recorded",
@@ -397,11 +407,12 @@ def _recorded_values(
 def mean_of_replays(
     replays: Sequence[Mapping[str, Any]], epochs: int
 ) -> dict[str, Any]:
-    """Return the means over the replays of a setting.
+    """Return the means over the replays of a setting; {} without replays.
 
-    Of the busiest cable it is the first of the most frequent tiers. Further values are
-    total_s and total_requests of ``epochs`` epochs, and replay_spread_s of the totals
-    of time.
+    Keys are those of `SIMULATED_COLUMNS` and storage_nbytes; of the busiest cable's
+    tier it is the most frequent, the first if several are. Further ones are replays
+    (their number), total_s and total_requests of ``epochs`` epochs, and replay_spread_s
+    from the shortest to the longest total.
     """
     if not replays:
         return {}

@@ -64,8 +64,10 @@ class TimeToAccuracy(Result):
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Yield the missing rows of settings, and settings that were simulated without a
-    result.
+    """Yield the problems of tables that do not fit together.
+
+    Simulated settings need times and an accuracy within its interval, and curves and
+    targets name settings that there are.
     """
     settings = result.tables["settings"]
     setting_names = set(settings["setting"])
@@ -96,7 +98,10 @@ def _json(result: Result) -> dict[str, Any]:
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Join]:
-    """Raise InputError: the training that was joined lies in a folder of its own."""
+    """Refuse to do a join again, by an InputError.
+
+    The training that was joined lies in a folder of its own.
+    """
     rule = f"must hold the training '{meta['study']}' too, which lies in a folder of its own"
     remedy = (
         "Verify that folder, join it again (simshuffle study tta TRAINING SCENARIO), and simshuffle"

@@ -114,8 +114,8 @@ def section(title: str, lines: Sequence[str]) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Format seconds with three digits, two below 0.1 s, and whole seconds from 100 s
-    on.
+    """Format seconds: three digits, two below 0.1 s, whole ones from 100 s on; '' for
+    NaN.
     """
     if math.isnan(value):
         return ""
@@ -203,8 +203,8 @@ def _setting_row(row: Row) -> list[str]:
 def _mixing_row(row: Row) -> list[str]:
     """Return the cells of a setting in table ``Mixing and congestion``.
 
-    They are bytes from peers, exchange, exposed, busiest cable, label divergence,
-    between ranks; and accuracy.
+    They are its name, bytes from peers, exchange, exposed, busiest cable, label
+    divergence, between ranks; and accuracy. What is not known is ''.
     """
     return [
         row["setting"],
@@ -228,7 +228,10 @@ def _mixing_row(row: Row) -> list[str]:
 
 
 def verdict(tables: JoinTables) -> Iterator[str]:
-    """Yield the fastest settings to the highest target, and the basis of the answer."""
+    """Yield the fastest settings to the highest target, and the basis of the answer.
+
+    Nothing without targets.
+    """
     if tables.targets.empty:
         return
     target = tables.targets["target"].max()
@@ -280,8 +283,11 @@ def _target_row(row: Row) -> list[str]:
 
 
 def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
-    """State the certain setting with the smallest mean time, and those not told apart
-    from it.
+    """State the fastest setting to a target in sentences.
+
+    It has the smallest mean time of those that every seed reached it with. Further
+    sentences name the ones not told apart from it, faster ones that not every seed
+    reached it with, and global shuffle. ``rows`` are of one target.
     """
     timed_rows = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
     certain_rows = timed_rows[timed_rows["reached"] == timed_rows["n"]]
@@ -398,7 +404,7 @@ def _state_beaten(tables: JoinTables, dominated: DominatedSetting) -> str:
 
 
 def _join_words(words: Sequence[str]) -> str:
-    """Join words to a list such as 'storage, time and accuracy'."""
+    """Join one or more words to a list such as 'storage, time and accuracy'."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 

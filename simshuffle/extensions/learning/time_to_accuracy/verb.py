@@ -134,8 +134,13 @@ def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def _training_folder(options: TtaOptions) -> Path:
-    """Return the result folder that is named; or train the study that is named to its
-    end.
+    """Return the result folder of the training that the user names.
+
+    If that is a study, it is trained to its end first, and its folder is returned.
+
+    Raises:
+        InputError: values are set of a training that is done, or the study is of
+            another kind.
     """
     if options.study.is_dir():
         if options.set_study:
