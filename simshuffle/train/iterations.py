@@ -63,6 +63,7 @@ class TrainingEpochs(Epochs):
         It is that of the iteration's middle, so that neither a warm-up begins nor a
         decay ends with 0.
         """
+        # epochs from the beginning to the middle of the iteration
         progress = epoch - 1 + (iteration + 0.5) / len(self.batch_sizes)
         return self.training.learning_rate_at(progress, self.world_size)
 

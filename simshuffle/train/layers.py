@@ -38,6 +38,7 @@ def read_layers(
     """
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     name = name or type(module).__name__
+    # parameters and buffers on torch's device without memory, by name and identity
     values = {key: value.to("meta") for key, value in module.named_buffers()}
     trained = {}
     for key, value in module.named_parameters():
@@ -90,6 +91,7 @@ def _names_of(module: nn.Module, reader: LayerReader) -> Iterator[None]:
     def leave(*_: Any) -> None:
         reader.drafts.path.pop()
 
+    # the stack of running modules names the layers that their operations make
     hooks = []
     for path, part in module.named_modules():
         hooks.append(part.register_forward_pre_hook(enter(path, part)))

@@ -60,6 +60,7 @@ class _Chain(nn.Sequential):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply the layers in their order to ``input``."""
         layers = list(self)
+        # batch norm and a ReLU behind it go through memory once, not twice
         while layers:
             layer = layers.pop(0)
             if (
@@ -162,6 +163,7 @@ def _six_n_plus(remainder: int, examples: str) -> AfterValidator:
     """Return a check that a depth is 6 n + ``remainder``."""
 
     def check(depth: int) -> int:
+        """Return the depth if it is 6 n + ``remainder``, or raise pydantic's error."""
         if depth % 6 != remainder:
             raise PydanticCustomError(
                 "depth", f"must be 6 n + {remainder}: {examples}, ..."
@@ -287,6 +289,7 @@ class Vit(Spec):
             InputError: for smaller images than 8 x 8 pixels, or other sides.
         """
         image = image_shape(shape, self.kind)
+        # the longest patch that divides both sides
         side = math.gcd(*image[1:])
         if side % self.patch_size:
             rule = (

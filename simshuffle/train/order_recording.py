@@ -74,6 +74,7 @@ def recorded_order(
             part["position"] = part.groupby("worker").cumcount()
             parts.append(part[["epoch", "rank", "worker", "position", "sample"]])
     table = pd.concat(parts, ignore_index=True)
+    # written beside and renamed, so that a file with this name is whole
     draft = file.with_name(f".{file.name}.part")
     try:
         if file.suffix == ".csv":
@@ -172,6 +173,7 @@ def _numbers_as_batches(loader: Loader, number: NumberOf | None) -> Iterator[Non
         "collate_fn": _NumberCollation(number),
         "_iterator": None,
     }
+    # samples that are asked for by index need not be read to know which they are
     if not isinstance(loader.dataset, IterableDataset):
         replacement |= {
             "dataset": _IndexDataset(),

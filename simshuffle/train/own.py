@@ -136,6 +136,7 @@ def train_study(
         SimulationError: all runs were lost.
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
+    # what is refused is refused before anything is trained or shown
     _check_single_process()
     custom = custom_from_arguments(model, train, test, study)
     request = own_request(custom, strategies, world_size, device, study)
@@ -400,6 +401,7 @@ def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCe
     runs = study.all_runs()
     cpu = torch.device("cpu")
     train, test = custom.sources(torch.float32, cpu)
+    # first weights follow from the seed alone, so one network a seed will do
     run_of_seed = {run.seed: run for run in runs}
     marks = {
         seed: mark_of(with_first_weights(run, custom.model), custom, train, test)
@@ -407,7 +409,9 @@ def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCe
     }
 
     def check(run: Run) -> None:
+        """Try the run's network on a few samples, and warn of a large batch."""
         dtype = torch_dtype(run.training)
+        # another type needs a source of its own
         source = train if dtype == torch.float32 else custom.sources(dtype, cpu)[0]
         check_materials(run, with_first_weights(run, custom.model), source, custom.loss)
         warn_of_large_batch(len(train), run.world_size, run.training)

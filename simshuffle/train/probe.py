@@ -162,6 +162,8 @@ def _add_hooks(twin: nn.Module, probe: Probe, num_samples: int) -> list[Any]:
             probe.activations += result.numel() // num_samples
 
     def single_value_hook(path: str) -> Any:
+        """Return a hook that notes ``path`` if a sample has one value a channel."""
+
         def list_path(_layer: nn.Module, inputs: tuple[Any, ...]) -> None:
             if math.prod(inputs[0].shape[2:]) == 1:
                 probe.single_value_norms.append(path)

@@ -98,6 +98,7 @@ def check_order(run: Run, num_samples: int) -> None:
     if not isinstance(run.exchange, LoaderShuffle):
         return
     epochs = run.new_epochs(num_samples)
+    # a loader's order asks only how many samples there are
     epochs.owner = np.broadcast_to(np.int32(0), num_samples)
     epochs.places = places
     try:

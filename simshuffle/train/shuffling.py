@@ -94,6 +94,7 @@ def cells_of(study: Study, device: str) -> dict[str, TrainingCell]:
     data_sets: dict[str, TrainingSet] = {}
 
     def check(run: Run) -> None:
+        """Try the run on a few samples of its data, which are loaded once for all."""
         key = repr(run.data)
         if key not in data_sets:
             data_sets[key] = run.data.load()
@@ -165,6 +166,7 @@ def _strategies(runs: Sequence[Run], several_schedules: bool) -> list[str]:
     unless there are ``several_schedules``: it decides times and not accuracy.
     """
     details = [_details(run.exchange, run.training) for run in runs]
+    # details that all loaders of one name have tell nothing apart
     shared: dict[str, set[str]] = {}  # by name of the loader
     for run, detail in zip(runs, details, strict=True):
         name = run.exchange.short_name
@@ -293,6 +295,7 @@ def _varying_keys(
     ranks_and_norm = [(run.world_size, run.training.batch_norm) for run in runs]
     varying = []
     for key in dict.fromkeys(key for values in values_of_runs for key in values):
+        # a learning rate that follows from the ranks does not vary by itself
         within = key.startswith("training.") and key != SYNC_RANKS
         variants = {
             (group if within else None, repr(values.get(key)))
@@ -335,6 +338,7 @@ def check_all(
             run.cluster,
             order,
         )
+        # seeds and exchanged samples do not decide whether a run can be trained
         if repr(deciding) in checked:
             continue
         checked.add(repr(deciding))

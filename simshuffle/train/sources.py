@@ -67,6 +67,7 @@ class ArraySource:
         """Return inputs (n, *shape) and targets (n,) int64 of the samples ``indices``
         (n,), on the device.
         """
+        # the samples are there already; only their indices travel
         on_device = torch.from_numpy(np.asarray(indices, np.int64)).to(
             self._labels.device
         )
@@ -137,6 +138,7 @@ class DatasetSource:
         self._device = device
         if not self._length:
             self._refuse("must hold samples", "none", "Check its path.")
+        # refused at once, not in the first batch, if items are no pairs
         self._item(0)
         self._rows = dataset.tensors[0] if type(dataset) is TensorDataset else None
         self.targets = self._all_targets()

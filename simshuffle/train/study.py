@@ -164,6 +164,7 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     raw = document(path)
     problems: list[Problem] = []
     pending = PendingSwitches(Study)
+    # a record before its keys, so that setting the record does not undo them
     for key, value in sort_outermost_first(values or {}).items():
         _set(raw, key, value, problems, pending)
     switches = pending.settle(raw, values or {})
@@ -301,6 +302,7 @@ def _expand_blocks(study: Study, problems: list[Problem]) -> Iterator[Run]:
         if list_problems := grid_problems(lists):
             problems += [problem.below(block_path) for problem in list_problems]
             continue
+        # a setting is validated once for all its seeds
         for values in grid(sort_outermost_first(axes)):
             run, run_problems = _run_of(base, values)
             if run is not None and not run_problems:

@@ -54,6 +54,7 @@ def read_arguments(
     if transport not in TRANSPORTS:
         rule = f"must be one of {', '.join(TRANSPORTS)}"
         refuse("transport", rule, repr(transport), "Use 'isend'.", "scheduler")
+    # problems name the arguments of the scheduler, not keys of these records
     argument_of_key = {
         "training.local_batch_size": "batch_size",
         "training.drop_last": "drop_last",
@@ -92,6 +93,7 @@ def check_arguments_equal(
     """
     weights_mark = "none"
     if weights is not None:
+        # float64 seen as int64, bit by bit
         weights_mark = checksum(np.asarray(weights, float).view(int))
     values = {
         "samples": len(dataset),

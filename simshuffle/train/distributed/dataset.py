@@ -181,6 +181,7 @@ class ShardDataset(Dataset[Any]):
         Sizes are those of `nbytes`; ``reserve`` as of `stage`.
         """
         space = self.store.free_space()
+        # all ranks gather, also those that store in memory
         device, free_nbytes = space or ("", 0)
         nbytes = int(sum(self.nbytes(samples)) * (1.0 + reserve)) if space else 0
         devices = self.ranks.gather_texts(device)
@@ -193,6 +194,7 @@ class ShardDataset(Dataset[Any]):
                 if name == device
             ]
             total = sum(int(part[0]) for part in sharing)
+            # asked at different moments: the smallest answer counts
             free_nbytes = min(int(part[1]) for part in sharing)
             if total > free_nbytes:
                 rule = (
@@ -287,6 +289,7 @@ class ShardSampler(Sampler[int]):
         self.begin = self.place = self._next
 
         def count_samples() -> Iterator[int]:
+            """Yield samples; `place` is then behind each."""
             for sample in order[self.begin :].tolist():
                 self.place += 1
                 yield sample
@@ -386,6 +389,7 @@ class Manifest:
                 entries.append((len(content), zlib.crc32(content)))
 
         run_collectively(dataset.ranks, add_entries)
+        # (n, 2) size and checksum; flat on the network
         table = np.array(entries, np.int64).reshape(len(samples), 2)
         for rank, part in enumerate(dataset.ranks.gather(table.ravel())):
             is_owned = owner == rank

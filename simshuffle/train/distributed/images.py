@@ -131,6 +131,7 @@ class ImageFolder(ShardDataset):
             rule = "must be readable to be sent decoded"
             remedy = "Use payload: encoded."
             refuse("image", rule, str(error), remedy, "dataset")
+        # class number, width, height, each in four bytes; then pixels
         size = [side.to_bytes(4, "little") for side in (image.width, image.height)]
         return b"".join([content[:4], *size, image.tobytes()])
 
@@ -162,6 +163,7 @@ def _read_tree(root: Path, ranks: RankGroup) -> _FileTree:
 
     Collective.
     """
+    # one rank lists for all, so that all number the files alike
     listing: dict[str, Any] = {}
     if ranks.rank == 0:
         try:

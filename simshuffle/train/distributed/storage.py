@@ -58,6 +58,7 @@ class FolderStore:
         """Store a sample, whole or not at all: written beside, then renamed. Raises
         OSError if that fails.
         """
+        # renaming is atomic: a reader finds the whole file or none
         part = self.folder / f".{sample:012d}.part"
         try:
             part.write_bytes(content)
@@ -203,6 +204,7 @@ def decode(content: bytes) -> Any:
     """Return the item that `encode` made ``content`` of; a list comes back as a tuple."""
     if content[:1] == b"b":
         return content[1:]
+    # b"i", length of the description, description, contents of the parts
     size = int.from_bytes(content[1 : 1 + _HEAD], "little")
     begin = 1 + _HEAD + size
     is_sequence, described = json.loads(content[1 + _HEAD : begin])
@@ -217,6 +219,7 @@ def decode(content: bytes) -> Any:
 def _encode_part(value: Any) -> tuple[list[Any], bytes]:
     """Return the description of a part, [kind, ..., number of bytes], and these bytes."""
     if isinstance(value, torch.Tensor):
+        # as bytes, since numpy lacks some of torch's types
         array = value.detach().cpu().contiguous()
         raw = (
             array.reshape(-1).view(torch.uint8).numpy().tobytes()

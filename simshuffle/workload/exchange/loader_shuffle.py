@@ -153,6 +153,7 @@ class LoaderShuffle(Strategy):
         data = self.sharded_set(num_samples, context.sample_nbytes)
         order = self._draw_order(data, readers, context.seed, context.epoch)
         rows = _rows_trained_on(order, readers, num_samples)
+        # the order's samples are places in storage
         stored = stored_samples(context.owner, context.world_size, context.seed)
         samples_per_rank = len(rows) // context.world_size
         return Shards(
@@ -216,6 +217,7 @@ class LoaderShuffle(Strategy):
             _agree_on("sample_size", self.sample_size, sample_nbytes, "the data set")
             or 0.0
         )
+        # the last shard has what is left
         num_shards = -(-num_samples // samples_per_shard)
         samples = np.full(num_shards, samples_per_shard)
         samples[-1] = num_samples - samples_per_shard * (num_shards - 1)

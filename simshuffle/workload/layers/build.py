@@ -227,6 +227,7 @@ class Builder:
             )
         else:
             extents = _output_extents(shape, spans, strides, _by_extent(padding, shape))
+        # each filter takes the channels of its group
         weights = shape[0] // groups * math.prod(kernel_sizes) * outputs
         return self.layer(
             "conv",
@@ -245,6 +246,7 @@ class Builder:
         as large.
         """
         shape = self.shape()
+        # each input position is multiplied with the whole kernel
         weights = shape[0] * 3 ** len(shape[1:]) * outputs
         return self.layer(
             "conv",
@@ -338,6 +340,7 @@ class Builder:
         of an embedding it has none of its own.
         """
         shape = self.shape()
+        # (features, tokens) is taken token by token, any other shape as one vector
         tokens = shape[1:] if len(shape) == 2 else ()
         inputs = shape[0] if tokens else math.prod(shape)
         weights = inputs * outputs

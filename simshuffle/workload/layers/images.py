@@ -216,6 +216,7 @@ def _stem(net: Builder, cifar: bool) -> None:
     start = net.conv_norm_relu(64, 3, 1, 1)
     pooled = net.pool(3, stride, padding)
     convolved = net.conv_norm_relu(96, 3, stride, padding, predecessor=start)
+    # a short and a long branch, joined again
     start = net.concat(pooled, convolved)
     _branch(net, start, ((64, 1),))
     short_branch = net.conv_norm_relu(96, 3, 1, padding)
@@ -292,6 +293,7 @@ def densenet(name: str, blocks: tuple[int, ...], growth: int) -> LayerList:
             net.conv(4 * growth, 1)
             net.norm_relu()
             net.concat(start, net.conv(growth))
+        # the last block has only a norm and a ReLU behind it, without a prefix
         net.prefix = f"transition{block + 1}." if block < len(blocks) - 1 else ""
         net.norm_relu()
         if net.prefix:

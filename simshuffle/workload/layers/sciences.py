@@ -77,6 +77,7 @@ def _xception_block(
 
 def _pyramid(net: Builder) -> None:
     """Add atrous spatial pyramid pooling, side by side with the mean over all pixels."""
+    # four rates, and a mean that is tiled to the extents again
     start = net.last
     ends = []
     _, *extents = net.shape()

@@ -155,6 +155,7 @@ def as_written(layers: LayerList) -> list[dict[str, object]]:
     last_name = INPUT
     for layer in layers.layers:
         layer_values: dict[str, object] = {"name": layer.name, "kind": layer.kind}
+        # 'after' and shapes are left out where the reader fills in just these
         if layer.predecessors != (last_name,):
             layer_values["after"] = list(layer.predecessors)
         if not plain_layers or layer.input != layer.output:

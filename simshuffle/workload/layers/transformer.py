@@ -28,6 +28,7 @@ def transformer_block(net: Builder, heads: int, inner: int, dropout: bool) -> No
     start = net.last
     net.norm("norm1")
     qkv = net.linear(3 * width, name="qkv", tensor="column")
+    # kept for each: the softmax, what a dropout makes of it, and the mask
     scores = heads * tokens**2
     net.layer(
         "attention",
@@ -86,6 +87,7 @@ def vit(name: str, *, blocks: int, width: int, heads: int, patch: int) -> LayerL
     """
     net = Builder(name, (3, 224, 224))
     net.conv(width, patch, patch, 0, bias=True, name="patches")
+    # one more than patches: the class token, whose vector counts with the positions
     tokens = (224 // patch) ** 2 + 1
     net.layer(
         "embedding", (width, tokens), name="positions", parameters=width * (tokens + 1)

@@ -91,6 +91,7 @@ class TfData(Order):
         )
 
         def read(rank: int) -> Ints64:
+            """Return the samples of a rank, every M-th file, after its buffer."""
             samples = self._interleave_files(
                 data, files[rank :: readers.world_size].tolist()
             )
@@ -392,6 +393,7 @@ class RayLocal(Order):
         ]
 
         def read(rank: int) -> Ints64:
+            """Return the samples of a rank, every M-th block, after its buffer."""
             rank_blocks = blocks[rank :: readers.world_size]
             rng = np.random.default_rng(seed + epoch)
             return shuffle_in_batches(

@@ -65,6 +65,7 @@ class _CorgiOrder(Order):
         ends = np.arange(readers.world_size + 1) * len(blocks) // readers.world_size
 
         def read(rank: int) -> Ints64:
+            """Return the samples of a rank's part of the blocks, in their order."""
             rank_blocks = [
                 blocks[block] for block in order[ends[rank] : ends[rank + 1]]
             ]

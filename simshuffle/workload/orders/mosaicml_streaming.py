@@ -74,6 +74,7 @@ def _with_fixed_shards(shuffle_spans: SpanShuffle) -> Shuffle:
     def shuffle(
         data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int
     ) -> Ints64:
+        """Lay out, cut, permute spans, and shuffle; see `Shuffle`."""
         shards = np.flatnonzero(data.samples)
         np.random.default_rng(seed).shuffle(shards)
         node_spans = _spans_of_nodes(

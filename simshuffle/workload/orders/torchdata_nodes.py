@@ -190,6 +190,7 @@ class TorchdataNodes(Mixture):
         first_epochs = samplers.epochs
 
         def samples(source: int, pass_index: int) -> Ints64:
+            """Return the samples, in order, that the rank gets in a pass, from 0."""
             epoch = int(first_epochs[source]) + pass_index
             key = source, epoch, samplers.world_size
             if key not in samplers.orders:

@@ -293,6 +293,7 @@ class DividedLayers(GroupParallelism):
         inputs = []
         if self.ways > 1:
             nbytes = self.samples(job.batch, self.ways) * job.input_nbytes
+            # an allgather counts the whole buffer, an alltoall what one member has
             parts = self.ways if self.input_collective == "alltoall" else 1
             inputs = [
                 Node("input", collective=self.input_collective, nbytes=nbytes / parts)

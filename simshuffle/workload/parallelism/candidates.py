@@ -101,6 +101,7 @@ def _group_candidates(
     They differ for a transformer and for a network of pixels. ``shared`` are keys and
     values that all have.
     """
+    # first without microbatches, to ask how many samples a group has
     pipeline = Pipeline(stages=num_members, **shared)
     samples = pipeline.samples(batch, num_members)
     max_microbatches = min(
@@ -133,6 +134,7 @@ def even_grid(extents: tuple[int, ...], num_members: int) -> list[int] | None:
             factor += 1
             continue
         remaining //= factor
+        # parts are longest along this axis; the first of equals
         longest = max(
             range(len(grid)), key=lambda axis: (extents[axis] / grid[axis], -axis)
         )

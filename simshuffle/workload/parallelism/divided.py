@@ -76,6 +76,7 @@ class Spatial(DividedLayers):
         members_by_axis = self._members_by_axis(layers, self.ways)
         num_extents = len(layers.input) - 1
         num_layers = len(layers)
+        # the first layers alone: once values are gathered, members compute alike
         end = self._first_whole_layer(layers)
         num_divided = next(
             (
@@ -224,6 +225,7 @@ class Filter(DividedLayers):
         outputs = (
             np.array([float(layer.outputs) for layer in layers.layers]) * is_mixing
         )
+        # those of the last layer are not gathered
         outputs[np.flatnonzero(is_mixing)[-1:]] = 0
         inputs = np.array(
             [
@@ -352,6 +354,7 @@ class Tensor(DividedLayers):
         columns.
         """
         undivided_share = 1 / self.ways if self.sequence else 1.0
+        # outputs of columns stay divided until a row, or the next column, takes them
         has_divided_output = {INPUT: False}
         work_share = []
         saved_share = []

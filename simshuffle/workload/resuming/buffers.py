@@ -69,6 +69,7 @@ class ResampledShards(Order):
         shard_sizes = data.samples.tolist()
 
         def read(rank: int, worker: int) -> Ints64:
+            """Return the samples of a worker, from as many shards as they need."""
             shard_seed = (1000 * rank + worker) * 31**2 + epoch * 31 + seed & 0x7FFFFFFF
             clock = f"webdataset {seed} {epoch} {rank} {worker}"
             shard_source = shard_seed if self.detshuffle else f"shards {clock}"

@@ -377,6 +377,7 @@ class EnergonResume(ResumptionLaw):
         slices = list(self.order.slices(data, readers_after))
 
         def read(first: int, turn: int) -> Ints64:
+            """Return the epoch of the worker that is number ``turn`` of a rank."""
             rank = first // readers_after.workers
             index = first + (turn + next_worker[rank]) % readers_after.workers
             workers[index].slices = slices[index]

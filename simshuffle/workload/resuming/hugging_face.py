@@ -173,6 +173,7 @@ class HuggingFaceState(OrderResumptionLaw):
         is_rank = order.rank == rank
         iteration = iteration_of_rows(order, readers_before)[is_rank]
         worker_of_row = order.worker[is_rank]
+        # iterations in which this rank has a batch; empty turns of workers are none
         iterations_done = np.unique(iteration)[: crash.step]
         last_iteration = int(iterations_done[-1]) if len(iterations_done) else -1
         states: list[WorkerState | None] = []

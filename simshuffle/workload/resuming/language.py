@@ -146,6 +146,7 @@ class MegatronOrder(Order):
         ranks = readers.world_size
         batch_size = readers.batch_size
         round_size = ranks * batch_size
+        # an epoch consumes whole batches of all ranks
         epoch, num_done = divmod(consumed, size - size % round_size)
         if self.data_sharding:
             shard_size = size // round_size * batch_size
@@ -313,6 +314,7 @@ class LevanterResume(ResumptionLaw):
         )
         if self.scheduled or size_before == size_after:
             return crash.epoch, crash.step * size_before
+        # all steps, as if each had read the batch of now
         steps = crash.epoch * -(-data.size // size_before) + crash.step
         epoch, steps_of_epoch = divmod(steps, -(-data.size // size_after))
         return epoch, steps_of_epoch * size_after

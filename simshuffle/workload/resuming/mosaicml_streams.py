@@ -53,6 +53,7 @@ class StreamsResume(OrderResumptionLaw):
         refusal = refuse_beyond_end(num_done, epoch_size, readers)
         if refusal is not None and self.of.batching_method == "random":
             return refusal
+        # the state keeps the nodes with which the run began
         initial_nodes = crash.readers_before.nodes
         stream_order = self.of.of.model_copy(update={"initial_nodes": initial_nodes})
         order = self.of.model_copy(update={"of": stream_order})

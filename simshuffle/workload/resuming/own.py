@@ -184,6 +184,7 @@ class SchedulerResume(ResumptionLaw):
 
 def _remaining_batches(run: Epochs) -> Batches:
     """Return the batches of the epoch that ``run`` is in, from its state on."""
+    # (n, M) from the first iteration not done; -1 where a rank has a sample less
     rows = run.training_rows(run.next_shards())[run.steps_done * run.batch_size :]
     samples_of_ranks = rows.T.astype(np.int64)
     return cut_into_batches(

@@ -77,6 +77,7 @@ class SkipFirstBatches(ResumptionLaw):
             epoch = crash.epoch if self.sets_epoch and self.keeps_iteration else 0
             batches = self.epoch(data, readers, seed, epoch)
             return ResumedEpoch(batches.after_steps(crash.step))
+        # the sampler's batches: of all ranks if they are split, else of one rank
         batches_per_step = readers.world_size if self.dispatch == "split" else 1
         num_skipped = crash.step * batches_per_step * readers.batch_size
         order = self._order.remaining_order(
@@ -151,6 +152,7 @@ class TransformersTrainer(ResumptionLaw):
         """
         steps_before = self.epoch(data, crash.readers_before, seed, 0).steps
         steps_after = self.epoch(data, crash.readers_after, seed, 0).steps
+        # steps were counted by the old epochs, and are divided by the new ones
         steps_done = crash.epoch * steps_before + crash.step
         resumed_epoch, num_skipped = divmod(steps_done, steps_after)
         if self.ignore_data_skip:
@@ -163,4 +165,5 @@ class TransformersTrainer(ResumptionLaw):
             if is_skipping:
                 epoch_batches = epoch_batches.after_steps(num_skipped)
             batches = batches.append(epoch_batches)
+        # epochs were appended one after another: by rank and step again
         return batches.select(np.lexsort((batches.step, batches.rank)))

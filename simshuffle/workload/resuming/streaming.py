@@ -246,6 +246,7 @@ class ResumedLitdata(OrderResumptionLaw):
         """
         readers = crash.readers_after
         order = self.of.epoch(data, readers, seed, crash.epoch)
+        # batches came from all workers in turn, as the library takes it
         rounds, next_worker = divmod(crash.step, readers.workers)
         # (n,) samples that the worker of each row has handed out
         num_skipped = readers.batch_size * (rounds + (order.worker < next_worker))
