@@ -76,8 +76,8 @@ def new_figure(height: float) -> Figure:
 
 
 def _stretch(figure: Figure, extra_inches: float) -> None:
-    """Make a figure higher by ``extra_inches``, or as high as the least height of its
-    style.
+    """Make a figure higher by ``extra_inches``, at least as high as its style's
+    figures.
     """
     if not isinstance(figure, _Figure):
         figure.set_figheight(figure.get_figheight() + extra_inches)
@@ -155,10 +155,14 @@ def svg(figure: Figure) -> str:
 
 
 def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
-    """Write the names of points of a figure that is laid out, the most important first,
-    each where it lies on no other name, or not at all.
+    """Write the names of points of a figure that is laid out, the most important first.
+
+    Each stands where it lies on no other name, with a line to its point if that is far,
+    or not at all.
 
     Args:
+        figure: laid out, so that places in pixels are final.
+        ax: the panel.
         spots: columns x, y; low and high, the ends of an upright interval, NaN for
             none; size in points; text, or ''; colour.
     """
@@ -277,9 +281,16 @@ def place_labels(
     area: Box,
     point: float = 1.0,
 ) -> list[LabelPlace | None]:
-    """Return a place inside ``area`` for each label, the most important first; None
-    where all are taken. Boxes of ``marks`` should not be hidden; boxes of ``lines`` may
-    be. ``point`` is a typographic point in the unit of the boxes.
+    """Return a place inside ``area`` for each label, the most important first.
+
+    None where all are taken. Places with lower costs are preferred, see `ON_MARK`.
+
+    Args:
+        labels: to place.
+        marks: boxes that should not be hidden.
+        lines: boxes that may be.
+        area: where labels may stand.
+        point: a typographic point in the unit of the boxes.
     """
     label_places: list[LabelPlace | None] = []
     used_boxes: list[Box] = []

@@ -103,8 +103,9 @@ class Mark:
     backed: bool = False  # whether texts are on white
 
     def places(self) -> pd.DataFrame:
-        """Return the rows with columns x, y, x2, y2, look, text, tip, size and value,
-        where the data have them.
+        """Return the rows with columns x, y, x2, y2, look, text, tip, size and value.
+
+        Columns that the data do not have are left out.
         """
         names = {
             "x": self.x,
@@ -201,7 +202,11 @@ class Chart:
         return sum(len(mark.data) for panel in self.panels for mark in panel.marks)
 
     def legend_keys(self) -> list[tuple[set[str], Look]]:
-        """Return the kinds of marks and the look of each entry of the legend."""
+        """Return the kinds of marks and the look of each entry of the legend, in its
+        order.
+
+        Looks without a label, and those that no row has, have no entry.
+        """
         keys: dict[Any, tuple[set[str], Look]] = {
             name: (set(), look) for name, look in self.looks.items() if look.label
         }
@@ -252,7 +257,7 @@ def in_rows(names: Sequence[str], **options: Any) -> Axis:
 
 
 def with_intervals(kind: Kind, data: pd.DataFrame) -> list[Mark]:
-    """Return lines or points, and below them the intervals ``low`` to ``high``."""
+    """Return lines or points of the rows, and below them intervals ``low`` to ``high``."""
     return [Mark("interval", data, y="low", y2="high"), Mark(kind, data)]
 
 
@@ -271,9 +276,10 @@ def hollow_looks(
 def spread_points(
     data: pd.DataFrame, group_column: str, step: float, *, log: bool = False
 ) -> pd.DataFrame:
-    """Return the rows with each group moved aside by another step, so that intervals do
-    not cover each other. On a logarithmic axis x is multiplied by powers of ``step``,
-    else steps are added.
+    """Return the rows with each group moved aside in x, so that intervals stay apart.
+
+    On a logarithmic axis x is multiplied by powers of ``step``, else steps are added;
+    the middle group stays.
     """
     index_of_group = {
         name: index for index, name in enumerate(dict.fromkeys(data[group_column]))
@@ -288,8 +294,9 @@ def spread_points(
 def stack_rows(
     data: pd.DataFrame, bar_column: str, size: str, ends: tuple[str, str]
 ) -> pd.DataFrame:
-    """Return the rows of each bar stacked in their order: columns ``ends`` have where a
-    row begins and ends.
+    """Return the rows of each bar stacked in their order.
+
+    Columns ``ends`` have where a row begins and ends.
     """
     end = data.groupby(bar_column, sort=False)[size].cumsum()
     return data.assign(**{ends[0]: end - data[size], ends[1]: end})
@@ -336,9 +343,10 @@ def ticks(values: Any, text: Callable[[Any], str] = plain_number) -> dict[float,
 
 
 def round_values(low: float, high: float, max_count: int = 7) -> list[float]:
-    """Return values for ticks of a logarithmic axis: as many as there is room for of 1,
-    2, 5, ..., 1, 3, 10, ... or powers of ten; the ends of the axis where fewer than two
-    fit.
+    """Return round values for ticks of a logarithmic axis, at most ``max_count``.
+
+    Of 1, 2, 5, ..., of 1, 3, 10, ... or powers of ten, the finest that fits; the ends
+    of the axis where fewer than two fit.
     """
     first = math.floor(math.log10(low))
     last = math.ceil(math.log10(high))
@@ -368,8 +376,9 @@ def log_axis(
 
 
 def spaced_ticks(values: Sequence[float], log: bool) -> dict[float, str]:
-    """Return ticks at those values, without the texts that would cover others; the text
-    of the largest value stays.
+    """Return ticks at those values, '' for texts that would cover others.
+
+    The text of the largest value stays.
     """
     values = sorted(map(float, set(values)))
     texts = [plain_number(value) for value in values]

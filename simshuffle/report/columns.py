@@ -60,7 +60,7 @@ class Column:
         return f"{value:{look or ('.0f' if self.kind == 'count' else '.3g')}}"
 
     def fault(self, values: pd.Series[Any], num_previous_rows: int = 0) -> str:
-        """Return the rule that the values of a column break; '' if they break none.
+        """Return the rule that the values of a column break, the first one; '' if none.
 
         ``num_previous_rows`` rows stand before the first value, for the number of the
         row.

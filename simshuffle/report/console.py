@@ -51,7 +51,7 @@ def new_table(
 
 
 def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
-    """Return the text that a terminal of that width shows of texts and tables."""
+    """Return the text that a terminal of ``width`` letters shows, without colours."""
     file = io.StringIO()
     console = Console(file=file, width=width, color_system=None, force_terminal=False)
     for part in parts:
@@ -60,7 +60,10 @@ def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
 
 
 def print_whole(console: Console, part: str | Table) -> None:
-    """Print a text or a table; a table that is wider than the terminal is not cut."""
+    """Print a text or a table; a table that is wider than the terminal is not cut.
+
+    It sets widths in the table.
+    """
     if isinstance(part, str):
         console.print(part, highlight=False, markup=False, soft_wrap=True)
         return
@@ -106,7 +109,7 @@ def export_parts(parts: Iterable[str | Table], file_format: str) -> str:
     """Return ``parts`` in a format of `FORMATS`, with a line end at the end.
 
     'latex' has tables of the package booktabs, with texts as comments; a table has at
-    most `MOST_COLUMNS` columns, and a comment names those left out. 'markdown' has
+    most `MAX_COLUMNS` columns, and a comment names those left out. 'markdown' has
     tables with vertical bars, with texts as paragraphs, or as blocks where they have
     several lines.
     """
@@ -142,9 +145,7 @@ def table_content(table: Table) -> tuple[str, list[str], list[list[str]], list[b
 
 
 def plain_line(text: str) -> str:
-    """Return the text on one line, without control characters, which no document can
-    print.
-    """
+    """Return the text on one line: spaces joined, control characters dropped."""
     line = re.sub(r"[^\S\u00a0]+", " ", text).strip(" ")
     return "".join(letter for letter in line if unicodedata.category(letter) != "Cc")
 
@@ -161,6 +162,9 @@ def latex(text: str) -> str:
 
 
 def _latex_cell(text: str, right: bool) -> str:
+    """Return a cell as LaTeX; ``right``, in columns of numbers, a leading hyphen is a
+    minus.
+    """
     escaped = latex(text)
     if right:  # a minus, not a hyphen
         escaped = re.sub(r"(?<![\w.,)}-])-(?=[\d.])", "$-$", escaped)
@@ -168,7 +172,10 @@ def _latex_cell(text: str, right: bool) -> str:
 
 
 def _latex_table(table: Table) -> str:
-    """Return a table as LaTeX, with at most `MOST_COLUMNS` columns."""
+    """Return a table as LaTeX, with at most `MAX_COLUMNS` columns.
+
+    A comment names those left out.
+    """
     table, left_out = narrow(table)
     comment = f"% left out: {', '.join(left_out)}; results show --columns chooses\n"
     title, headings, rows, are_numeric = table_content(table)
@@ -202,6 +209,7 @@ def _latex_note(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
+    """Return the text with what Markdown would read as marks escaped."""
     return _MARKDOWN.sub(r"\\\1", text)
 
 

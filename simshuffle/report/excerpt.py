@@ -35,12 +35,13 @@ class Excerpt:
     caption: str | None = None  # title of the first table; None for its own
 
     def take_from(self, parts: Iterable[str | Table], source: str) -> list[str | Table]:
-        """Return the chosen rows and columns of each table; texts beside the tables are
-        left out where rows or columns are chosen.
+        """Return the chosen rows and columns of each table; the caption becomes its
+        title.
 
-        A table without a chosen row is left out, and one without a chosen column of
-        numbers where another table has one. ``source`` names the place of the options
-        in an error.
+        The first table alone has the caption. Texts beside the tables are left out
+        where rows or columns are chosen. A table without a chosen row is left out, and
+        one without a chosen column of numbers where another table has one. ``source``
+        names the place of the options in an error.
 
         Raises:
             InputError: no table has a run or a column that is named.
@@ -69,6 +70,9 @@ class Excerpt:
         names_of_table: list[list[str]],
         source: str,
     ) -> None:
+        """Check that each pattern matches a name of any table; raises InputError if
+        not.
+        """
         names = list(dict.fromkeys(name for table in names_of_table for name in table))
         for pattern in patterns:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
@@ -82,8 +86,9 @@ def shorten_numbers(table: Table) -> Table:
     """Return the table with `DIGITS` significant digits in each number that has
     decimals.
 
-    Digits before the decimal point stay. The half width behind '±' has as many decimals
-    as its mean, and both have more where the half width would be 0.
+    The first column stays as it is, as do digits before the decimal point. The half
+    width behind '±' has as many decimals as its mean, and both have more where the half
+    width would be 0.
     """
 
     def shorten(cell: str) -> str:
@@ -110,8 +115,10 @@ def narrow(table: Table) -> tuple[Table, list[str]]:
 
 
 def _decimals(number: str, digits: int = DIGITS) -> int | None:
-    """Return how many decimals leave so many significant digits; None where the text is
-    no number with decimals.
+    """Return how many decimals leave ``digits`` significant digits, never more than it
+    has.
+
+    None where the text is no number with decimals.
     """
     if not _NUMBER.fullmatch(number):
         return None
@@ -123,7 +130,7 @@ def _decimals(number: str, digits: int = DIGITS) -> int | None:
 
 
 def round_number(number: str, decimals: int | None) -> str:
-    """Return a number with so many decimals; another text stays as it is."""
+    """Return a number with so many decimals, None for 0; another text stays as it is."""
     try:
         return f"{float(number.replace(',', '')):,.{decimals or 0}f}"
     except ValueError:
@@ -143,7 +150,7 @@ def _row_names(table: Table) -> list[str]:
 
 
 def _with_rows(table: Table, patterns: Sequence[str]) -> Table:
-    """Return the rows whose first cell one of the patterns names; all rows without a
+    """Return the table's rows whose first cell a pattern matches; all without a
     pattern.
     """
     chosen_rows = [
@@ -158,7 +165,11 @@ def _with_rows(table: Table, patterns: Sequence[str]) -> Table:
 
 
 def _with_columns(table: Table, patterns: Sequence[str]) -> Table:
-    """Return the columns with these headings, in their order; all columns without one."""
+    """Return the table's columns whose heading a pattern matches, in the patterns'
+    order.
+
+    All columns without a pattern; an empty table if none matches.
+    """
     headings = _headings(table)
     if patterns and not any(
         fnmatch.fnmatchcase(name, pattern) for name in headings for pattern in patterns

@@ -69,6 +69,9 @@ def _find_obstacle(
 ) -> tuple[str, str] | None:
     """Return rule and remedy if something is in the way at ``folder``; None if nothing
     is.
+
+    In the way are files, the working directory, mounts, foreign files, and without
+    ``replace`` a result.
     """
     is_folder = folder.is_dir()
     if not is_folder and os.path.lexists(folder):
@@ -105,8 +108,9 @@ def _find_obstacle(
 
 
 def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
-    """Return the names in ``folder`` that no result has, in order: files that no
-    ``columns.json`` names, figures without their twin, links; files and folders in
+    """Return the names in ``folder`` that no result has, in order.
+
+    They are files that no ``columns.json`` names, figures without their twin, links.
     ``known_names`` are left out.
     """
     try:
@@ -146,9 +150,14 @@ def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
 
 
 def _find_unwritable(folder: Path) -> tuple[str, str] | None:
-    """Return rule and remedy if `write_folder` could not make ``folder``. A folder is
-    made beside it and removed, because permissions alone do not tell: of root, of other
-    file systems, of long names.
+    """Return rule and remedy if `write_folder` could not make ``folder``; None if it
+    could.
+
+    A folder is made beside it and removed, because permissions alone do not tell: of
+    root, of other file systems, of long names.
+
+    Raises:
+        OSError: the folder beside it cannot be made.
     """
     parent = folder.parent
     while not parent.exists():
@@ -171,9 +180,7 @@ def _find_unwritable(folder: Path) -> tuple[str, str] | None:
 
 
 def room_for(path: Path, parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder in ``parent`` for a draft of the file or folder
-    ``path``.
-    """
+    """Make a temporary folder in ``parent`` for a draft of the file or folder ``path``."""
     # the first characters only: the whole name may be as long as names can be
     return tempfile.TemporaryDirectory(
         dir=parent, prefix=f".{path.name[:40]}.part-", ignore_cleanup_errors=True
@@ -198,7 +205,7 @@ def take_place(draft: Path, path: Path) -> None:
 
 
 def shorten_text(text: str) -> str:
-    """Return a text with at most 100 letters."""
+    """Return a text with at most 100 letters; dots stand for the others."""
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 

@@ -122,9 +122,10 @@ def interval_ends(stored: Plain | None) -> dict[str, tuple[float, float]]:
 def add_interval_ends(
     rows: pd.DataFrame, ends_of_run: Ends, run: str = "run"
 ) -> pd.DataFrame:
-    """Return rows of last epochs with the columns `LOW` and `HIGH` (s), by the name in
-    the column ``run``; NaN where there is no interval, or where several rows have one
-    name.
+    """Return rows of last epochs with the columns `LOW` and `HIGH` (s).
+
+    ``run`` is the column of names. NaN where there is no interval, or where several
+    rows have one name.
     """
     is_unique = ~rows[run].duplicated(keep=False)
     names = rows[run].astype(str).where(is_unique)
@@ -136,7 +137,9 @@ def add_interval_ends(
 
 
 def frame(stored: Plain) -> pd.DataFrame:
-    """Return the epoch and the ends of its interval (s), with runs as index."""
+    """Return seconds, low and high of the last epoch's interval (s), with runs as
+    index.
+    """
     columns = ("seconds", "low", "high")
     rows = {
         run: [interval[name] for name in columns]
@@ -146,8 +149,10 @@ def frame(stored: Plain) -> pd.DataFrame:
 
 
 def intervals_side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that both have, from `frame`: columns run, a, a_low, a_high, b,
-    b_low, b_high (s), and whether the two intervals overlap.
+    """Return the runs that both tables of `frame` have, in the order of ``a``.
+
+    Columns run, a, a_low, a_high, b, b_low, b_high (s), and whether the two intervals
+    overlap.
     """
     shared = a.index[a.index.isin(b.index)]
     frames = {"a": a.loc[shared], "b": b.loc[shared]}
@@ -190,8 +195,9 @@ def side_by_side_table(rows: pd.DataFrame) -> Table:
 
 
 def table(stored: Plain) -> Table:
-    """Return a table with a row for each run: its epoch, the interval, and what each
-    cause contributes.
+    """Return a table with a row for each run: its epoch, the interval, and its causes.
+
+    Each cause's range is in percent of the epoch.
     """
     heads = ["epoch", "90 % interval", "inputs", "model", "chance"]
     rows = (
@@ -226,8 +232,10 @@ def odds_table(stored: Plain) -> Table | None:
 
 
 def hangs_table(stored: Plain) -> Table | None:
-    """Return what the width of each interval hangs on, and what measures it; None for
+    """Return what each interval's width hangs on, and what measures it; None for
     nothing.
+
+    It has the inputs that are notable, see `is_notable`.
     """
     rows = [
         [
@@ -249,18 +257,17 @@ def hangs_table(stored: Plain) -> Table | None:
 
 
 def details(stored: Plain) -> list[Table]:
-    """Return all tables of intervals: what makes them, how sure orders are, what they
-    hang on.
-    """
+    """Return the tables of intervals that there are: intervals, orders, and inputs."""
     tables = (table(stored), odds_table(stored), hangs_table(stored))
     return [interval_table for interval_table in tables if interval_table is not None]
 
 
 def measure_next(stored: Plain) -> Iterator[str]:
-    """Yield a line: the input whose measurement shrinks an interval most, or that none
+    """Yield one line: which input's measurement shrinks an interval most, or that none
     does.
 
-    Runs on the most ranks are considered.
+    Only runs on the most ranks and their first inputs are considered; an interval must
+    shrink by at least `MIN_SHRINKAGE` of its prediction.
     """
     max_ranks = max(run["ranks"] for run in stored["runs"].values())
     gains = [
@@ -290,7 +297,7 @@ def _half_width(run: Plain) -> float:
 
 
 def format_range(low: float, high: float) -> str:
-    """Return both ends (s) of an interval with their units."""
+    """Return both ends (s) of an interval, each with its unit."""
     return f"{_seconds(low)} – {_seconds(high)}"
 
 

@@ -37,8 +37,9 @@ EVEN_SAMPLE = 8  # ranks of the sample that lie evenly, beside the extreme ones
 
 
 def seconds_by_rank(phases: pd.DataFrame) -> Floats:
-    """Return the seconds in each phase, (iterations + 1, M, phases), from the phases of
-    one epoch.
+    """Return the seconds in each phase of one epoch, (iterations + 1, M, phases).
+
+    Row 0 is for what goes before the first iteration and follows the last one.
     """
     iterations = int(phases["iteration"].max()) + 1
     ranks = int(phases["rank"].max()) + 1
@@ -54,8 +55,11 @@ def seconds_by_rank(phases: pd.DataFrame) -> Floats:
 
 
 def iteration_means(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
-    """Return the means over ranks of an epoch, from `seconds_by_rank`: columns
+    """Return means and extremes over the ranks of an epoch: columns
     `ITERATION_COLUMNS`.
+
+    Phases that no rank had in an iteration have no row. ``seconds`` are from
+    `seconds_by_rank`.
     """
     mean = seconds.mean(axis=1)
     shortest = seconds.min(axis=1)
@@ -76,9 +80,11 @@ def iteration_means(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
 
 
 def sample_ranks(seconds: Floats) -> list[int]:
-    """Return ranks that stand for all of an epoch, given its `seconds_by_rank`:
+    """Return the ranks that stand for all of an epoch, ascending, each once.
+
     `EVEN_SAMPLE` ranks that lie evenly, from 0 on; and the first of those that
-    computed, or waited for others, least and most.
+    computed, or waited for others, least and most. ``seconds`` are from
+    `seconds_by_rank`.
     """
     seconds_of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
     computing = sum(seconds_of_phase[name] for name in (*COMPUTING, SLOWDOWN))

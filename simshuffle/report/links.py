@@ -9,13 +9,13 @@ from simshuffle.report.report import keys_of
 
 
 def links_of_whole_epochs(links: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """Return the links with the bytes and the mean utilisation of all iterations of an
-    epoch.
+    """Return the links with bytes and mean utilisation of all iterations of an epoch.
 
     Of an epoch with I iterations, i of them simulated, a link carries I / i times its
     bytes. The simulated part lasted T s, and the epoch t s: so a link is in use for the
-    share u T I / (i t) of the epoch, with u the share of the part. T is the median of
-    bytes / (capacity u) over the links of the part.
+    share u T I / (i t) of the epoch, with u the share of the part, at most 1. T is the
+    median of bytes / (capacity u) over the links of the part. Unchanged if no epoch
+    leaves any out.
 
     Args:
         links: columns run, epoch, capacity, nbytes, mean_utilisation, and seed where

@@ -15,10 +15,11 @@ def cut_text(text: str, max_letters: int) -> str:
 
 
 def without_schedule(runs: Sequence[str]) -> list[str]:
-    """Return names of runs without the schedule, their second word, if all runs have
-    one schedule.
+    """Return names of runs without the schedule, their second word, if all have one
+    schedule.
 
-    A name with a schedule is 'partial-0.1 streamlined @64'.
+    Unchanged if some names would then be equal. A name with a schedule is 'partial-0.1
+    streamlined @64'.
     """
     words = [run.split(" ") for run in runs]
     second_words = {
@@ -43,8 +44,10 @@ def without_schedule(runs: Sequence[str]) -> list[str]:
 
 
 def short_names(runs: Iterable[str]) -> dict[str, str]:
-    """Return `without_schedule` of each run that it changes, by its name, the longest
-    first.
+    """Return short names by the names of runs, the longest first; unchanged names are
+    left out.
+
+    They are shortened by `without_schedule`.
     """
     names = sorted(dict.fromkeys(runs), key=len, reverse=True)
     pairs = zip(names, without_schedule(names), strict=True)
@@ -74,8 +77,9 @@ def with_short_names(
 
 
 def name_subset(runs: Sequence[str], all_runs: Sequence[str]) -> str:
-    """Return words that name ``runs`` among ``all_runs``: '' if they are all, 'on 64
-    ranks' if they are all runs on as many ranks, else their names.
+    """Return words that name ``runs`` among ``all_runs``; '' if they are all.
+
+    'on 64 ranks' if they are all runs on as many ranks, else their names.
     """
     if len(runs) == len(all_runs):
         return ""

@@ -54,7 +54,10 @@ AxisName = Literal["x", "y"]
 
 
 def draw(chart: Chart) -> Figure:
-    """Draw a chart as a figure in the current style."""
+    """Draw a chart as a figure in the current style, at most `MAX_INCHES` high.
+
+    Legend and note come on top of that.
+    """
     with matplotlib.rc_context(STYLE):
         note = textwrap.fill(
             chart.note, letters_in_line(NOTE_LETTERS), break_on_hyphens=False
@@ -160,7 +163,10 @@ def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
 
 
 def _groups(mark: Mark, chart: Chart) -> Iterator[tuple[pd.DataFrame, Look]]:
-    """Yield the rows of a mark that have one look, with the look."""
+    """Yield the rows of a mark that have one look, with the look.
+
+    Nothing for labels, which are drawn last, and for rows without a place.
+    """
     rows = mark.places()
     if rows.empty or mark.kind == "label" or not {"x", "y"} & set(rows):
         return

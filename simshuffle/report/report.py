@@ -141,16 +141,17 @@ EPOCH_COLUMNS: dict[str, Column] = {
 
 
 def keys_of(table: pd.DataFrame) -> list[str]:
-    """Return the columns that tell epochs apart: run and epoch; the seed too, where
-    ``table`` has it.
+    """Return the columns that tell epochs apart: run, seed where ``table`` has it,
+    epoch.
     """
     return [name for name in ("run", "seed", "epoch") if name in table]
 
 
 def row_weights(timeline: Timeline) -> Floats | None:
     """Return (rows of the phases,) how many times each row counts in sums over an
-    epoch: more than once in the iterations that stand for others. None if there are no
-    such iterations.
+    epoch.
+
+    More than once in the iterations that stand for others; None if there are none.
     """
     sources = timeline.sources
     phases = timeline.phases
@@ -178,8 +179,9 @@ def seconds_of_rows(timeline: Timeline) -> pd.Series[float]:
 
 
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:
-    """Return the mean over ranks of the seconds in each phase: columns `keys_of`, and
-    one for every phase.
+    """Return the mean over ranks of the seconds in each phase of each epoch.
+
+    Columns `keys_of`, and one for every phase; 0 for phases that do not occur.
     """
     phases = timeline.phases
     keys = keys_of(phases)
@@ -196,9 +198,14 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
 
 
 def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return one row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed
-    after the run where the timeline has it. ``in_phases`` are its `phase_seconds`,
-    where they are known.
+    """Return one row for each epoch of each run: columns `EPOCH_COLUMNS`.
+
+    The seed follows the run where the timeline has it. An epoch of which iterations
+    were left out lasts as long as its phases together.
+
+    Args:
+        timeline: of one or more runs.
+        in_phases: its `phase_seconds`, where they are known.
     """
     keys = keys_of(timeline.phases)
     seconds = (phase_seconds(timeline) if in_phases is None else in_phases).set_index(
@@ -257,7 +264,7 @@ def all_labels(
 
     With an empty cause they are a rank's own work. With a cause they are waiting for
     ranks that were busy with it, at the label where it is booked (see
-    `simshuffle.report.waiting.waiting`). The time that gradients in flight add to the
+    `simshuffle.report.waiting.waiting_by_cause`). The time that gradients in flight add to the
     backward pass is booked at FW+BW and caused by GE+WU. All rows of an epoch add up to
     its duration, and the rows of a label to the time that the authors' timers book
     there (`book_as_papers`).
@@ -313,8 +320,10 @@ def all_labels(
 def waited_for(
     timeline: Timeline, parts: pd.DataFrame, host_of_rank: Ints, faulty: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Return the hosts that the ranks of an epoch wait for, worst first: host, label,
-    seconds.
+    """Return the hosts that the ranks of an epoch wait for, worst first.
+
+    An item has 'host', 'label' and 'seconds'. [] if ranks wait for less than
+    `WAITED_FOR` of the epoch in all.
 
     Args:
         timeline: of one epoch, with the phases of all ranks.
@@ -342,8 +351,9 @@ def waited_for(
 
 
 def hidden_seconds(epochs: Any, name: str) -> Any:
-    """Return the seconds of 'exchange' or 'allreduce' behind other work, of one or all
-    rows of `epochs`.
+    """Return the seconds of 'exchange' or 'allreduce' behind other work.
+
+    They are of one row, or of all rows, of a table from `epochs`.
     """
     if name == "exchange":
         return epochs["exchange_total_s"] - epochs["exchange_exposed_s"]
@@ -357,8 +367,9 @@ book it.
 
 
 def arrange_labels(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
-    """Return the breakdown as it is shown: as in `by_cause`, or as papers book it,
-    where nothing is waiting.
+    """Return the breakdown as it is shown: columns as of `by_cause`.
+
+    As papers book it nothing is waiting.
     """
     return (
         by_cause(table)
@@ -377,15 +388,18 @@ def part_name(label: str, waits: bool) -> str:
 
 
 def legend(table: pd.DataFrame, labels: Booking = "cause") -> str:
-    """Return the meanings of the labels of a breakdown that have any time."""
+    """Return the meanings of the labels of a breakdown that have any time; '' without
+    any.
+    """
     parts = arrange_labels(table, labels)
     kinds = parts.loc[parts["seconds"] > 0, ["label", "waiting"]].drop_duplicates()
     return explain_labels(map(part_name, kinds["label"], kinds["waiting"]))
 
 
 def explain_labels(names: Iterable[str]) -> str:
-    """Return the meanings of labels that occur in ``names``, by themselves or as
-    waiting for them.
+    """Return the meanings of labels that occur in ``names``; '' if none does.
+
+    They occur by themselves or as waiting for them.
     """
     text = "\n".join(names)
     meanings = [
@@ -400,9 +414,9 @@ def explain_labels(names: Iterable[str]) -> str:
 
 
 def book_as_papers(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the breakdown as the authors' timers book it, where waiting counts where
-    it happens: columns `keys_of`, label, seconds. The labels of an epoch add up to its
-    duration.
+    """Return the breakdown as the authors' timers book it: waiting where it happens.
+
+    Columns `keys_of`, label, seconds. The labels of an epoch add up to its duration.
     """
     keys = [*keys_of(table), "label"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()

@@ -28,8 +28,9 @@ ABSENT, MAX_LETTERS = "-", 60
 
 
 def list_differing_keys(table: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield the table of keys with different values in the requests, the first
-    `MAX_KEYS` of them.
+    """Yield the table of keys with different values in the requests, up to `MAX_KEYS`.
+
+    A sentence follows if there are more.
     """
     yield differences("What was asked", table.head(MAX_KEYS))
     if len(table) > MAX_KEYS:
@@ -63,8 +64,10 @@ def _value(value: Any) -> str:
 
 
 def last_epochs(table: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on the last epoch of each run: the one that differs most, and
-    the others. Yield nothing for a table without epochs.
+    """Yield a sentence on how much the last epoch of each run differs; none without
+    epochs.
+
+    It names the run that differs most, and the largest difference of the others.
     """
     if not {"epoch", "label"} <= {*table} or table.empty:
         return
@@ -96,7 +99,11 @@ def last_epochs(table: pd.DataFrame) -> Iterator[str]:
 
 
 def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield a table of the results, and a sentence on how many of its values are equal."""
+    """Yield a table of the results, and a sentence on how many of its values are equal.
+
+    A table of more than `MAX_ROWS` rows shows only rows that differ. The largest
+    difference is named among values of at least `MIN_HEADLINE_SHARE` of their siblings.
+    """
     if table.empty:
         yield f"{name}: nothing to compare."
         return

@@ -14,8 +14,10 @@ MENDED_IS_EQUAL = (
 
 
 def describe_slow_cables_on_routes(facts: Mapping[str, Any]) -> str:
-    """Return a sentence on the slow cables on the routes of a run that is not simulated
-    yet.
+    """Return a sentence on the slow cables on the routes of a run, before it is
+    simulated.
+
+    ``facts`` is 'slow_cables' of `simshuffle.job.plan.findings.slow_cable_facts`.
     """
     if facts["used"]:
         used = name_used_cables(facts)
@@ -26,7 +28,10 @@ def describe_slow_cables_on_routes(facts: Mapping[str, Any]) -> str:
 
 
 def describe_slow_cables_in_use(facts: Mapping[str, Any]) -> str:
-    """Return a sentence on the slow cables that a simulated run used."""
+    """Return a sentence on the slow cables that a simulated run used, and how full.
+
+    ``facts`` is 'slow_cables' of `simshuffle.job.plan.findings.SlowCables.facts`.
+    """
     if not facts["used"]:
         return f"{_count_slow(facts)}, none in use: {MENDED_IS_EQUAL}"
     if facts["peak"] < MIN_FULL_SHARE:

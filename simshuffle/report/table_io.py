@@ -18,7 +18,11 @@ def plain_rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def json_text(values: Any) -> str:
-    """Return values as JSON; values of numpy are written as numbers."""
+    """Return values as JSON; values of numpy are written as numbers.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
     return json.dumps(
         values, indent=1, allow_nan=False, default=lambda value: value.item()
     )
@@ -40,9 +44,11 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def stack_tables(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Join tables below one another, at least one. A column of categories has the
-    categories of all tables, in the order in which they come. A column that is of
-    categories in some tables only becomes a column of objects.
+    """Join tables below one another, at least one; a single one is returned itself.
+
+    A column of categories has the categories of all tables, in the order in which they
+    come. A column that is of categories in some tables only becomes a column of
+    objects.
     """
     if len(tables) == 1:
         return tables[0]

@@ -190,13 +190,17 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
 def phase_rows(
     epoch: int, phases: list[str], bounds: Floats, nbytes: Floats, final: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """Return rows of exclusive phases of one epoch; with ``final`` those after its last
-    iteration.
+    """Return columns of rows of exclusive phases of one epoch, as arrays by name.
+
+    Phases are numbers in `PHASES`; rows are ordered by iteration, rank and phase.
 
     Args:
+        epoch: from 1.
+        phases: the names of the phases.
         bounds: (iterations, M, phases + 1) s: phase j lasts from bound j to bound j +
             1, and has no row if that is no time.
         nbytes: (iterations, M, phases), or fewer dimensions where they are alike.
+        final: whether they belong to no iteration: their number is then 0, not from 1.
     """
     has_row = bounds[..., 1:] > bounds[..., :-1]
     ranks = has_row.shape[1]
@@ -223,9 +227,10 @@ def phase_rows(
 def seconds_by_iteration(
     parts: list[dict[str, NDArray[Any]]], world_size: int
 ) -> Floats:
-    """Return the mean over ranks of the seconds in each exclusive phase: (iterations,
-    phases), without the time before and after all iterations; ``parts`` are from
-    `phase_rows`, of one epoch.
+    """Return (iterations, phases) s in each exclusive phase, mean over ranks.
+
+    Time before and after all iterations is left out. ``parts`` are from `phase_rows`,
+    of one epoch.
     """
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     totals = np.zeros((iterations + 1) * len(PHASES))
@@ -238,8 +243,10 @@ def seconds_by_iteration(
 def seconds_in(
     parts: list[dict[str, NDArray[Any]]], world_size: int, phases: Sequence[str]
 ) -> Floats:
-    """Return (iterations, M) s that each rank is in certain phases; ``parts`` are from
-    `phase_rows`, of one epoch.
+    """Return (iterations, M) s that each rank is in any of ``phases``.
+
+    Time before and after all iterations is left out. ``parts`` are from `phase_rows`,
+    of one epoch.
     """
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     codes = [PHASES.index(name) for name in phases]
@@ -259,11 +266,15 @@ def seconds_in(
 def hidden_rows(
     epoch: int, spans: list[tuple[int, float, float]], world_size: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """Return rows of gradients in flight while ranks compute, equal for all ranks of an
-    epoch; none without ``spans``.
+    """Return rows of gradients in flight while ranks compute; [] without ``spans``.
+
+    All ranks of an epoch have equal rows; else a list of one part, as from
+    `phase_rows`.
 
     Args:
+        epoch: from 1.
         spans: iteration, from 0, start and end (s) of each flight.
+        world_size: M.
     """
     if not spans:
         return []
@@ -285,7 +296,10 @@ def hidden_rows(
 
 
 def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
-    """Return the phases table of one run, from `phase_rows`, which are used up."""
+    """Return the phases table of one run, columns `PHASE_COLUMNS`.
+
+    ``parts`` are from `phase_rows`; they are emptied.
+    """
     columns = {
         name: np.concatenate([part.pop(name) for part in parts])
         for name in list(parts[0])

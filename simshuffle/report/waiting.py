@@ -40,21 +40,22 @@ def waiting_by_cause(
     keys: Sequence[str] = ("run", "epoch"),
     weights: Floats | None = None,
 ) -> pd.DataFrame:
-    """Return the seconds that ranks wait for one another in an epoch: columns ``keys``,
-    label (where it is booked), cause (the label waited for), seconds (mean over ranks);
-    rows of more than 0 s only.
+    """Return the seconds that ranks wait for one another in each epoch, mean over
+    ranks.
 
-    All ranks leave an allreduce together. Until the next one, a rank's own phases and
-    its waiting last as long as those of any other. So a rank waits for the time that
-    the last rank to arrive spent more, label by label; labels in which the last rank
-    spent less have no part in it. After an allreduce there is nothing but the exchange
-    to wait for.
+    Columns ``keys``, label (where it is booked), cause (the label waited for), seconds;
+    rows of more than 0 s only. All ranks leave an allreduce together. Until the next
+    one, a rank's own phases and its waiting last as long as those of any other. So a
+    rank waits for the time that the last rank to arrive spent more, label by label;
+    labels in which the last rank spent less have no part in it. After an allreduce
+    there is nothing but the exchange to wait for.
 
     Args:
+        phases: of one or more epochs, with all their ranks.
         labels: the phases of each label, those of waiting where it is booked.
         keys: columns that tell epochs apart, the run first.
-        weights: (rows of ``phases``,) how many times each row counts, the same for all
-            rows of an iteration; None for once.
+        weights: (rows of ``phases``,) how many times each row counts, equal in all rows
+            of an iteration; None for once.
     """
     rows = []
     if weights is not None:
@@ -166,8 +167,11 @@ def _causes_of_epoch(
 
 
 def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
-    """Return the waiting of one epoch, with all its ranks; ``labels`` is as in
-    `waiting_by_cause`.
+    """Return the waiting of one epoch, with all its ranks.
+
+    ``labels`` is as in `waiting_by_cause`. Lateness at the begin of a step counts as
+    work of its rank: as a checkpoint's, as far as that was longer, else as the
+    exchange's.
     """
     phase = pd.Categorical(table["phase"], PHASES).codes
     rank = table["rank"].to_numpy()
@@ -231,7 +235,7 @@ def _delays(end_of_step: Floats) -> Floats:
 
     Args:
         end_of_step: (steps, ranks) s; -inf for a rank that takes no part in a step,
-            which is not late for the next one.
+            which counts as early as the first.
     """
     takes_part = np.isfinite(end_of_step)
     earliest = np.where(takes_part, end_of_step, np.inf).min(axis=1, keepdims=True)
@@ -241,7 +245,10 @@ def _delays(end_of_step: Floats) -> Floats:
 
 
 def _shares_of_cause(work: Floats, last: Ints) -> Floats:
-    """Return the share of each label in what the last rank works longer than a rank.
+    """Return (steps, ranks, labels) shares in what the last rank works longer than each
+    rank.
+
+    0 where it works no longer in any label.
 
     Args:
         work: (steps, ranks, labels) s.
@@ -393,9 +400,7 @@ def _steps(
 
 
 def _label_of_phase(labels: Mapping[str, tuple[str, ...]]) -> NDArray[np.int8]:
-    """Return (phases,) the index of the label of each phase; -1 for those that overlap
-    others.
-    """
+    """Return (phases,) the index of the label of each phase; -1 for phases in no label."""
     label_index = np.full(len(PHASES), -1, np.int8)
     for index, phases in enumerate(labels.values()):
         for phase in phases:

@@ -163,7 +163,7 @@ def bounds(scenario: Scenario) -> Bounds:
 
 
 def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
-    """Return the mean samples of a rank in the epoch, and the fewest in its last batch."""
+    """Return the mean samples of a rank in the epoch, and the fewest in a last batch."""
     workload = scenario.workload
     world_size = scenario.world_size
     full_samples = iterations * workload.local_batch_size

@@ -26,8 +26,11 @@ class BatchSizes:
 
 
 def batch_edges(shards: Shards, batch_size: int, iterations: int) -> Ints:
-    """(iterations + 1, M) slots: batch i of rank r has those from ``edges[i, r]`` up to
-    ``edges[i + 1, r]``."""
+    """Return (iterations + 1, M) slots at which batches begin and end.
+
+    Batch i of rank r has those from ``edges[i, r]`` up to ``edges[i + 1, r]``; a batch
+    beyond the rank's samples is empty.
+    """
     begin = shards.start[:-1]
     end = shards.start[1:]
     return np.asarray(
@@ -124,8 +127,9 @@ class CacheEpoch:
 
     @cached_property
     def read_in(self) -> Ints:
-        """(steps, M) iteration in which each sample that is sent is trained on; as many
-        as there are if in none.
+        """Iteration in which each sample that is sent is trained on, (steps, M).
+
+        The number of iterations if in none.
         """
         read = self.places < self.batches.samples.sum(axis=0)
         return np.where(read, self.places // self._size, self.iterations)
@@ -207,13 +211,20 @@ class CacheEpoch:
         count: int | None = None,
         ranks: slice = slice(None),
     ) -> Floats:
-        """(M, count) value when each of the first ``count`` samples of a shard (all by
-        default) is read; of some ``ranks`` only if they are given.
+        """Return (M, count) the value when each of the first samples of a shard is
+        read.
 
         The values of ``cumulative`` grow while a batch is read, those of ``stepwise``,
         which are added, after it.
+
+        Args:
+            cumulative: (iterations + 1, H).
+            stepwise: (iterations + 1, H); None for none.
+            count: samples of a shard; None for as many as the longest has.
+            ranks: a slice of the ranks that are computed.
         """
         place = np.arange(self.longest if count is None else count)
+        # (count,) the batch of each place, and its samples at most
         batch = np.minimum(place // self._size, self.iterations)
         length = np.minimum(self._size, self.longest - batch * self._size)
         # what is left over is read at the end
@@ -251,7 +262,7 @@ class Slots:
     def value_at_read(
         self, cumulative: Floats, stepwise: Floats | None = None
     ) -> Floats:
-        """(n,) values, see `CacheEpoch.at`."""
+        """(n,) values, see `CacheEpoch.value_at_read`."""
         dense = self._epoch.value_at_read(cumulative, stepwise, ranks=self._ranks)
         return dense[self._within]
 

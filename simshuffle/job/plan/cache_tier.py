@@ -71,8 +71,11 @@ class SharedCache:
     def read(
         self, shards: Shards, batches: BatchSizes, cached: Flags | bool
     ) -> TierReads:
-        """The next pass: ``cached`` says of every slot, (N,) or one for all, whether
-        the page cache of its host answers the read.
+        """Return the reads of the next pass that the tier answers or stores; it goes on
+        from there.
+
+        ``cached`` says of every slot, (N,) or one for all, whether the page cache of
+        its host answers the read.
         """
         iterations, ranks = batches.samples.shape
         rank = np.repeat(np.arange(ranks, dtype=np.int32), shards.sizes)

@@ -51,7 +51,10 @@ WORTH_LEAVING_OUT = 0.75
 
 
 def first_window(scenario: Scenario) -> int:
-    """Iterations of the first window of an epoch."""
+    """Return the iterations of the first window of an epoch, at least `MIN_WINDOW`.
+
+    More if few iterations send samples, where importance is measured, or for a server.
+    """
     workload = scenario.workload
     samples_sent = (workload.exchange.fraction or 0.0) * workload.local_batch_size
     sending = math.ceil(MIN_SENDINGS / min(samples_sent, 1.0)) if samples_sent else 0
@@ -80,7 +83,10 @@ def served_window(loader: Loader, iterations: int, min_iterations: int = 0) -> i
 
 
 def waits_for_server(scenario: Scenario) -> bool:
-    """Return whether an epoch waits for a server of all ranks, where nothing is cached."""
+    """Return whether an epoch waits for a server of all ranks, where nothing is cached.
+
+    So it does if a batch's reads take `BINDS` times as long as its compute.
+    """
     resource_seconds = ReadingBounds(scenario).seconds(
         scenario.workload.local_batch_size, 0.0
     )
@@ -339,7 +345,9 @@ class Effort:
 
 
 def effort(scenario: Scenario) -> Effort:
-    """The effort of a run."""
+    """Return the effort of a run, by closed forms: nothing is laid out but one
+    allreduce.
+    """
     workload = scenario.workload
     epochs = scenario.epochs
     dataset = scenario.workload.dataset

@@ -71,8 +71,10 @@ class NodeCaches:
         self._cached_in = strategy.cache_device
 
     def epoch(self, shards: Shards, iterations: int) -> NodeReads:
-        """Return the reads of the first ``iterations`` batches of each rank in the next
+        """Return the reads of each rank's first ``iterations`` batches in the next
         epoch.
+
+        The caches go on from there.
         """
         world_size = len(shards.sizes)
         rank = np.repeat(np.arange(world_size), shards.sizes)
@@ -207,8 +209,15 @@ class TrainingState(NamedTuple):
 def plan_epochs(
     scenario: Scenario, nbytes: Floats, state: TrainingState | None = None
 ) -> Iterator[EpochPlan]:
-    """Yield the plans of epochs 1, 2, ... in order, or from ``state`` on, before which
-    nothing is in a cache; ``nbytes`` is (N,), from `sample_nbytes`.
+    """Yield the plans of epochs 1, 2, ... in order, or those from ``state`` on.
+
+    Nothing is in a cache before the first. Each plan continues the caches and owners of
+    the one before.
+
+    Args:
+        scenario: without sweep.
+        nbytes: (N,), from `sample_nbytes`.
+        state: the next epoch and who owns each sample; None for the beginning.
     """
     workload = scenario.workload
     world_size = scenario.world_size
@@ -372,6 +381,7 @@ def _hits(
     exchange: ExchangePlan,
     batches: BatchSizes,
 ) -> Hits:
+    """Return the hits of page caches; all reads if samples are staged in memory."""
     in_memory = scenario.workload.source == "memory"
     return (
         all_hits(batches, exchange)
@@ -383,8 +393,9 @@ def _hits(
 def _batches(
     shards: Shards, nbytes: Floats, work: Floats | None, size: int, iterations: int
 ) -> tuple[BatchSizes, Floats | None]:
-    """Return all batches, and (iterations, M) the mean of ``work``, (N,), over the
-    samples of each; 1 for an empty batch.
+    """Return all batches, and (iterations, M) the mean of ``work`` over their samples.
+
+    The mean is 1 for an empty batch, and None if ``work``, (N,), is.
     """
     edges = batch_edges(shards, size, iterations)
     sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])

@@ -35,8 +35,11 @@ class Cache(ABC):
         self._sizes = array("q", nbytes.tobytes())
 
     def read(self, samples: Ints64) -> tuple[Flags, Flags]:
-        """(n,) whether each of n reads finds its sample there, and whether it is stored
-        then; ``samples`` are their numbers, (n,).
+        """Return (n,) whether each of n reads finds its sample, and (n,) whether it is
+        stored.
+
+        ``samples`` are their numbers, (n,), in the order of the reads. What is found is
+        not stored again; room is made by eviction.
         """
         hits = np.empty(len(samples), bool)
         for first in range(0, len(samples), AT_ONCE):
@@ -204,6 +207,7 @@ class S3Fifo(Cache):
         self._evicted = False
 
     def _can_store(self, nbytes: Ints64) -> Flags:
+        """Tell which samples are smaller than the small queue, (n,)."""
         return nbytes < self._most_small
 
     def _read_all(self, samples: list[int]) -> bytearray:
@@ -240,7 +244,11 @@ class S3Fifo(Cache):
         self._in_main += size
 
     def _evict(self) -> None:
-        """Evict one sample, from the small queue if it has one to evict."""
+        """Evict one sample at most, from the main queue if that is too long or the
+        other empty.
+
+        Samples of the small queue that were read twice go to the main queue on the way.
+        """
         self._evicted = True
         if self._in_main > self._most_main or not self._small:
             self._evict_from_main()
@@ -266,6 +274,7 @@ class S3Fifo(Cache):
             self._main.append(sample)
 
     def _remember(self, sample: int, size: int) -> None:
+        """Keep the number of a sample as a ghost, the oldest of which give way."""
         if size > self._most_ghost:
             return
         while self._in_ghost + size > self._most_ghost:

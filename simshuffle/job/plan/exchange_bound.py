@@ -187,9 +187,11 @@ def _counts(
 def _count_sending(
     schedule: MessageSchedule, quota: int, rate: float, iterations: int
 ) -> tuple[int, int, int]:
-    """Iterations after which ``quota`` samples are sent, ``rate`` after each; messages;
-    draws of partners. Beyond `MOST_STEPS` no more messages than iterations are counted,
-    and no draws.
+    """Return the iterations that send, the messages, and the draws of partners of an
+    epoch.
+
+    ``quota`` samples are sent, ``rate`` after each iteration. Beyond `MOST_STEPS` no
+    more messages than iterations are counted, and no draws.
     """
     if max(quota, iterations) > MOST_STEPS:
         sending = min(quota, iterations)

@@ -111,6 +111,10 @@ class Targets:
         return self._make_hit() if part in self._device_names else None
 
     def _node(self, what: str) -> Hit:
+        """Return what a fault of a host or switch hits: its cables, devices and ranks.
+
+        Of a host without ranks, its cables alone.
+        """
         links = self._fabric.links
         node = self._nodes[what]
         cables = np.flatnonzero(
@@ -134,6 +138,9 @@ class Targets:
         ranks: Sequence[int] = (),
         cables: Sequence[int] = (),
     ) -> Hit:
+        """Return a hit of devices, ranks and cables; links that the run does not use
+        are left out.
+        """
         cable_links = np.unique(np.array(cables, np.int32))
         run_links = self._resources.to_run_links(cable_links)
         links = np.append(
@@ -152,7 +159,10 @@ class Targets:
         return get_close_matches(what, [*self._cables] if ">" in what else names, 3)
 
     def drawn_from(self, kind: str) -> list[str]:
-        """The names among which faults of a kind are drawn."""
+        """Return the names among which faults of a kind are drawn.
+
+        Only cables that messages may take, GPUs with a rank, and hosts of the run.
+        """
         if kind == "cables":
             used = (
                 np.flatnonzero(
@@ -205,6 +215,7 @@ class RunFaults:
             raise ScenarioError(problems, scenario.name)
 
     def _add_fault(self, path: str, fault: Fault) -> Iterator[Problem]:
+        """Plan a fault at its time; yield the problems with its name and length."""
         assert fault.at is not None  # noqa: S101 - as the record sees to
         hit = self._targets.find_hit(fault.what)
         if hit is None:
@@ -252,6 +263,7 @@ class RunFaults:
         ]
 
     def _draw(self, index: int, fault: Fault) -> Iterator[TimedFault]:
+        """Yield faults at exponential intervals, of random things, without end."""
         rng = self._scenario.rng("faults", index)
         names = self._targets.drawn_from(fault.what)
         begin = 0.0
@@ -292,6 +304,7 @@ class RunFaults:
 def _make_fault(
     fault: Fault, what: str, begin: float, lasts: float | None, hit: Hit
 ) -> TimedFault:
+    """Return a fault; new routes are made only for failed cables, before its end."""
     rerouted = fault.rate == 0 and fault.on_failure == "reroute" and len(hit.cables) > 0
     end = inf if lasts is None else begin + lasts
     reroutes_at = begin + fault.reroute_after if rerouted else inf

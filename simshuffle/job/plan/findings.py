@@ -147,6 +147,9 @@ def _value(scenario: Scenario, path: str) -> float | None:
 
 
 def _far_problem(path: str, value: float, usual: UsualRange) -> Problem:
+    """Return the problem of a value far from the usual; names the unit that is likely
+    meant.
+    """
     dimension = usual.dimension
     ends = [readable(end, dimension) for end in dict.fromkeys((usual.low, usual.high))]
     rule = f"is far from what is shipped, {' to '.join(ends)}"
@@ -161,7 +164,7 @@ def _far_problem(path: str, value: float, usual: UsualRange) -> Problem:
 
 
 def _odd_problems(scenario: Scenario) -> list[Problem]:
-    """Values that are fine one by one."""
+    """Return the problems of values that are fine one by one: odd together."""
     workload = scenario.workload
     batch = scenario.workload.local_batch_size
     shard = workload.dataset.num_samples / scenario.world_size
@@ -388,8 +391,11 @@ class SlowCables:
 
 
 def slow_cable_facts(scenario: Scenario) -> dict[str, Any]:
-    """Return the facts of the slow cables on the routes between the hosts of a run, and
-    from the file system if its epochs read from there.
+    """Return the facts of the slow cables that a run may use, see `SlowCables.facts`;
+    or {}.
+
+    They lie on routes between its hosts, and from the file system if its epochs read
+    from there.
     """
     slow_cables = SlowCables(scenario.cluster)
     if not slow_cables.facts():

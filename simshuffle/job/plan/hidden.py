@@ -33,8 +33,9 @@ def fraction_of(scenario: Scenario, samples: int) -> float:
 
 
 def most_samples(scenario: Scenario) -> int:
-    """Return the most samples that a rank can exchange: all of the smallest shard, or
-    what its host has room for.
+    """Return the most samples that a rank can exchange, at least 1.
+
+    All of the smallest shard, or what its host has room for.
     """
     low = 1
     high = scenario.workload.dataset.num_samples // scenario.world_size
@@ -62,9 +63,7 @@ def bounds_without_exchange(scenario: Scenario) -> Bounds:
 
 
 def unexchanged_seconds(baseline: Bounds) -> float:
-    """Return the s of an epoch without exchange, with what gradients that travel slow
-    down.
-    """
+    """Return the seconds of an epoch without exchange, slowed by gradients that travel."""
     return baseline.epoch + baseline.passes.slowed
 
 

@@ -87,7 +87,13 @@ def _unknown_host_problems(
 def _place_background(
     scenario: Scenario, hosts_of_job: Mapping[str, list[str]]
 ) -> Iterator[object]:
-    """The records of background traffic, with the hosts of each."""
+    """Yield the records of background traffic, with the hosts of each: else all free
+    ones.
+
+    Raises:
+        ScenarioError: after the last one, if any names unknown hosts or lacks free
+            ones.
+    """
     names = names_of(wiring(scenario.cluster).fabric, "host")
     busy = {host for hosts in hosts_of_job.values() for host in hosts}
     known_hosts = set(names)
@@ -110,9 +116,7 @@ def _place_background(
 
 
 def isolate_job(scenario: Scenario, name: str) -> Scenario:
-    """Return a scenario from `place_jobs` with only one of its jobs, on the hosts it
-    has.
-    """
+    """Return a scenario from `place_jobs` with one of its jobs alone, on its hosts."""
     assert scenario.jobs is not None  # noqa: S101 - whoever has a name of a job has jobs
     return scenario.model_copy(update={"jobs": {name: scenario.jobs[name]}})
 

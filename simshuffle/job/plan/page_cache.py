@@ -107,7 +107,11 @@ class PageCaches:
     def epoch(
         self, shards: Shards, exchange: ExchangePlan, batches: BatchSizes
     ) -> Hits:
-        """The hits of the next epoch; in the first there are none."""
+        """Return the hits of the next epoch; in the first there are none.
+
+        It is remembered for the epochs after it, so call it once for each pass, in
+        order.
+        """
         if self._capacity == 0:
             return no_hits(batches, exchange)
         self.note()
@@ -186,7 +190,10 @@ class PageCaches:
         )
 
     def _note(self, epoch: CacheEpoch) -> None:
-        """Note, where a sample has one place, the bytes touched since each sample was."""
+        """Note, where a sample has one place, the bytes touched since each sample was.
+
+        ABSENT for those that have surely left their cache.
+        """
         exchange = epoch.exchange
         nbytes = self._nbytes
         # from now to the end
@@ -232,7 +239,10 @@ class PageCaches:
             )[moving]
 
     def _note_redrawn(self, epoch: CacheEpoch) -> None:
-        """Under global shuffle: keep which host read what, and how much after it."""
+        """Under global shuffle: keep which host read what, and how much after it.
+
+        Epochs of which no cache can hold anything any more are dropped.
+        """
         for past in self._past:
             past.unread = past.unread * (1.0 - epoch.read[-1] / self._total)
         count = len(epoch.shards.order)
@@ -318,7 +328,9 @@ class PageCaches:
     def _note_sent_before_use(
         self, epoch: CacheEpoch, is_hit: Flags, sent: Flags
     ) -> None:
-        """Correct the hits of samples that are sent before they are trained on:
+        """Correct ``is_hit`` and ``sent``, in place, of samples sent before they are
+        trained on.
+
         ``sent`` depends on the epochs before, ``is_hit``, when the sample is read, on
         the sending.
         """
@@ -351,7 +363,7 @@ class PageCaches:
 def _find_by_slot(
     epoch: CacheEpoch, find_hits: Callable[[CacheEpoch, Slots], Flags]
 ) -> Flags:
-    """(N,) by slot, part by part."""
+    """Return (N,) flags by slot, found part by part."""
     is_hit = np.empty(len(epoch.shards.order), bool)
     for part in epoch.parts():
         is_hit[part.slots] = find_hits(epoch, part)

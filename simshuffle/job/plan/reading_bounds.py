@@ -147,8 +147,7 @@ class ReadingBounds:
         return out | {LOADERS: float(work) / loader.at_once}
 
     def _set_fetch_seconds(self, reads: NodeReads, batches: int, out: Seconds) -> float:
-        """Set the seconds of what fetches in ``out``; return those of the slowest
-        rank's worker.
+        """Set the seconds of what fetches in ``out``; return the slowest worker's.
 
         They are for the first ``batches`` batches.
         """

@@ -118,7 +118,11 @@ def stop_after(plan: EpochPlan, iterations: int, loaded: Ints64) -> EpochPlan:
     """Return what was done of a plan that was broken off after ``iterations``
     iterations.
 
+    It keeps its number of iterations.
+
     Args:
+        plan: of the epoch.
+        iterations: whose exchange was begun; later steps are dropped.
         loaded: (M,) batches that each rank had asked for; the others become empty.
     """
     steps = plan.exchange.iteration < iterations
@@ -218,8 +222,8 @@ def slice_shards(shards: Shards, begin: Ints | int, end: Ints) -> Shards:
 
 
 def select_steps(plan: ExchangePlan, steps: Flags, first: int) -> ExchangePlan:
-    """Return the chosen ``steps`` of an exchange, whose iterations count from
-    ``first``.
+    """Return the steps of an exchange of which ``steps`` is true; iteration ``first``
+    is 0.
     """
     draws = None if plan.draws is None else plan.draws[steps]
     iteration = plan.iteration[steps] - first
@@ -231,8 +235,9 @@ def select_steps(plan: ExchangePlan, steps: Flags, first: int) -> ExchangePlan:
 def change_reads(
     reads: Reads, change: Callable[[Any], Any], *, fetches: bool = True
 ) -> Reads:
-    """Apply ``change`` to every (K, M) array of what is read; drop the ``fetches`` if
-    false.
+    """Apply ``change`` to every (K, M) array of what is read.
+
+    Drops the ``fetches`` if false, and what a cache tier has always.
     """
     changed = reads.fetches if fetches else None
     if changed is not None:
@@ -262,8 +267,9 @@ def even_batches(samples: int, world_size: int, batch_size: int) -> Ints64:
 
 
 def append_batches(reads: Reads, samples: Ints64, mean_nbytes: float) -> Reads:
-    """Append batches of ``samples``, (K, M), of ``mean_nbytes`` bytes each, none in
-    memory.
+    """Append batches of ``samples``, (K, M), of ``mean_nbytes`` bytes a sample.
+
+    None is in memory; fetches and a cache tier are dropped.
     """
     nothing = np.zeros_like(samples)
     work: Floats | None = None
@@ -287,7 +293,7 @@ class ResumedLoader:
     Args:
         law: what it does with the state.
         scenario: of those who go on.
-        before: who read when the state was saved.
+        readers_before: who read when the state was saved.
         owner: (N,) the rank of each sample when the set was written, of ``ranks``.
         nbytes: (N,) bytes of each sample.
         epoch, step: the epoch of the state, from 1, and the iterations of it that were
@@ -393,7 +399,7 @@ class ResumedLoader:
 
 
 def readers_of(scenario: Scenario, owner: Ints) -> Readers:
-    """Return who reads in a scenario under a loader's order."""
+    """Return who reads in a scenario under a loader's order: nodes, ranks and workers."""
     strategy = scenario.workload.exchange
     assert isinstance(strategy, LoaderShuffle), "losses are checked before"  # noqa: S101
     return strategy.readers(scenario.shards_context(owner, 1))
@@ -417,8 +423,10 @@ class Interruption:
 
 
 def mean_interruption(scenario: Scenario) -> Interruption | None:
-    """The mean over `POINTS` moments of the second epoch, with the ranks of a host
-    fewer where the policy is elastic; None where no law is named.
+    """Return the mean cost of breaking off the second epoch at `POINTS` moments.
+
+    With the ranks of a host fewer where the policy is elastic; None where no law is
+    named.
     """
     recovery = scenario.recovery
     if recovery is None or recovery.resume is None:

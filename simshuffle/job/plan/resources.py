@@ -129,8 +129,10 @@ class Resources(Devices):
         )
 
     def seconds_alone(self, batch: TransferBatch, model: Network) -> float:
-        """Time (s) of transfers alone on the machine, its cables shared as ``model``
-        says.
+        """Return the seconds of transfers alone on the machine, cables shared as in
+        ``model``.
+
+        Sets their group.
         """
         network = self.network(model)
         group = batch.tasks["group"] = network.open_group(len(batch))
@@ -139,6 +141,10 @@ class Resources(Devices):
         return network.close_group(group)[1]
 
     def _number_links(self, every_cable: bool, writes: bool) -> LinkTable:
+        """Number the links of the run, cables first; return their table.
+
+        Sets ``cables`` and which link of the run each link of the network is.
+        """
         all_links = self.forwarding.links
         crossed = self.forwarding.possible_links(self.every_port)
         self.cables = cables = (
@@ -205,12 +211,17 @@ class Resources(Devices):
         return is_foreign
 
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
-        """Routes of messages between the memories of ranks, and the latency of the
-        links on them.
+        """Return routes of messages between the memories of ranks, and their latency.
 
-        ``src``, ``dst`` are (n,) ranks, routes (n, width) links padded with -1,
-        latencies (n,) s. In one host a message crosses its memory only, and between
+        In one host a message crosses its memory only, without latency, and between
         hosts of one scale-up domain only what joins their GPUs.
+
+        Args:
+            src: (n,) ranks.
+            dst: (n,) ranks.
+
+        Returns:
+            (n, width) links padded with -1, and (n,) s of the links on them.
         """
         out = np.full((len(src), self.width), -1, np.int32)
         latency = np.zeros(len(src))
@@ -272,10 +283,13 @@ class Resources(Devices):
         )
 
     def write_routes(self, hosts: Sequence[str]) -> tuple[Ints32, Floats, Floats]:
-        """Routes of writes to the PFS, one from each HCA of hosts by name, host after
-        host: the links of reads the other way. Returns (n, width) links, (n,) s of
-        latency, and (n,) bytes/s that the client of a host leaves each of them, where
-        it is no link of a job.
+        """Return routes of writes to the PFS, one from each HCA of hosts by name, host
+        by host.
+
+        Returns:
+            (n, width) links; (n,) s of latency; and (n,) bytes/s that the client of a
+            host
+            leaves each of them, inf where that is a link of the route.
         """
         ports = self.ports_of(hosts).ravel()
         servers = self._pfs_endpoint[np.arange(len(ports)) % len(self._pfs_endpoint)]
@@ -313,13 +327,12 @@ class Resources(Devices):
         return resources
 
     def gradient(self, src: Ints32, dst: Ints32, rail: Ints32) -> Ints32:
-        """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what
-        joins the GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network,
-        HCA, PCIe slot.
+        """Return (n, width) routes of gradient flows between GPUs, padded with -1.
 
-        Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever
-        GPU is its last (as NCCL orders its rings). The HCAs of a domain count on from
-        host to host.
+        NVLink inside a host; NVLink and what joins the GPUs inside a scale-up domain;
+        else PCIe slot, HCA ``rail``, network, HCA, PCIe slot. Ring k leaves and enters
+        a host through the PCIe slot next to HCA k, whichever GPU is its last (as NCCL
+        orders its rings). The HCAs of a domain count on from host to host.
         """
         host = self.cluster.host
         out = np.full((len(src), self.width), -1, np.int32)

@@ -24,8 +24,8 @@ class Thinning:
     num_samples: int = 0  # of the whole data set, if any are left out
 
     def sent_factor(self, epoch: int) -> float:
-        """Return the number of samples that are sent in the whole epoch for one that is
-        sent in the thinned one.
+        """Return how many samples the whole epoch sends for one sent in the thinned
+        one.
         """
         fraction = self.scenario.workload.exchange.fraction
         world_size = self.scenario.world_size
@@ -39,15 +39,18 @@ class Thinning:
         return all_sent / sent if sent else self.factor
 
     def read_factor(self, samples: int) -> float:
-        """Return the number of samples that are trained on in the whole epoch for one
-        of the ``samples`` here.
+        """Return how many samples the whole epoch trains on for each of ``samples``
+        here.
         """
         batch = self.scenario.world_size * self.scenario.workload.local_batch_size
         return 1.0 + self.left_out * batch / samples
 
 
 def thin_scenario(scenario: Scenario, iterations: int) -> Thinning:
-    """Return ``scenario`` with at most ``iterations`` (2 or more) in its first epoch."""
+    """Return ``scenario`` with at most ``iterations`` (2 or more) in its first epoch.
+
+    Data set, page caches and cache tier shrink alike; unchanged if it has no more.
+    """
     workload = scenario.workload
     all_iterations = workload.iterations(scenario.world_size)
     batch = workload.local_batch_size

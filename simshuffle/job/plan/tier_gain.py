@@ -20,11 +20,12 @@ NOTHING = 5e-5
 
 
 def tier_gain(scenario: Scenario) -> dict[str, Any]:
-    """Return what is expected of the cache tier in the last epoch, as plain values:
-    ``held``, the share of the data set for which it has room; ``hits``, that of the
-    reads from storage that it answers; and at least s of the epoch: ``epoch_s``,
-    ``without_s`` no tier and, with one that holds everything already, ``with_all_s``.
-    Below the key 'cache_tier'; empty if none is used.
+    """Return what is expected of the cache tier in the last epoch, as plain values.
+
+    Below the key 'cache_tier'; {} if none is used. ``held`` is the share of the data
+    set for which it has room; ``hits`` that of the reads from storage that it answers;
+    and at least s of the epoch: ``epoch_s``, ``without_s`` no tier and, with one that
+    holds everything already, ``with_all_s``.
     """
     tier = scenario.used_tier
     if tier is None:
@@ -73,8 +74,9 @@ def _percent(share: float) -> str:
 
 
 def tier_warnings(scenario: Scenario) -> list[Problem]:
-    """Return a warning if a cache tier is not used, or makes the last epoch hardly
-    shorter.
+    """Return a warning if a cache tier is not used, or shortens the last epoch little.
+
+    Little is less than `LITTLE`; [] without a tier.
     """
     path = "cluster.cache_tier"
     cluster = scenario.cluster

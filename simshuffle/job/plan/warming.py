@@ -34,7 +34,8 @@ class Warming:
 def find_warming(scenario: Scenario) -> Warming | None:
     """Return how later epochs differ from the last one; None if they are alike.
 
-    Nothing is said of loaders' orders, whose closed form follows every sample.
+    Alike are bounds within `ALIKE`. Nothing is said of loaders' orders, whose closed
+    form follows every sample, and after epoch `LATE`.
     """
     last = scenario.epochs
     if last >= LATE or scenario.workload.exchange.fetches:
