@@ -30,8 +30,9 @@ def choose_transfers(
 ) -> pd.DataFrame:
     """Return the rows of IOR that measure the bandwidth of the servers.
 
-    Of sequential transfers these are the largest ones, and of these the ones with a
-    file for each task. What is left out is noted in ``findings``.
+    They are of one size and one use: sequential before random, synchronised before not,
+    then the largest, then a file for each task. Reads that a cache may have answered go
+    first. What is left out is noted in ``findings``.
 
     Args:
         findings: gets a note for every group of rows that is left out.
@@ -105,7 +106,8 @@ def choose_hosts(
     """Return, for each number of clients, the rows of the number of hosts that was
     fastest.
 
-    On fewer hosts, the adapters of the hosts bind and not the servers.
+    On fewer hosts, the adapters of the hosts bind and not the servers. Where hosts are
+    not known, all rows stay; slower hosts are noted.
     """
     chosen_rows = []
     for (ranks,), client_rows in group_rows(rows, "ranks"):
@@ -135,7 +137,8 @@ def choose_files(
 ) -> pd.DataFrame:
     """Return the rows of mdtest with the smallest files, best in directories of tasks.
 
-    There, servers of metadata bind, and neither bandwidth nor locks.
+    There, servers of metadata bind, and neither bandwidth nor locks. What is left out
+    is noted.
     """
     uses = list(group_rows(rows.fillna({"nbytes": math.inf}), "nbytes", "algorithm"))
     if len(uses) < 2:
@@ -162,7 +165,7 @@ def list_files(rows: pd.DataFrame) -> str:
 
 def note_disagreement(findings: Findings, table: pd.DataFrame) -> None:
     """Note where files that measured one case differ by more than
-    `MAX_FACTOR_BETWEEN_FILES`.
+    `MAX_FACTOR_BETWEEN_FILES`, in the median over an operation's cases.
 
     Such files may be of different machines.
     """

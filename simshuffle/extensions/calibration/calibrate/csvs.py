@@ -33,7 +33,9 @@ _EPOCH_COLUMNS = ("model", "gpus", "local_batch_size", "epoch", "iterations", "e
 
 
 def read_epochs(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """Yield the seconds of an iteration, a row for each line of an epoch log."""
+    """Yield the seconds of an iteration, the mean of an epoch, for each line of an
+    epoch log.
+    """
     for line_number, cells in source.csv_records(_EPOCH_COLUMNS):
         gpus, batch, epoch, iterations = (
             source.read_whole(line_number, cells[name], name, minimum=1)
@@ -132,7 +134,7 @@ WARM_UP = 0.2
 
 def read_pico(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """Yield the all-to-alls of PICO's summary or condensed table; other collectives are
-    left out.
+    left out. Raises an InputError if they are of several systems.
     """
     is_condensed = "bytes_per_pair" in source.text.lstrip("\n").split("\n", 1)[0]
     systems: dict[str, None] = {}
@@ -249,7 +251,12 @@ def _read_summary_size_and_time(
 
 
 def read_pico_raw(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """Yield one all-to-all: the median of PICO's iterations after those that warm up."""
+    """Yield one all-to-all: the median of PICO's iterations after those that warm up;
+    none without iterations.
+
+    Bytes, algorithm and type are read from the file's name, the ranks from its columns,
+    if it has one for each, else from the options.
+    """
     if (name_parts := _RAW_NAME.fullmatch(source.name)) is None:
         rule = "must be called COUNT_ALGORITHM_TYPE.csv, as PICO does"
         raise source.error_in_line(0, rule, source.name, "Give it that name.")

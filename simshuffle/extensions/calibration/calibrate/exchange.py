@@ -64,7 +64,7 @@ def fit_algorithm(
     findings: Findings, rows: pd.DataFrame, used: np.ndarray, law: str
 ) -> None:
     """Add the latency and bandwidth of one algorithm to ``findings``, from the rows
-    that are used.
+    that are used; nothing if none is.
 
     Args:
         findings: gets two parameters and the residuals.
@@ -102,6 +102,8 @@ def messages_and_nbytes(rows: pd.DataFrame) -> np.ndarray:
 def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Findings:
     """Fit the overhead and the copies of a message to the short messages of a linear
     all-to-all.
+
+    Messages of one size tell no copies apart: then all is overhead, with a note.
 
     Args:
         rows: measurements of all-to-alls; those of other algorithms are ignored.

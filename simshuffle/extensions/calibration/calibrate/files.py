@@ -47,7 +47,7 @@ class MeasurementFile:
 
     @cached_property
     def last_line(self) -> int:
-        """Return the number of the last line with text; 0 if there is none."""
+        """The number of the last line with text; 0 if there is none."""
         numbers = [number for number, line in self.numbered_lines() if line.strip()]
         return numbers[-1] if numbers else 0
 
@@ -219,7 +219,7 @@ def read_text(path: Path) -> str:
     put around it.
 
     Raises:
-        InputError: it cannot be read, is too large, or is not text.
+        InputError: it cannot be read, is larger than `MAX_NBYTES`, or is not text.
     """
     content = b""
     try:

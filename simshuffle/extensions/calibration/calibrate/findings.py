@@ -293,15 +293,15 @@ class Findings:
 
 
 def describe_sources(rows: pd.DataFrame) -> str:
-    """Return files and tool of the rows, such as 'a.txt, b.txt (nccl-tests)'."""
+    """Return files and tools of the rows, such as 'a.txt, b.txt (nccl-tests)'."""
     return f"{', '.join(dict.fromkeys(rows['source']))} ({', '.join(dict.fromkeys(rows['tool']))})"
 
 
 def group_rows(
     table: pd.DataFrame, *columns: str
 ) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Yield the rows of each combination of values in ``columns``, ascending, after
-    those values.
+    """Yield each combination of values in ``columns``, ascending, and its rows; rows
+    with a missing value are left out.
     """
     for key, rows in table.groupby(list(columns), sort=True):
         yield tuple(key) if isinstance(key, tuple) else (key,), rows

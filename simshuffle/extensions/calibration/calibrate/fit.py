@@ -57,7 +57,7 @@ class LinearFit:
 
 def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> LinearFit:
     """Fit y = offset + x @ c, c >= 0, to the logarithms, with Huber's weights against
-    outliers.
+    outliers. A coefficient that the data do not need is 0, without an interval.
 
     The intervals come from the linearised law in log c with the t distribution, and the
     covariance of Huber's estimator (Huber, Robust Statistics, 1981, section 7.6: K^2
@@ -177,7 +177,7 @@ def pooled_half_widths(residual: Floats, counts: NDArray[np.int64]) -> Floats:
     """Return (groups,) half widths of the t intervals of means of groups that share one
     spread.
 
-    They are nan if the rows are too few.
+    They are nan if there are fewer than `MIN_DOF` rows more than groups.
 
     Args:
         residual: (n,) deviations from the means of the groups.
@@ -240,7 +240,8 @@ def saturation(x: Floats, y: Floats) -> Saturation:
     """Fit y = min(x slope, ceiling) to the logarithms by least squares.
 
     Every split of the ascending ``x`` is tried: rows below it grow, rows above it are
-    on the ceiling. Without a ceiling (all grow) the ceiling is nan and no row is on it.
+    on the ceiling. Without a ceiling (all grow, or the ceiling is above
+    `MAX_CEILING_SHARE` of the slope's last value) it is nan and no row is on it.
     With a single x there is no slope (nan), and all rows are on the ceiling.
 
     Args:

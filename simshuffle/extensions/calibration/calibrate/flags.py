@@ -13,7 +13,8 @@ _POWERS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_flags(text: str) -> dict[str, str]:
-    """Return the flags of a command line, each with its value; '' if it has none.
+    """Return the flags of a command line, each with its value; '' if it has none, all
+    values joined by commas if a short flag comes again.
 
     A value stands behind a short flag, after a blank or an equals sign or directly: '-t
     1m', '-t=1m', '-t1m'. A long flag has its value after an equals sign.

@@ -50,7 +50,7 @@ class IorOutput:
 
 
 def read_ior(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Read reads and writes of all runs in a file.
+    """Yield reads and writes of all runs in a file, and notes on lines left out.
 
     Raises:
         InputError: with the line; or nothing says how many tasks took part.
@@ -123,7 +123,7 @@ def read_summary(
     """Read a row of 'Summary of all tests' into the run of its test.
 
     The row gives options of the test, and its mean rate where no row of a repetition
-    was read.
+    was read. A row with another number of columns is passed over.
     """
     if len(words) != len(output.columns):
         return

@@ -265,6 +265,9 @@ class IorRun:
         """Return whether the page cache may answer: each task reads what a task of its
         host just wrote.
 
+        Not for O_DIRECT, `UNCACHED_INTERFACES` or memory that is filled up; where the
+        nodes are not known and tasks are offset, neither.
+
         Args:
             written_paths: the files of the runs before in the same output.
         """
@@ -298,7 +301,10 @@ class IorRun:
         self, source: MeasurementFile, written_paths: set[str]
     ) -> Iterator[MeasuredNumber | Note]:
         """Yield a measured number for each rate, and a note where reads from a cache
-        are in doubt.
+        are in doubt; a mean only if no repetition of its operation was printed.
+
+        Reads that a cache may have answered get the mark `READ_BACK`, unless they are
+        at most `MAX_UNCACHED_FACTOR` times as fast as synchronised writes.
 
         Raises:
             InputError: nothing says how many tasks took part.

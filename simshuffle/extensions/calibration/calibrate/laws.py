@@ -70,6 +70,8 @@ INTRA, INTER = (
 def fit_allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
     """Fit the latencies and bus bandwidths of a ring, inside a host and between hosts.
 
+    Rows without bytes are left out; without any other, nothing is found.
+
     Args:
         rows: measurements of allreduces.
         used: (rows,) which of them to fit; the others are predicted.
@@ -187,9 +189,10 @@ def fit_ring_law(rows: pd.DataFrame) -> tuple[LinearFit, float]:
 def add_step_latency(
     findings: Findings, rows: pd.DataFrame, keys: list[str], note: str
 ) -> float:
-    """Add the latency of a step (s) and return it.
+    """Add the latency of a step (s) under each of ``keys``, and return it.
 
-    It is fitted to all rows, or to the short ones where no single bandwidth fits all.
+    It is fitted to all rows, or to the short ones where no single bandwidth fits all:
+    the mean error is above `MISFIT`.
     """
     fit, error = fit_ring_law(rows)
     short_rows = rows[rows["seconds"] <= MAX_SHORT_FACTOR * rows["seconds"].min()]
@@ -212,8 +215,9 @@ def add_bus_bandwidth(
     """Add the bus bandwidth, and return it (bytes/s) over the size of the message
     (bytes).
 
-    It is one number for all sizes where that fits, else a curve; None if no bandwidth
-    was fitted.
+    It is one number for all sizes where the mean error is at most `MISFIT`, or too few
+    sizes are mostly transfer; else a curve. The other of the two is added for people.
+    None, with a note, if times do not grow with the size.
     """
     fit, error = fit_ring_law(rows)
     if fit.value[1] == 0:
@@ -257,7 +261,8 @@ def add_bus_bandwidth(
 
 
 def fit_point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
-    """Fit the latency of a message and the bandwidth of a stream between two ranks.
+    """Fit the latency of a message and the bandwidth of a stream between two ranks, to
+    the rows with bytes.
 
     osu_latency times one message at a time, osu_bw a window of many; there n /
     bandwidth is the time of a message, and its constant part is the rate at which

@@ -55,8 +55,8 @@ class MdtestRun:
 
 
 def read_mdtest(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Read rates of opening files ('File read') and of asking for their attributes
-    ('File stat').
+    """Yield rates of opening files ('File read') and of asking for their attributes
+    ('File stat'), means over the iterations, and notes on a row that is cut.
 
     Operations that were not run have a rate of 0, and are left out.
     """

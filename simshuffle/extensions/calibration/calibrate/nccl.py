@@ -28,7 +28,7 @@ _ROW_START = re.compile(r"^\s*-?\d\S*\s+-?\d+\s|^\s*\S+\s+\d+\s+[a-z]\w*\s+\w+\s
 
 
 def read_tables(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Read the rows of all tables of nccl-tests.
+    """Yield the rows of all tables of nccl-tests, and notes on what was left out.
 
     Tables of other collectives, and lines among the rows that are none, are left out.
     """

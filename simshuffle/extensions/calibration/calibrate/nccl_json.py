@@ -15,8 +15,8 @@ REMEDY = "Run it again."
 
 
 def read_document(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """Read the rows of the file that ``-J FILE`` writes; ``line`` is the number of the
-    result.
+    """Yield the rows of the file that ``-J FILE`` writes; ``line`` is the number of the
+    result. Raises an InputError if it is no JSON; without results it yields nothing.
     """
     try:
         document = json.loads(source.text)

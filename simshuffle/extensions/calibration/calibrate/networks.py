@@ -53,7 +53,9 @@ def find_networks(
 def entries_by_logged_name(
     logged: Sequence[str], models: Sequence[str]
 ) -> dict[str, str]:
-    """Return the catalog's entry of each model of the log that --model names."""
+    """Return the catalog's entry of each model of the log that --model names; {} if it
+    names none. A name that is no model of the log may be a key, too.
+    """
     entries: dict[str, str] = {}
     for argument in models:
         name, equals, entry = map(str.strip, argument.partition("="))
@@ -71,7 +73,8 @@ def entries_by_logged_name(
 
 
 def network_of_entry(entry: str, accelerator: str | None) -> TrainedNetwork:
-    """Return the network of an entry of the catalog of models.
+    """Return the network of an entry of the catalog of models; its update is 0 s for an
+    accelerator that the catalog lacks.
 
     Raises:
         InputError: no accelerator is named, and the entry has several.

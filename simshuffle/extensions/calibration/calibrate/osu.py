@@ -36,8 +36,8 @@ class OsuTable:
 
 
 def read_osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Read the rows of all tables. Tables of other tests, and lines that are no rows,
-    are left out.
+    """Yield the rows of all tables. Tables of other tests, a row that is cut, and lines
+    that are no rows are left out, with notes.
     """
     table = OsuTable()
     num_foreign_lines = 0
@@ -98,7 +98,7 @@ def count_columns(
 def read_row(
     source: MeasurementFile, line_number: int, line: str, table: OsuTable
 ) -> MeasuredNumber:
-    """Return the measured number in a row of a table.
+    """Return the measured number in a row of a table: bytes/s of a bandwidth, else s.
 
     Raises:
         InputError: it has other columns than the table, or is no number.

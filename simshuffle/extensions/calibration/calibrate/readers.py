@@ -129,7 +129,9 @@ REMEDIES_BY_TOOL = {
 
 
 def recognise_kind(text: str) -> str | None:
-    """Return the kind of a file by its text; None if it is of no kind."""
+    """Return the kind of a file by its text, the first of `_ORDER_OF_KINDS` that
+    matches; None if it is of no kind.
+    """
     return next(
         (kind for kind in _ORDER_OF_KINDS if READERS[kind].signature.search(text)), None
     )
@@ -147,7 +149,8 @@ def read_rows(source: MeasurementFile, kind: str | None = None) -> FileReading:
     """Read a file of a ``kind``, a key of `READERS`, or of the one that is recognised.
 
     Raises:
-        InputError: with path and line.
+        InputError: with path and line; also if the kind is not known, does not say
+            which collective ran, or the file has no rows.
     """
     kind_of_file = kind or recognise_kind(source.text)
     if kind_of_file is None:

@@ -60,6 +60,10 @@ def fit_transfers(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings
         used: (rows,) which of them to fit; the others are predicted.
         storage: 'pfs' for the parallel file system, or 'ssd' for the SSDs of the hosts;
             each host then has its share of clients and rate.
+
+    Returns:
+        The bandwidths, of reads from the file system that of one host, too, and
+        residuals and notes. An operation without rows to fit adds nothing.
     """
     findings = Findings()
     for operation in ("read", "write"):
@@ -124,8 +128,8 @@ def add_bandwidth(
     name: str,
     note: str,
 ) -> None:
-    """Add the bandwidth of all clients together, or the highest measured where it still
-    rises.
+    """Add the bandwidth of all clients together, or that at the most clients where it
+    still rises, with a note.
 
     Args:
         findings: gets the parameter.
@@ -190,7 +194,8 @@ def add_client_bandwidth(findings: Findings, rows: pd.DataFrame) -> None:
 def fit_opens(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
     """Fit the rate of opens, and the latency of an open of a single client, to mdtest.
 
-    'File read' (open, read, close) is fitted, or 'File stat' where it is missing.
+    'File read' (open, read, close) is fitted, or 'File stat' where it is missing. The
+    rate is added for 'pfs' only; the latency is that of runs with one task.
 
     Args:
         rows: measurements of mdtest.
@@ -275,8 +280,8 @@ def pool_repetitions(rows: pd.DataFrame) -> PooledRate:
 def add_open_rate(
     findings: Findings, rows: pd.DataFrame, key: str, note: str = "", *, name: str = ""
 ) -> None:
-    """Add the rate of opens of some clients, or the latency of an open if ``key`` is
-    one.
+    """Add the mean rate of opens (1/s) of some clients, or its inverse, the latency of
+    an open (s), if ``key`` ends in latency.
     """
     pooled = pool_repetitions(rows)
     low, high = mean_interval(pooled.mean, pooled.spread, pooled.num_repetitions)

@@ -166,6 +166,9 @@ class CalibrationCell(PlainCell):
 def fit_laws(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
     """Fit every law that the measurements ``table`` have rows of.
 
+    Rows with more ranks than ``fit_up_to`` are predicted, not fitted. The latency of a
+    message is the fitted one, else the default of a scenario.
+
     Raises:
         InputError: a law cannot take its rows.
     """
@@ -277,7 +280,7 @@ class Calibration(Result):
 
 
 def request(options: CalibrationOptions) -> Request[CalibrationCell]:
-    """Return the request to fit one measurement file or several.
+    """Return the request to fit one measurement file or several, which are read now.
 
     Raises:
         InputError: a file cannot be read, or an option is not valid.
@@ -303,7 +306,9 @@ def parameters_of_result(result: Result | Outcome) -> list[Parameter]:
 
 
 def model_fragments(cell: CalibrationCell, outcomes: Outcomes) -> Files:
-    """Return the fragments of single models, as files by name."""
+    """Return the fragments of single models, as bytes by the names of files; {} unless
+    several models were measured.
+    """
     yaml_by_path = fragments(parameters_of_result(outcomes[_CELL]))
     return {
         Path(name).name: yaml_text.encode()

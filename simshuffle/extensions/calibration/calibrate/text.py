@@ -26,8 +26,8 @@ MODELS_FOLDER = "models"
 def fragments(parameters: Sequence[Parameter]) -> dict[str, str]:
     """Return the text of every fragment by its path in the folder.
 
-    `FRAGMENT` holds all parameters; where several models were measured, `MODELS_FOLDER`
-    has one more with the step times of each.
+    `FRAGMENT` holds all parameters; where several models were measured, their step
+    times are not there, but in a fragment of each in `MODELS_FOLDER`.
     """
     models = sorted(
         {
@@ -178,7 +178,9 @@ def list_notes(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[st
 def scenario_tables(
     parameters: Sequence[Parameter], *, with_spans: bool
 ) -> Iterator[Table]:
-    """Yield a table for each model of the parameters for a scenario."""
+    """Yield a table for each model of the parameters for a scenario, first that of
+    parameters of all models.
+    """
     usable = [parameter for parameter in parameters if parameter.usable]
     for model in sorted({parameter.model for parameter in usable}):
         title = f"Parameters for a scenario{f' with {model}' if model else ''}"

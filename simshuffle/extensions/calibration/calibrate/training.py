@@ -134,9 +134,10 @@ def add_step_times(
     findings: Findings, rows: pd.DataFrame, network: TrainedNetwork, is_bound: bool
 ) -> None:
     """Add the forward and backward pass of a sample, from the median iteration on one
-    GPU.
+    GPU, at the largest batch.
 
-    They are divided 1:2, as in the catalog. Where all runs on several GPUs wait for
+    They are divided 1:2, as in the catalog; none is added if the iteration is no longer
+    than the update. Where all runs on several GPUs wait for
     samples (``is_bound``), the one on a single GPU may, too; the notes say so.
     """
     if is_bound:
@@ -233,7 +234,8 @@ def summarize_runs(
 
     Column ``best`` has the uncontended time (s), ``alone`` that of one GPU, and
     ``bus_bandwidth`` the bandwidth of an allreduce that takes their difference.
-    ``bound`` says that a run waits for samples.
+    ``bound`` says that a run waits for samples: its bandwidth is below
+    `MIN_BANDWIDTH_SHARE` of the best of its side of the ring. Unknown times are nan.
     """
     records: list[dict[str, Any]] = []
     single_gpu_seconds: dict[tuple[str, int], float] = {}
@@ -379,8 +381,8 @@ def _add_iteration_residuals(
 
 
 def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
-    """Add the rate of opens: of runs that wait for samples, if twice the GPUs do not
-    read faster.
+    """Add the rate of opens (samples/s): of runs that wait for samples between hosts,
+    if twice the GPUs read less than `MAX_FLAT_GROWTH` times as fast.
 
     Else only the highest rate that was measured is added, under a name for people.
     """
@@ -434,8 +436,8 @@ def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) ->
 def add_jitter(findings: Findings, rows: pd.DataFrame) -> None:
     """Add the jitter of an iteration, where the log has a line for each iteration.
 
-    Else the variation between the epochs of one GPU is added for comparison; it is no
-    jitter.
+    Else, and where the log has several models, the variation is added for comparison
+    under a name for people: that between the epochs of one GPU is no jitter.
     """
     single_gpu_rows = rows[rows["ranks"] == 1]
     for (model,), model_rows in group_rows(single_gpu_rows, "model"):

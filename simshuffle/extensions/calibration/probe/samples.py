@@ -81,7 +81,7 @@ class SampleCosts:
     files: SampleFiles
 
     def to_yaml(self, *, exchange: bool = False) -> str:
-        """Return the fragment for a scenario.
+        """Return the fragment for a scenario, as YAML.
 
         The costs of an exchange are comments unless ``exchange``: a scenario that
         compares strategies has no place for them.
@@ -153,7 +153,7 @@ def probe(
 
 def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[SampleCost]:
     """Measure all costs; those in proportion to the size of a file are scaled to the
-    mean size.
+    mean size. Sizes are among them only for a user's files.
 
     Args:
         files: the files to read.
@@ -214,6 +214,9 @@ def time_actions(
 ) -> tuple[dict[str, Floats], list[int]]:
     """Time all actions on each file; return (files,) s by action, and the bytes of each
     file.
+
+    The actions are read, decode, pickle, encode, write, remove, zero and draw; draw
+    shuffles `SHUFFLED_RANKS` ranks. ``target`` is written and removed for each file.
     """
     seconds_by_action: dict[str, list[float]] = defaultdict(list)
 
@@ -251,7 +254,7 @@ def duration_cost(key: str, seconds: Floats, description: str) -> SampleCost:
 
 
 def pickle_sample(sample: Any) -> bytes:
-    """Return a sample as mpi4py would pickle it in a message."""
+    """Return the bytes of a sample as mpi4py would pickle it in a message."""
     return pickle.dumps({"sample": sample}, pickle.HIGHEST_PROTOCOL)
 
 
@@ -334,7 +337,10 @@ def read_sample(coder: SampleCoder, path: Path) -> Any:
 
 
 def choose_files(folder: Path) -> SampleFiles:
-    """Choose files of the commonest suffix below a folder.
+    """Choose files of the commonest suffix below a folder that are not empty.
+
+    Of them at most `MAX_FILES` are drawn at random, always with one seed, and not more
+    than `MAX_NBYTES` in the mean.
 
     Raises:
         InputError: there are none.
@@ -377,7 +383,7 @@ def list_paths(folder: Path) -> Iterator[Path]:
 
 def make_photographs(folder: Path) -> SampleFiles:
     """Write `MAX_FILES` JPEGs of 500 x 375 pixels and about 110 kB, smooth noise, to
-    ``folder``.
+    ``folder``; all are equal.
     """
     module = import_pillow()
     rng = np.random.default_rng(0)

@@ -118,6 +118,9 @@ def measure_rates(
 ) -> StorageRates:
     """Write a large file and small ones, and read them by each number of readers.
 
+    The share of the device is None for a file system that many hosts share. Files stay
+    in ``scratch``.
+
     Args:
         scratch: an empty folder on the file system to be measured.
         nbytes: bytes written at most.
@@ -184,7 +187,8 @@ def create_files(
     """Create small files until ``deadline``; return their paths, and the files made in
     a second.
 
-    At least one is made for each reader, and at most ``max_files``.
+    At least one is made for each reader, and at most ``max_files``. Each is
+    synchronised, and dropped from the page cache.
     """
     files: list[Path] = []
     begin = clock()
@@ -207,7 +211,8 @@ def write_file(
     """Write a large file until ``deadline``; return its bytes, and the bytes written in
     a second.
 
-    It has at least a block for each reader, and at most ``nbytes`` bytes.
+    It has at least a block for each reader, and at most ``nbytes`` bytes. It is
+    synchronised, and dropped from the page cache.
     """
     size = 0
     min_nbytes = BLOCK_NBYTES * max(READERS)
@@ -236,7 +241,7 @@ def open_new_file(path: Path) -> int:
 
 def drop_from_cache(descriptor: int, offset: int, nbytes: int) -> None:
     """Drop ``nbytes`` of a file from the page cache, from ``offset`` on; 0 stands for
-    all bytes.
+    all bytes. Nothing is done where the system cannot.
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, nbytes, os.POSIX_FADV_DONTNEED)
@@ -321,8 +326,8 @@ def count_device_nbytes() -> int | None:
 
 
 def find_mount(folder: Path) -> tuple[str, bool]:
-    """Return the file system and mount point of a folder, and whether many hosts share
-    it.
+    """Return the file system and mount point of a folder as a text, 'ext4 at /home',
+    and whether many hosts share it, by `SHARED_FILE_SYSTEMS`.
     """
     mount = ("", "")
     with suppress(OSError):

@@ -35,7 +35,9 @@ class StorageRates:
     device_share: float | None
 
     def to_yaml(self) -> str:
-        """Return the fragment for a scenario."""
+        """Return the fragment for a scenario, as YAML; a comment warns where less than
+        `MIN_DEVICE_SHARE` came from a device.
+        """
         num_small_files, nbytes = self.counts
         host = platform.node() or "a host"
         source = (
@@ -60,8 +62,10 @@ class StorageRates:
         return fragment_text(source, self.list_entries(), comments)
 
     def list_entries(self) -> list[FragmentEntry]:
-        """Return the entries of a scenario: latency, bandwidths, and rate of opens by
-        readers.
+        """Return the entries of a scenario: latency, bandwidths, and rate of opens.
+
+        A shared file system is the parallel one, with the highest rate of opens;
+        another is the SSD, with a curve of opens by readers.
         """
         tier = "parallel_file_system" if self.is_shared else "ssd"
         key = f"cluster.{tier}"
@@ -122,7 +126,8 @@ class StorageRates:
     def highest_rate_note(
         self, readers: int, rates: Mapping[int, Sequence[float]]
     ) -> str:
-        """Return the note on the highest rate, and why it may be a lower bound.
+        """Return the note on the highest rate, and why it may be a lower bound: it
+        still rises by more than a tenth at the end, or one host was measured of many.
 
         Args:
             readers: the number of readers that reached it.
@@ -157,7 +162,7 @@ def median_entry(
     rates: Mapping[int, object] | None = None,
 ) -> FragmentEntry:
     """Return the entry of the median of some values, with their range from three values
-    on.
+    on. The range holds the true median with probability 1 - 2^(1 - values).
 
     Args:
         key: dotted key of a scenario.

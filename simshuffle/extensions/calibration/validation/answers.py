@@ -141,8 +141,8 @@ class IterationParts:
 
 
 def iteration_parts(scenario: str, values: Mapping[str, str]) -> IterationParts:
-    """Compute the parts of an iteration as a scenario divides training, alone on the
-    machine.
+    """Compute the parts of an iteration by the closed forms, as a scenario divides
+    training, alone on the machine.
 
     The model of the scenario lists its layers. Arguments and errors as of
     `load_with_values`.

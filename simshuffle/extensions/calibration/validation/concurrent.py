@@ -81,7 +81,7 @@ class ConcurrentEpochs:
 
 def read_jobs(log: str, first_start: str, last_start: str) -> list[LoggedJob]:
     """Read the jobs of an epoch log in ``validation/data/`` that started in a span of
-    time.
+    time, in the order of the log.
 
     Args:
         log: name of the file.
@@ -172,8 +172,8 @@ def concurrent_scenario(
 
 
 def choose_divisor(job: LoggedJob, samples: int, max_divisor: int) -> int:
-    """Return the factor by which the iterations of a job are made smaller: a power of
-    two.
+    """Return the factor by which the iterations of a job are made smaller: the least
+    power of two with which an epoch has `MIN_ITERATIONS`, at most ``max_divisor``.
 
     Args:
         job: the job.

@@ -34,9 +34,9 @@ def emulate_accelerators(
 ) -> float:
     """Compute the share of the time for which accelerators pause, as if they computed.
 
-    Or compute the samples a second that they get, or how many pass. A number of
-    accelerators passes if they pause for ``share`` of the time at least. Every host has
-    equally many.
+    Or compute the samples a second that they all get, or how many pass on all hosts. A
+    number of accelerators passes if they pause for ``share`` of the time at least.
+    Every host has equally many.
 
     Args:
         scenario: its name below ``scenarios/``.
@@ -74,7 +74,11 @@ def emulate_accelerators(
 def utilisation(
     scenario: str, values: Mapping[str, str], hosts: int, accelerators_per_host: int
 ) -> float:
-    """Compute the share of the time for which accelerators pause.
+    """Compute the share of the time for which accelerators pause, in the second half of
+    a run.
+
+    Of more than `MAX_ACCELERATORS` fewer hosts are simulated, with their part of the
+    servers.
 
     Args:
         scenario: its name below ``scenarios/``.
@@ -133,7 +137,7 @@ def bandwidth_bound_count(
 
 
 def seconds_of_pause(scenario: Scenario) -> float:
-    """Return the seconds of a pause for each sample."""
+    """Return the seconds that the scenario's accelerator pauses for each sample."""
     accelerator = scenario.cluster.host.accelerator
     return scenario.workload.model.accelerators[accelerator].per_sample
 

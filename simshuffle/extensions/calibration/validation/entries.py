@@ -170,7 +170,8 @@ def compare_entries(results: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFram
     """Score entries and the predictions in ``results`` on measured values that both
     predict.
 
-    Returns columns of `BESIDE`. Rows without a measured value do not count.
+    Returns columns of `BESIDE`, a row for each author and set. Rows without a measured
+    value do not count.
     """
     measured = results.loc[results["measured"].notna() & results["predicted"].notna()]
     our_columns = ["predicted", "interval_low", "interval_high"]

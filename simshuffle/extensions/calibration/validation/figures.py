@@ -29,7 +29,7 @@ def ratios_chart(results: pd.DataFrame) -> Chart:
     """Draw the ratio of predicted to measured of each row, a line for each set, with
     its interval.
 
-    The band is ±10 %.
+    The band is ±10 %. Rows without a measured value are left out.
     """
     rows = results[results["error"].notna()].sort_values("measured", kind="stable")
     sets = list(dict.fromkeys(results.loc[results["error"].notna(), "set"]))

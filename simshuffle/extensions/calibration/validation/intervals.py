@@ -50,7 +50,9 @@ def find_mechanism(row: Any) -> str:
 
 
 def num_ranks(row: Any) -> float:
-    """Return the ranks of a row, or hosts or accelerators where it has no other number."""
+    """Return the number of ranks, GPUs, hosts or accelerators in a row's values, else
+    its case; `USUAL_RANKS` where it has none.
+    """
     for pattern in _RANKS_PATTERNS:
         if match := re.search(pattern, f"{row['values']}; {row['case']}"):
             return float(match[1])
@@ -85,7 +87,9 @@ def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def learn_residuals(results: pd.DataFrame) -> Residuals:
-    """Learn the residuals of the laws from the predicted rows of a table."""
+    """Learn the residuals of the laws, log(measured / predicted), from the predicted
+    rows of a table; those of use fit do not count.
+    """
     rows = results[(results["use"] == "predict") & results["predicted"].notna()]
     half_range = pd.Series(
         np.log((rows["high"] / rows["low"]).to_numpy(float)) / 2, rows.index

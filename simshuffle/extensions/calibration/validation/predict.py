@@ -138,7 +138,7 @@ class RowPrediction(NamedTuple):
 
 
 def list_tasks(rows: Sequence[ValidationRow]) -> list[Task]:
-    """Return the tasks that ``rows`` need, each once."""
+    """Return the tasks that ``rows`` need, each once; none for rows of use none."""
     variants_of_rows = [
         tasks_of_variants(row) if row.use != "none" else [] for row in rows
     ]
@@ -226,7 +226,11 @@ def predict_row(
     tasks_by_variant: list[tuple[Task, ...]],
     answers: Mapping[Task, Answer],
 ) -> RowPrediction:
-    """Return the prediction of a row from the answers to its tasks."""
+    """Return the prediction of a row from the answers to its tasks.
+
+    Its value is that without the spread; the traffic of others lengthens the high end
+    of a time, or lowers the low end of a throughput.
+    """
     values = [
         value_of_row(row, [answers[task] for task in tasks])
         for tasks in tasks_by_variant

@@ -24,11 +24,11 @@ class Scores(NamedTuple):
 
 
 def winkler(low: Numbers, high: Numbers, measured: Numbers) -> Numbers:
-    """Return the interval score of each row, (rows,) as the arguments.
+    """Return the interval score of each row, (rows,) as the arguments; small is good.
 
     It is the width of the interval, and 2 / `ALPHA` times the distance of the measured
-    value outside, all of natural logarithms. So it has no unit, rows of different units
-    may be averaged, and small is good.
+    value outside, all of natural logarithms. So it has no unit, and rows of different
+    units may be averaged.
 
     Source: T. Gneiting and A. E. Raftery, Strictly Proper Scoring Rules, Prediction,
     and Estimation, JASA 102 (2007), doi:10.1198/016214506000001437, Eq. 43; R. L.
@@ -64,7 +64,10 @@ def is_in_interval(results: pd.DataFrame) -> pd.Series[bool]:
 
 
 def score_intervals(results: pd.DataFrame) -> Scores:
-    """Score the intervals of the rows of one set."""
+    """Score the intervals of the rows of one set that have one; nan without any.
+
+    The naive factor is from all rows that are given.
+    """
     rows = select_rows_with_interval(results)
     if rows.empty:
         return Scores(np.nan, np.nan, np.nan)

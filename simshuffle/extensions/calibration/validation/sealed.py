@@ -127,8 +127,8 @@ def refuse_path(path: Path, error: Exception) -> None:
 def seal_predictions(
     path: Path, results: pd.DataFrame, code: str, *, replace: bool
 ) -> str:
-    """Write the predicted rows of ``results`` to ``path``, all or none; return the
-    digest.
+    """Write the predicted rows of ``results`` to ``path``, all or none, without what
+    was measured; return the digest of the content.
 
     ``code`` stands for the code that predicts. Errors as of `check_path`.
     """
@@ -253,7 +253,8 @@ def read_predictions(content: Mapping[str, Any], source: str) -> pd.DataFrame:
 def measured_rows(
     sealed: SealedPredictions, rows: Sequence[ValidationRow], source: str
 ) -> list[ValidationRow]:
-    """Return the sealed rows with what was measured since, from ``rows``.
+    """Return all sealed rows, with use predict, with what was measured since, from
+    ``rows``.
 
     A measured row has the same set, case and quantity; nothing is measured where there
     is none.

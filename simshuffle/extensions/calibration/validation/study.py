@@ -122,7 +122,8 @@ def shipped_sets() -> list[str]:
 
 
 def repeat(folder: Path, meta: Meta) -> Request[ValidationRequest]:
-    """Return the request of a result again, from the rows in its table.
+    """Return the request of a result again, from the rows, entries and sealed
+    predictions in its folder.
 
     Raises:
         InputError: a scenario that they name is not there.
@@ -206,7 +207,7 @@ def seal_facts(
 
 
 def text_parts(result: Result) -> Iterator[str | Table]:
-    """Yield the tables and sentences of a result."""
+    """Yield the tables and sentences of a result, in the form of a seal if it has one."""
     results = result.tables["validation"]
     if result.meta.get("sealed"):
         yield text.describe_seal(result.meta["sealed"])

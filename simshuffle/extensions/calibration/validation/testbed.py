@@ -146,7 +146,11 @@ class LeafSpine:
 def finish_times(
     testbed: LeafSpine, pattern: NamespacePattern, overhead: TcpOverhead
 ) -> Floats:
-    """Return (flows,) s at which each flow of ``pattern`` ends in the fluid network."""
+    """Return (flows,) s at which each flow of ``pattern`` ends in the fluid network.
+
+    With a barrier, a flow waits for the step before only; else for its predecessors and
+    for earlier flows between its hosts.
+    """
     capacity = np.full(len(testbed.links), testbed.shape.rate * overhead.efficiency)
     # every route leaves exactly one host, so the start-up is counted once
     latency = np.array(

@@ -87,7 +87,9 @@ def flows_in_both_directions(pairs: list[Pair], nbytes: int) -> NamespacePattern
 
 
 def incast(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """Return one step in which all hosts send to host 0."""
+    """Return one step in which all other hosts send to host 0, together twice
+    ``nbytes``.
+    """
     senders = range(1, shape.hosts)
     return flows_of_steps([[(host, 0) for host in senders]], 2 * nbytes // len(senders))
 
@@ -121,7 +123,7 @@ def pairs_across_leaves(
     shape: NamespaceShape, nbytes: int, seed: int
 ) -> NamespacePattern:
     """Return one step in which hosts of two neighbouring leaves exchange, place by
-    place.
+    place; a last odd leaf does nothing.
     """
     per_leaf = shape.hosts_per_leaf
     hosts = range(shape.leaves // 2 * 2 * per_leaf)
@@ -138,7 +140,7 @@ def random_pairs(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePatt
 
 
 def all_to_all(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """Return one step in which each host sends to every other host."""
+    """Return one step in which each host sends to every other host, ``nbytes`` in all."""
     hosts = shape.hosts
     pairs = [(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]
     return flows_of_steps([pairs], nbytes // (hosts - 1))
@@ -148,7 +150,7 @@ def random_permutations(
     shape: NamespaceShape, nbytes: int, seed: int
 ) -> NamespacePattern:
     """Return M - 1 steps for M hosts, each a random permutation in which no host keeps
-    its own.
+    its own; a host sends ``nbytes`` in all.
     """
     rng = np.random.default_rng((seed, 2))
     hosts = shape.hosts

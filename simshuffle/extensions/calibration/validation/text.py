@@ -120,8 +120,9 @@ ENTRY_HEADINGS = [
 def summary_cells(results: pd.DataFrame, use: str) -> list[list[str]]:
     """Return the rows of the summary for one use of rows.
 
-    They are set, number, how many are within their interval, mean, median and worst
-    error, and where the worst is. Rows without a measured value do not count.
+    They are set, number, how many have a measured range that meets the predicted one,
+    mean, median and worst error, and where the worst is. Rows without a measured value
+    do not count.
     """
     summaries = summarize_sets(results[results["error"].notna()])
     summaries = summaries[summaries["use"] == use]
@@ -327,7 +328,9 @@ def score_parts(results: pd.DataFrame) -> Iterator[str | Table]:
 
 
 def entry_cells(comparison: pd.DataFrame) -> list[list[str]]:
-    """Return the scores of each entry in each set, and of simshuffle on its rows."""
+    """Return the scores of each entry in each set, and of simshuffle on its rows: texts
+    under `ENTRY_HEADINGS`.
+    """
     return [
         [
             *(

@@ -114,7 +114,7 @@ class _NodeBuilder:
     def compute(
         self, name: str, seconds: float, *dependencies: int, on_cpu: bool = False
     ) -> int:
-        """Add computing that takes so many s, on the GPU or the CPU."""
+        """Add computing that takes so many s, on the GPU, or with ``on_cpu`` the CPU."""
         return self._add(
             name, COMP, dependencies, {"is_cpu_op": int(on_cpu)}, seconds=seconds
         )
@@ -164,7 +164,8 @@ class _NodeBuilder:
 def nodes_of_rank(
     program: Program, rank: int, *, storage: bool = False
 ) -> list[ChakraNode]:
-    """Return the nodes of a rank in an iteration, in the order of the schedule.
+    """Return the nodes of a rank in an iteration, in the order of the schedule: passes,
+    sum of gradients if there are several ranks, update, then the exchange.
 
     Where messages are waited for after the next backward pass, that pass is here too,
     and takes the time of this iteration's.
@@ -224,7 +225,7 @@ def nodes_of_rank(
 
 
 def encode_trace(nodes: Sequence[ChakraNode]) -> bytes:
-    """Return the bytes of a trace file."""
+    """Return the bytes of a trace file: the metadata and each node behind its length."""
     messages = [
         _encode_bytes_field(schema.META_VERSION, VERSION.encode()),
         *map(_encode_node, nodes),

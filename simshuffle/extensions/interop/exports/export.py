@@ -96,7 +96,7 @@ MARK = "simshuffle-export.json"
 
 def default_out(source: ExportedRun, format_name: str) -> Path:
     """Return the default path of an export: in the working directory, named after the
-    run.
+    run, and after the format where the suffix is not the format's name.
     """
     suffix = format_of(format_name).suffix
     name = source.run if suffix == f".{format_name}" else f"{source.run}-{format_name}"
@@ -164,7 +164,8 @@ def export(
 
 
 def check_out(out: Path, *, folder: bool, replace: bool) -> None:
-    """Check that an export can be written.
+    """Check that an export can be written: the folder is there, and ``out`` is free or
+    an earlier export.
 
     Args:
         out: the path to write.
@@ -190,7 +191,7 @@ def check_out(out: Path, *, folder: bool, replace: bool) -> None:
 
 def _find_obstacle(out: Path, is_folder: bool, replace: bool) -> tuple[str, str]:
     """Return rule and remedy of what prevents writing to ``out``; '' and '' if nothing
-    does.
+    does. A folder may be replaced if it is empty or has the file `MARK`.
     """
     if not out.name or not out.parent.is_dir():
         return "must be in a folder that is there", "Make the folder."

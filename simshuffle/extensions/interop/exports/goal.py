@@ -54,7 +54,9 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
 
 
 def schedules(program: Program) -> Iterator[str]:
-    """Yield the text of a schedule: the head with rank 0, then each other rank."""
+    """Yield the text of each rank's schedule, ascending; that of rank 0 begins with the
+    head of the file.
+    """
     head = HEAD.format(
         name=program.name.encode("ascii", "replace").decode(),
         iteration=program.iteration,

@@ -29,6 +29,9 @@ def write(
 ) -> list[str]:
     """Write a timeline to the file ``path``, and return lines about it.
 
+    The tables of a result suffice with ``messages`` 'none'; else the run is simulated
+    again.
+
     Args:
         source: the run.
         path: the file, which is made.

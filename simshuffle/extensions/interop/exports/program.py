@@ -150,8 +150,8 @@ def make_program(
             anything is sent.
 
     Raises:
-        InputError: the strategy exchanges nothing, or nothing is sent after this
-            iteration.
+        InputError: the strategy exchanges nothing, nothing is sent after this
+            iteration, or the parallelism is not data.
     """
     workload = scenario.workload
     cluster = scenario.cluster
@@ -258,7 +258,7 @@ def _make_step(message: RankMessages, resources: Resources) -> ProgramStep:
 
 
 def _make_gradients(scenario: Scenario, plan: EpochPlan, iteration: int) -> Gradients:
-    """Return the computing around the exchange.
+    """Return the computing around the exchange, with the jitter of the epoch.
 
     Args:
         scenario: the scenario.

@@ -112,8 +112,8 @@ def routes_of(program: Program) -> tuple[Routes, int]:
     """Return the links between ranks that exchange samples or meet in a round of a
     barrier.
 
-    SimGrid has one route for each pair. The second value is the number of messages
-    whose route differs from the first of their pair.
+    SimGrid has one route for each pair. The second value is the number of messages of
+    samples whose route differs from the first of their pair.
     """
     ranks = np.arange(program.world_size)
     resources = program.resources.with_fresh_routes()
@@ -206,6 +206,6 @@ def _format_line(*values: float) -> str:
 
 
 def _write(path: Path, lines: list[str] | Iterator[str]) -> None:
-    """Write lines to a new text file."""
+    """Write lines, which have their ends, to a text file."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(lines)

@@ -47,8 +47,8 @@ class ExportedRun:
     def stored_rows(self, table: str, epoch: int) -> pd.DataFrame:
         """Return the rows of the result's table that belong to the run and an epoch.
 
-        The rows are empty where the result does not have them. Only runs with a result
-        may be asked.
+        The rows are empty where the result does not have them; of several seeds they
+        are of the scenario's. Only runs with a result may be asked.
         """
         assert self.result is not None  # noqa: S101 - callers ask for it first
         has_seeds = "seed" in self.result.tables["epochs"]
@@ -125,7 +125,8 @@ def read_source(
 def _list_runs(
     reference: str, overrides: Mapping[str, Any]
 ) -> tuple[Result | None, dict[str, tuple[str, Scenario]]]:
-    """Return the result, if ``reference`` is one, and the runs by their names.
+    """Return the result, if ``reference`` is one, else None, and the runs by their
+    names.
 
     Each run has its name in the tables and its scenario. Each of several seeds of a
     result is a run.
@@ -177,7 +178,7 @@ def _parse_epochs(text: str, scenario: Scenario, reference: str) -> tuple[int, .
 
     Raises:
         InputError: the text is not understood, or names an epoch that the scenario
-            lacks.
+            lacks, or a span that falls.
     """
     text = text.strip()
     parts = parse_spans(text)

@@ -185,7 +185,8 @@ class TraceFile:
 
 @contextmanager
 def open_trace_file(path: Path) -> Iterator[TraceFile]:
-    """Open a new trace file, compressed if its name ends in '.gz'.
+    """Open a new trace file, compressed if its name ends in '.gz'; an old one is
+    replaced.
 
     The caller calls `TraceFile.finish`. Equal events give equal bytes.
     """
@@ -276,13 +277,14 @@ class EpochCounters:
     is_used: Flags  # (links,) True for links that carried something
 
     def add_counter(self, pid: int, name: str, series: Mapping[str, Floats]) -> None:
-        """Add a counter that is 0 at the end of the epoch."""
+        """Add a counter that is 0 at the end of the epoch, if that has a moment."""
         extended = {key: np.append(values, 0.0) for key, values in series.items()}
         cut = {key: values[: len(self.moments)] for key, values in extended.items()}
         self.file.add_counter(pid, name, self.moments, cut)
 
     def write_tiers(self, cluster: int) -> None:
-        """Write the mean and the most loaded link (%) of each tier of the network.
+        """Write the mean and the most loaded link (%) of each tier of the network, of
+        the links that carried anything.
 
         Args:
             cluster: the process of tiers and file system.
@@ -319,7 +321,8 @@ class EpochCounters:
                 self.add_counter(cluster, name, {unit: rate})
 
     def write_hosts(self, processes: Mapping[int, int]) -> None:
-        """Write SSD and cores (%) and adapters (GB/s) of the hosts of some ranks.
+        """Write SSD and cores (%) and adapters (GB/s) of the hosts of some ranks, each
+        if it was used.
 
         Args:
             processes: the process of each rank whose host is shown.

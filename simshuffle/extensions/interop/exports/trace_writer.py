@@ -64,6 +64,8 @@ RECEIVING = _MessageEnd("messages coming in", "receiving from", "from", 1000)
 class TraceWriter:
     """Writes the lanes of ranks, messages and links to a trace file.
 
+    The processes of the cluster and of the shown ranks are named at once.
+
     Args:
         file: the trace file.
         source: the run.
@@ -129,7 +131,8 @@ class TraceWriter:
         return self._threads[key]
 
     def write_epoch(self, epoch: TracedEpoch, *, messages: bool, is_last: bool) -> None:
-        """Write the lanes of an epoch.
+        """Write the lanes of an epoch: itself, phases, messages and counters; the last
+        two only if its record is known.
 
         Args:
             epoch: the epoch.
@@ -180,8 +183,10 @@ class TraceWriter:
     # -------------------------------------------------------------------------------- what ranks do
 
     def _write_epoch_phases(self, epoch: TracedEpoch) -> None:
-        """Write the loops of the ranks, and the communication that their computing
-        hides.
+        """Write the loops of the shown ranks, and the communication that their
+        computing hides.
+
+        Causes of waits are there only if the table has all ranks.
         """
         phases = epoch.phases
         causes: Sequence[str] = [""] * len(phases)

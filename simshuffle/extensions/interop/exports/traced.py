@@ -55,7 +55,7 @@ class TracedEpoch:
 
 def describe_epoch(epoch: TracedEpoch) -> list[str]:
     """Return texts on how an epoch compares with the stored one, and on the part
-    simulated.
+    simulated; each only if there is anything to say.
     """
     window = epoch.window
     window_text = (
@@ -80,7 +80,8 @@ def simulate_again(
         tell: receives the share that is simulated, from 0 to 1.
 
     Raises:
-        InputError: the simulation differs from what is stored.
+        InputError: the simulation differs from what is stored, by more than
+            `MAX_RELATIVE_DIFFERENCE` of an epoch.
         SimshuffleError: the scenario cannot be simulated.
     """
     scenario = source.scenario
@@ -135,7 +136,9 @@ def read_stored(source: ExportedRun) -> Iterator[TracedEpoch]:
 
 
 def _approximate_seconds(source: ExportedRun) -> float:
-    """Return s of an epoch, roughly: as stored, or the time of computing alone."""
+    """Return s of the first requested epoch, roughly: as stored, or the time of
+    computing alone.
+    """
     if source.result is not None:
         seconds = float(source.stored_rows("epochs", source.epoch)["epoch_s"].iloc[0])
     else:
@@ -247,7 +250,8 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
     check.
 
     Args:
-        text: the request, or None for the default.
+        text: the request, or None for all of at most `MAX_DEFAULT_RANKS` ranks, else
+            the slowest, the fastest and a sample.
         world_size: number of ranks.
 
     Raises:
@@ -281,7 +285,8 @@ def choose_ranks(
     """Return the requested ranks, each with a note in brackets that says why it is
     special, or ''.
 
-    Ranks ascend, but the slowest and the fastest come first if they are among many.
+    Ranks ascend, but the slowest and the fastest, by their own work without waits, come
+    first if they are among many.
 
     Args:
         parts: parts of the request, see `check_ranks`.

@@ -46,7 +46,7 @@ class HostInventory:
         """Return the fragment that a scenario includes.
 
         What cannot be a value of `cluster.host`, such as the ports near each GPU,
-        becomes a comment.
+        becomes a comment; so do adapters and slots that do not divide the GPUs evenly.
         """
         entries = []
         left_out = []
@@ -62,6 +62,9 @@ class HostInventory:
     def _host_values(self) -> Iterator[tuple[str, int | str, str]]:
         """Yield the key below `cluster.host`, the value, and a note on how it was
         found.
+
+        Adapters are those near a GPU, else all; bandwidths are those of the slowest
+        GPU, and left out if none is known.
         """
         yield "gpus", len(self.gpus), "read"
         nearby_ports = {port for gpu in self.gpus for port in gpu.nearby_ports}
@@ -114,7 +117,8 @@ class HostInventory:
 
 
 def nvlink_bandwidth(capability: int) -> float:
-    """Return the bytes/s of one NVLink of a GPU in each direction.
+    """Return the bytes/s of one NVLink of a GPU in each direction, by the last entry of
+    `NVLINK_BANDWIDTH` that it reaches, else the first.
 
     Args:
         capability: compute capability of the GPU times 10.

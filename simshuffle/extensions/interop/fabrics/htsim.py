@@ -18,8 +18,8 @@ MAX_PORTS = (96, 64, 64)
 
 
 def format_fat_tree(topology: Topology) -> tuple[str, str]:
-    """Return the topology file of a fat tree; or '' and why htsim cannot have the
-    network.
+    """Return the text of a fat tree's topology file and ''; or '' and why htsim cannot
+    have the network.
     """
     if not isinstance(topology, FatTree):
         return "", f"it is of kind {topology.kind}, and no fat tree"
@@ -49,7 +49,9 @@ def _obstacles(tree: FatTree) -> Iterator[str]:
 
 
 def _ports_of_tiers(tree: FatTree) -> list[tuple[int, int]]:
-    """Return for a switch of each tier how many ports lead down and how many up."""
+    """Return for a switch of each tier, from the hosts up, how many ports lead down and
+    how many up.
+    """
     links = tree.links()
     up = [above.parents * above.parallel for above in links[1:]]
     down = [

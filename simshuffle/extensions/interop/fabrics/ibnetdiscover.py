@@ -43,7 +43,7 @@ there too, and not just a management node: an estimate.
 
 
 def begins(text: str) -> bool:
-    """Return whether a text may be output of ibnetdiscover."""
+    """Return whether a text may be output of ibnetdiscover, by its first 2000 lines."""
     lines = (line.strip() for line in text.split("\n")[:2000])
     return any(RECORD.match(line) or REPORT.match(line) for line in lines)
 
@@ -135,7 +135,7 @@ class _FabricBuilder:
 
     def _list_switches(self, host_names: set[str]) -> list[FabricNode]:
         """Return the switches in the order of OpenSM, with names that are not in
-        ``host_names``.
+        ``host_names``; note the node and port of each of their ports.
         """
         keys_and_records = [
             (key, record)
@@ -160,7 +160,7 @@ class _FabricBuilder:
 
     def _list_endpoints(self) -> list[FabricNode]:
         """Return the nodes of hosts, sorted by name, and then of adapters without a
-        host.
+        host; number their ports, and note hosts that take no part.
         """
         adapters_of_host, unnamed_adapters = self._group_adapters()
         ports_of_host = {
@@ -232,7 +232,9 @@ class _FabricBuilder:
 
     def _group_adapters(self) -> tuple[dict[str, list[str]], list[str]]:
         """Return the keys of each host's adapters, and the keys of adapters without a
-        host.
+        host, which are noted.
+
+        If no adapter names a host, each is one, by its GUID.
         """
         adapters_of_host: dict[str, list[str]] = {}
         nameless_adapters = []
@@ -278,7 +280,7 @@ class _FabricBuilder:
 
     def _mark_host_tier(self, nodes: list[FabricNode]) -> list[FabricNode]:
         """Return the nodes, with tier 'host' for those at switches where hosts could
-        stand.
+        stand: `MIN_ADAPTER_SHARE_OF_LEAF` of their cables lead to adapters.
         """
         hosts = {node.name for node in nodes if node.kind == "host"}
         leaves = set()

@@ -179,7 +179,9 @@ class ImportedFabric:
 
     @cached_property
     def slow_cables(self) -> list[SlowCable]:
-        """The cables that are slower than most cables between their two tiers."""
+        """The cables that are slower than most cables between their two tiers, in the
+        order of ``cables``.
+        """
         tiers_of_cables = [
             tuple(sorted(self.tiers[end] for end in cable.ends))
             for cable in self.cables
@@ -297,7 +299,9 @@ def _tier_name(kind: str, depth: int) -> str:
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:
-    """Return counts as text, 'leaf' first, then the others by name: '4 leaf, 2 level2'."""
+    """Return counts as text, 'leaf' first, then the others by name: '4 leaf, 2 level2';
+    '' of none.
+    """
     return ", ".join(
         f"{counts[name]} {name}"
         for name in sorted(counts, key=lambda tier: (tier != "leaf", tier))

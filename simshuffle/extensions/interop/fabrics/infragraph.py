@@ -117,7 +117,9 @@ def _parse_infrastructure(text: str) -> _Infrastructure:
 
 
 def _parse_physical(physical: dict[str, Any]) -> tuple[float | None, float]:
-    """Return bandwidth (bytes/s, None if left out) and latency (s) of a link."""
+    """Return bandwidth (bytes/s, None if left out) and latency (s) of a link, that of a
+    cable if left out.
+    """
     bandwidth_by_unit = physical.get("bandwidth") or {}
     latency_by_unit = physical.get("latency") or {}
     bandwidths = (
@@ -282,10 +284,12 @@ def _split_slice(text: str) -> tuple[str, str]:
 
 
 def _select_indices(text: str, count: int, path: str) -> list[int]:
-    """Return the indices below ``count`` that an index or slice of Python selects.
+    """Return the indices below ``count`` that an index or slice of Python selects; all
+    for ''.
 
     Raises:
         TopologyError: the index is out of range.
+        ValueError: the text is no index or slice.
     """
     parts = [int(part) if part.strip() else None for part in text.split(":")]
     if len(parts) > 3:

@@ -51,7 +51,7 @@ class _DumpedTable(NamedTuple):
 
 
 def begins(text: str) -> bool:
-    """Return whether a text may hold forwarding tables."""
+    """Return whether a text may hold forwarding tables, by its first 2000 lines."""
     return any(_SWITCH.match(line.strip()) for line in text.splitlines()[:2000])
 
 
@@ -85,8 +85,11 @@ def parse_tables(text: str, source: str, fabric: ImportedFabric) -> ForwardingTa
 
 
 def _match_to_fabric(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
-    """Keep the entries that lead to adapter ports of a fabric, and check that none is
-    missing.
+    """Keep the entries that lead to adapter ports of a fabric, 0 where there is no
+    path.
+
+    Raises a TopologyError if a switch is not of the fabric or has no table, or a table
+    lacks a host's port.
     """
     names = {node.guid: node.name for node in fabric.nodes_of_kind("switch")}
     port_of_destination: dict[str, dict[NodePort, int]] = {}  # by switch
@@ -173,7 +176,9 @@ def check_routes(
 
 
 def _parse_dump(text: str) -> list[_DumpedTable]:
-    """Return the forwarding table of each switch, in the order of the dump."""
+    """Return the forwarding table of each switch, in the order of the dump. Raises a
+    TopologyError if a line is of no table, or there is no table.
+    """
     tables: list[_DumpedTable] = []
     for line_number, raw_line in enumerate(text.splitlines(), 1):
         line = raw_line.strip()

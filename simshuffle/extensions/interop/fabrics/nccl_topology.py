@@ -124,7 +124,9 @@ class _TopologyHandler:
         self.open_elements.pop()
 
     def _add_device(self, attributes: dict[str, str]) -> None:
-        """Add the GPU or network adapter that an open ``pci`` element describes."""
+        """Add the GPU or network adapter that an open ``pci`` element describes; other
+        devices are passed over.
+        """
         pci_class = attributes.get("class", "")
         if not pci_class.startswith((*_GPU_CLASSES, _ADAPTER_CLASS)):
             return
@@ -223,7 +225,9 @@ def host_of(text: str, source: str) -> HostInventory:
 
 
 def blank_surroundings(text: str) -> str:
-    """Blank what stands before and behind the XML of a log; lines keep their numbers."""
+    """Blank what stands before and behind the XML of a log; lines keep their numbers. A
+    text that is cut keeps its end.
+    """
     start = re.search(r"^\s*<(?:\?xml|!|system\b)", text, re.MULTILINE)
     preamble = text[: start.start()] if start else ""
     body, end, _ = text[len(preamble) :].partition("</system>")
@@ -231,4 +235,5 @@ def blank_surroundings(text: str) -> str:
 
 
 def _refuse_doctype(*_: object) -> None:
+    """Raise the ValueError of an XML with a DOCTYPE."""
     raise ValueError("must have no <!DOCTYPE>, which may stand for anything")

@@ -98,7 +98,8 @@ def host_of(text: str, source: str) -> HostInventory:
 
 
 def _root_ports(matrix: _ConnectionMatrix) -> dict[str, str]:
-    """Return a name for the root port of each device: the first device below it.
+    """Return a name for the root port of each device: the first device below it, maybe
+    itself.
 
     NVLinks between two GPUs hide what else joins them. Two such GPUs are below one root
     port if another device is below the root ports of both.
@@ -121,7 +122,8 @@ def _count_nvlinks(words: Sequence[str]) -> int:
     """Return the number of NVLinks of a GPU, given its row of the matrix.
 
     With an NVSwitch, all links stand in the word for every other GPU. Without one, each
-    word has some of them, and the sum is at most what a GPU can have.
+    word has some of them, and the sum is at most `MAX_NVLINKS`; of a larger sum the
+    largest word counts.
     """
     counts = [int(match[1]) for word in words if (match := _NVLINKS.fullmatch(word))]
     return sum(counts) if sum(counts) <= MAX_NVLINKS else max(counts)

@@ -97,7 +97,8 @@ def read_host(path: Path) -> HostInventory | None:
 
 
 def is_fabric(path: Path) -> bool:
-    """Return whether one of the readers of other tools' files is for a file.
+    """Return whether one of the readers of other tools' files is for a file; node-link
+    JSON and GraphML have none.
 
     Raises:
         TopologyError: the file cannot be read.
@@ -124,8 +125,8 @@ class DumpFiles:
 
 
 def find_dumps(folder: Path) -> DumpFiles:
-    """Find the dumps in a folder. Slurm's topology is the network where there is no
-    other.
+    """Find the dumps in a folder by what its files hold, not its subfolders. Slurm's
+    topology is the network where there is no other.
 
     Raises:
         TopologyError: two files are of one kind, or no file holds a network.

@@ -136,7 +136,7 @@ def _parse_switches(text: str) -> dict[str, _SlurmSwitch]:
 
 
 def _switch_above(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
-    """Return the switch above each switch that has one.
+    """Return the name of the switch above each switch that has one.
 
     Raises:
         TopologyError: a switch is unknown, has two switches above it, or stands in a
@@ -170,7 +170,7 @@ def _switch_above(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
 
 
 def _switch_of_hosts(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
-    """Return the switch of each host.
+    """Return the name of the switch that each host is directly below.
 
     Raises:
         TopologyError: a node is below two switches, or is a switch.
@@ -299,7 +299,9 @@ def _join_blocks(blocks: dict[str, _SlurmSwitch]) -> dict[str, _SlurmSwitch]:
 
 
 def _expand_names(text: str, line: int) -> list[str]:
-    """Return the names that a list such as 'a[1-3,07]b,c' stands for."""
+    """Return the names that a list such as 'a[1-3,07]b,c' stands for; [] for ''. Raises
+    a TopologyError of the line if it is no list, or has more than `MAX_NAMES`.
+    """
     try:
         return expand_node_list(text, MAX_NAMES) if text else []
     except InputError as error:

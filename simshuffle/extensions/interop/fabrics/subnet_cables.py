@@ -27,7 +27,7 @@ RecordPort = tuple[str, int]
 
 
 def complete_cables(dump: Dump) -> None:
-    """Give every cable two ends that agree.
+    """Give every cable of a dump two ends that agree, in place.
 
     Left out by name are routers, cables from a node to itself, adapters without a
     switch, and switches without a cable. Where one end alone names a cable, that end
@@ -96,7 +96,7 @@ def add_missing_adapters(dump: Dump) -> None:
 
     They are added only where a record of an adapter stands behind those of all
     switches: then no switch is cut off, and switches say of an adapter all that a cable
-    needs.
+    needs. Else a peer without a record is a TopologyError.
     """
     records = dump.records
     kinds = [record.kind for record in records.values()]
@@ -232,7 +232,7 @@ def drop_loose_adapters(dump: Dump) -> None:
 
 
 def drop_loose_switches(dump: Dump) -> None:
-    """Drop switches to which no cable leads."""
+    """Drop switches to which no cable leads, unless that is all of them."""
     records = dump.records
     switches = {
         key: record for key, record in records.items() if record.kind == "Switch"

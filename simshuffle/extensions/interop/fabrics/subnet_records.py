@@ -170,7 +170,8 @@ def names_a_port(match: re.Match[str]) -> bool:
 def add_record(
     records: Records, line_number: int, match: re.Match[str], guid: str, device: int
 ) -> SubnetRecord:
-    """Add the record that begins in a line.
+    """Add the record that begins in a line, and return it; without a ``guid`` its own
+    is from its identity.
 
     Raises:
         TopologyError: there is one already.
@@ -196,7 +197,9 @@ def add_record(
 
 
 def split_comment(text: str | None) -> tuple[str, str]:
-    """Split a comment into what stands in quotes and what stands around that."""
+    """Split a comment into what stands in quotes and what stands around that; one
+    without quotes is both.
+    """
     comment = text or ""
     if '"' not in comment:
         return comment.strip(), comment
@@ -266,7 +269,8 @@ def add_reported_cable(
 
 
 def name_records(records: Records, names: Mapping[str, str], source: str) -> None:
-    """Replace the descriptions of nodes by the names of a node-name map.
+    """Replace the descriptions of nodes by the names of a node-name map, in place;
+    aggregation nodes keep theirs.
 
     Raises:
         TopologyError: the map names none of the nodes.

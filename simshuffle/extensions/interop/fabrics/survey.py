@@ -73,7 +73,7 @@ class Survey:
 
     @cached_property
     def num_adapters(self) -> int:
-        """Number of links between switches and hosts or other devices."""
+        """Number of ports of hosts and other devices that are attached to switches."""
         return len(self.fabric.switch_of_port)
 
     @cached_property
@@ -142,7 +142,8 @@ class Survey:
     def diameter(self) -> int:
         """Number of links on the longest of the shortest routes between two hosts.
 
-        The links of the hosts themselves count.
+        The links of the hosts themselves count. Only routes to `sampled_leaves` are
+        measured; hosts that cannot reach one another do not count.
         """
         steps = self._steps_to_sample[self.leaves]
         return 2 + int(steps[steps < FAR].max())
@@ -151,8 +152,8 @@ class Survey:
     def mean_distance(self) -> float:
         """Mean number of links on the shortest route between two ports of hosts.
 
-        The mean is over all pairs of different ports. The links of the hosts themselves
-        count.
+        The mean is over all pairs of different ports, the second at `sampled_leaves`.
+        The links of the hosts themselves count.
         """
         # (leaves,) and (sampled leaves,) number of ports of hosts on each
         leaf_of_port = np.searchsorted(
@@ -173,7 +174,8 @@ class Survey:
     def bisection(self) -> float:
         """Bytes/s that can flow from the first half of the hosts to the second.
 
-        This is the smallest cut between the two halves, with hosts in their order.
+        This is the smallest cut between the two halves, with hosts in their order, to a
+        thousandth of the slowest cable or coarser.
         """
         cabling = self.fabric.cabling
         hosts = cabling.nodes_of_kind("host")
@@ -217,7 +219,7 @@ class Survey:
     @cached_property
     def shortest_routes(self) -> RouteCounts:
         """Least, mean and largest number of shortest routes from one leaf switch to
-        another.
+        another, of `sampled_leaves`; 1 each with a single leaf switch.
         """
         switches = self.fabric.switches
         steps = self._steps_to_sample
@@ -294,7 +296,7 @@ def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Int
     """Return (links,) how many messages of a pattern cross each link.
 
     Every port of every host sends one message to the port of the same rail of its
-    host's partner; in ``all_to_all`` one to every other port.
+    host's partner, if that is another host; in ``all_to_all`` one to every other port.
     """
     ports = host_ports(router.fabric)
     if pattern == ALL_TO_ALL:
@@ -305,7 +307,9 @@ def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Int
 
 
 def default_pattern(survey: Survey) -> str:
-    """Return the pattern that is shown unless one is named."""
+    """Return the pattern that is shown unless one is named: ``all_to_all`` up to
+    `MAX_ADAPTERS_ALL_TO_ALL` adapters, else ``random_permutation``.
+    """
     return (
         ALL_TO_ALL
         if survey.num_adapters <= MAX_ADAPTERS_ALL_TO_ALL
