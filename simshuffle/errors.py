@@ -61,6 +61,9 @@ class InputError(SimshuffleError, ValueError):
     def __init__(
         self, problems: Sequence[Problem] | Problem | str, source: str = ""
     ) -> None:
+        """Make the error of several problems, or of one; a text is one of the whole
+        input.
+        """
         if isinstance(problems, str):
             problems = [Problem("", problems)]
         self.problems = [problems] if isinstance(problems, Problem) else list(problems)

@@ -183,8 +183,10 @@ def compare_files(
 
 
 class _ColumnDifferences:
-    """Differences of one column: in how many rows values differ, and the row that
-    differs most.
+    """Differences of one column: how many rows differ, and the row that differs most.
+
+    ``worst`` is absolute and relative difference, the row's label, the stored and the
+    recomputed value; the first row that differs where values are not numbers.
     """
 
     def __init__(self, name: str) -> None:

@@ -339,6 +339,7 @@ class Workers:
     """
 
     def __init__(self) -> None:
+        """Start the server, a process of its own; each of its libraries has one thread."""
         self._connection, server_connection = Pipe()
         with server_connection:
             descriptor = server_connection.fileno()

@@ -192,6 +192,7 @@ def is_same_table(a: LongTable, b: LongTable) -> bool:
     """
 
     def plain(piece: pd.DataFrame) -> pd.DataFrame:
+        """Return a piece with categories as their values."""
         return piece.astype(dict.fromkeys(piece.select_dtypes("category"), object))
 
     pairs = zip(a.pieces(), b.pieces(), strict=False)

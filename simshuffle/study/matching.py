@@ -149,8 +149,8 @@ def describe_pairs(
         reason = "they are too many to be tried"
         if len(a) * len(b) <= MAX_PAIRS:
             strategies_a, strategies_b = (
-                ", ".join(dict.fromkeys(starmap(_strategy, name_a.items())))
-                for name_a in (a, b)
+                ", ".join(dict.fromkeys(starmap(_strategy, requests.items())))
+                for requests in (a, b)
             )
             reason = f"they have no strategy in common (A: {strategies_a}; B: {strategies_b})"
         notes.append(
@@ -186,7 +186,8 @@ def pair_names(
     if len(only_a) == len(only_b):
         pairs |= dict(zip(only_a, only_b, strict=True))
         ordered = ", ".join(
-            f"'{letter}' with '{y}'" for letter, y in zip(only_a, only_b, strict=True)
+            f"'{name_a}' with '{name_b}'"
+            for name_a, name_b in zip(only_a, only_b, strict=True)
         )
         return pairs, [
             f"Names of {noun} differ; compared in their order: {ordered}."

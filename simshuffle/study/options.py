@@ -36,6 +36,7 @@ class Words:
     """
 
     def __init__(self, *words: str, place: str = "") -> None:
+        """Take the words themselves, or the place where they are."""
         self._words = words
         self._place = place
 

@@ -149,6 +149,7 @@ def _run_cell(order: CellOrder, server: Connection) -> None:
     last_report = [0.0]
 
     def tell(share: float) -> None:
+        """Send the share that is done, at most every `MOMENT` s."""
         now = monotonic()
         if now - last_report[0] >= MOMENT:
             last_report[0] = now

@@ -153,6 +153,11 @@ class StageWatch:
     )
 
     def __post_init__(self) -> None:
+        """Take the costs of the cells, corrected by the times that are known of their
+        kinds.
+
+        The time of the stage begins.
+        """
         self._counted_until = self._last_advance = monotonic()
         times_of_kind = calibrations()
         self._start_of_cell = dict[str, float]()

@@ -120,7 +120,7 @@ def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[Kill
         remedy = "Raise --samples, or lower --batch-size."
         refuse("--try", rule, f"{max(steps)} steps", remedy, COMMAND_LINE)
     rng = np.random.default_rng(request.seed)
-    undrawn = [index for index in middle_places if index not in request.at]
+    undrawn = [place for place in middle_places if place not in request.at]
     for index in rng.permutation(len(undrawn))[: request.tries].tolist():
         epoch, step = undrawn[index]
         num_batches = int(rng.integers(min(MAX_FURTHER, steps[epoch] - step) + 1))
@@ -239,14 +239,14 @@ class _Runs:
             for epoch in range(point.epoch + 1)
         ]
         sizes = [path.stat().st_size for path in folder.glob("*.state")]
-        expected_steps = (max(sizes, default=0), read_times(folder))
+        state_size_and_times = (max(sizes, default=0), read_times(folder))
         if error:
             rmtree(folder)
             return [
                 AuditOutcome(
-                    point, kill_options, rows, (), error, *expected_steps, NO_TIMES
+                    point, readers, rows, (), error, *state_size_and_times, NO_TIMES
                 )
-                for kill_options in request.after
+                for readers in request.after
             ]
         outcomes = []
         for readers in request.after:
@@ -260,7 +260,7 @@ class _Runs:
                 rows,
                 (),
                 "",
-                *expected_steps,
+                *state_size_and_times,
                 NO_TIMES,
                 reference,
                 trained_steps=point.step,

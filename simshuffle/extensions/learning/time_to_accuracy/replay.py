@@ -147,6 +147,7 @@ def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[st
     }
 
     def mean(values: pd.Series[float]) -> float:
+        """Return the mean over epochs, by their shares, of values by epoch."""
         return sum(
             share * float(values[epoch]) for epoch, share in epoch_shares.items()
         )
