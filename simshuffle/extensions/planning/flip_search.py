@@ -67,6 +67,10 @@ class FlipSearch:
     simulated: dict[tuple[str, float], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Find the current choice, and where closed forms claim the turning point.
+
+        ``claimed_factor`` is None where they see none, or nothing fits now.
+        """
         self.current_choice = self.model.choice_at(1.0)
         self.direction = 1.0 if self.end_factor > 1.0 else -1.0
         self.side_step = (

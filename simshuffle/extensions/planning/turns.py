@@ -156,6 +156,7 @@ class DecisionModel:
     corrections: dict[str, dict[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Begin with nothing computed: epochs and constant inputs are remembered here."""
         self._epoch_seconds_by_factor: dict[tuple[str, float], float] = {}
         self._is_constant_by_strategy: dict[str, bool] = {}
 

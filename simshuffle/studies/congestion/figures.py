@@ -71,8 +71,10 @@ def times_chart(tables: Tables) -> Chart:
 
 
 def displayed_set(tables: Tables) -> tuple[str, str]:
-    """Return the set of bytes and the model that figures of one model show: full and
-    fluid where there are any.
+    """Return the set of bytes and the model that figures of one model show.
+
+    They are 'full', else 'short', and of the models with these bytes the first of
+    `PREFERRED`.
     """
     full = "full" if "full" in set(tables["times"]["bytes_set"]) else "short"
     models = set(tables["times"].loc[tables["times"]["bytes_set"] == full, "model"])
@@ -158,6 +160,11 @@ def _scaling_chart(tables: Tables) -> Chart:
 
 
 def _median_marks(times: pd.DataFrame) -> list[Mark]:
+    """Return a line of median times (s) over ranks for each variant, with a band of the
+    seeds.
+
+    The key of barriers is among them if a variant has barriers.
+    """
     times_by_variant = times.groupby(["pattern", "barrier", "world_size"], sort=False)[
         "time_s"
     ]
@@ -185,6 +192,7 @@ def _median_marks(times: pd.DataFrame) -> list[Mark]:
 
 
 def _bound_marks(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
+    """Return the lines of two bounds (s) over ranks: busiest port, and all-to-all."""
     all_to_all_times = times[times["pattern"] == "all_to_all"]
     uniform = all_to_all_times.groupby("world_size")["bound_s"].median().reset_index()
     return [
@@ -197,6 +205,11 @@ def _bound_marks(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
 
 
 def _side_by_side_chart(tables: Tables) -> Chart:
+    """Return the chart of all variants at one number of ranks, a panel for each
+    routing.
+
+    Times are over the time of all bytes through the busiest port.
+    """
     cases = _variants(tables["times"])
     names = routings(tables)
     world_size = int(tables["sets"]["world_size"].iloc[0])
@@ -364,6 +377,7 @@ def _heat_cells(
     for row, variant in enumerate(rows):
         utilisations = np.sort(by_variant.get(variant, np.empty(0)))[::-1]
         values[row, : len(utilisations)] = utilisations
+    # a cell for each row and shown link, which is as wide as all links up to the next one
     y, column_index = np.mgrid[: len(rows), : len(link_index)]
     link_edges = np.append(link_index, count)
     edges = {
@@ -403,6 +417,7 @@ def sort_tiers_upwards(tiers: list[str]) -> list[str]:
 
 
 def _reverse_tier(tier: str) -> str:
+    """Return the tier of the cables in the other direction: 'a>b' for 'b>a'."""
     return ">".join(reversed(tier.split(">")))
 
 

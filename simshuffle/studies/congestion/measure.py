@@ -74,9 +74,10 @@ def measure_exchange(
 
 
 def bound_seconds(links: Links, flows: Flows) -> float:
-    """Return the least time (s) for these bytes on these routes, in whatever order:
-    that of the link which needs longest for its bytes, and before it, while that is
-    idle, the smallest latency of the routes over it.
+    """Return the least time (s) for these bytes on these routes, in whatever order.
+
+    It is that of the link which needs longest for its bytes and, before it, while that
+    is idle, the smallest latency of the routes over it.
     """
     busy_s = flows.link_bytes(links) / links.capacity
     slowest_link = int(np.argmax(busy_s))
@@ -90,7 +91,10 @@ def bound_seconds(links: Links, flows: Flows) -> float:
 
 
 def completion_seconds(traffic: ExchangeTraffic, outcome: FlowOutcome) -> Floats:
-    """Return the s from the post of each message to its end, (messages,)."""
+    """Return the s from the post of each message to its end, (messages,).
+
+    A message is posted at its start, or when the last flow that it waits for has ended.
+    """
     flows = traffic.flows
     posted = (
         flows.earliest_post.copy()

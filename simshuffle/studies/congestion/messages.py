@@ -36,9 +36,11 @@ def seconds_with_messages(
     model: Model,
     wire_s: float,
 ) -> float:
-    """Return the s until the last message of ``traffic`` has ended if messages cost
-    what ``cluster`` says; ``wire_s`` is the answer of ``model`` where they cost
-    nothing.
+    """Return the s until the last message has ended if messages cost what ``cluster``
+    says.
+
+    An all-to-all has a closed form; steps are simulated once more. ``wire_s`` is the
+    answer of ``model`` where messages cost nothing, and is then returned.
     """
     if traffic.at_once:
         return _all_to_all_seconds(fabric, traffic, cluster.message_passing, wire_s)
@@ -56,9 +58,10 @@ def barrier_cost(
 def simulate_with_messages(
     fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster, model: Model
 ) -> FlowOutcome | None:
-    """Return the ends of the messages of an exchange in steps if they cost what
-    ``cluster`` says: the first flows of the outcome are the messages. None if messages
-    and their barriers cost nothing.
+    """Return the ends of the messages of an exchange in steps, with their costs.
+
+    The first flows of the outcome are the messages. None if messages and their barriers
+    cost nothing.
     """
     cost = message_seconds(fabric.links, traffic, cluster.message_passing)
     barrier = barrier_cost(fabric, traffic, cluster)
@@ -131,8 +134,10 @@ def add_message_waits(
 def _all_to_all_seconds(
     fabric: UsedFabric, traffic: ExchangeTraffic, passing: MessagePassing, wire: float
 ) -> float:
-    """Return the s of an all-to-all, whose end is decided by the rank with the largest
-    messages.
+    """Return the s of an all-to-all with the costs of its messages.
+
+    The largest message and the longest route decide the end, beside ``wire``, the s on
+    the wire.
     """
     nbytes = float(traffic.flows.nbytes.max())
     route = float(traffic.flows.latencies(fabric.links).max())
@@ -153,9 +158,9 @@ def _host_seconds_and_trips(
 
 
 def describe_costs(sent: SentSamples, at_once: bool) -> dict[str, Any]:
-    """Return plain values for ``meta.json``: the costs of a message of one sample, and
-    of a message of an all-to-all if one is run (``at_once``), and the cluster's numbers
-    that these costs rest on.
+    """Return plain values for ``meta.json``: the costs of messages, and their sources.
+
+    Messages are those of one sample and, with ``at_once``, of an all-to-all.
     """
     passing = sent.scenario.cluster.message_passing
     ranks = sent.scenario.world_size

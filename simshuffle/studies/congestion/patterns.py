@@ -51,9 +51,10 @@ class PatternSteps:
 
 
 def distances(steps: int, max_distance: int) -> NDArray[np.int64]:
-    """Return a distance from 1 to ``max_distance`` for each step, (steps,): all
-    distances in turn as often as they fit, and for the remaining steps distances that
-    are evenly spread.
+    """Return a distance from 1 to ``max_distance`` for each step, (steps,).
+
+    They are all distances in turn as often as they fit, and for the remaining steps
+    distances that are evenly spread.
     """
     rounds, remaining_steps = divmod(steps, max_distance)
     remaining_distances = 1 + (2 * np.arange(remaining_steps) + 1) * max_distance // (
@@ -73,8 +74,10 @@ def _draw_permutation(steps: PatternSteps) -> NDArray[np.int64]:
 
 
 def _pair_by_leaf(steps: PatternSteps) -> Ints:
-    """Return the partner of each rank, (M,): random pairs on each leaf switch; of
-    leaves with an odd number of ranks, the unpaired ranks with the nearest.
+    """Return the partner of each rank, (M,), on its leaf switch where it can be.
+
+    Ranks of a leaf are paired at random; of leaves with an odd number of ranks, the
+    unpaired ranks with the nearest.
     """
     fabric = steps.fabric
     rng = steps.rng
@@ -161,8 +164,10 @@ def choose_partners(
     rng: np.random.Generator,
     importance: Floats,
 ) -> Ints:
-    """Return the receiver of each rank's message in every step: (steps, M) int32, a
-    permutation in each row; a rank that stays alone is its own receiver.
+    """Return the receiver of each rank's message in every step: (steps, M) int32.
+
+    Each row is a permutation; a rank that stays alone is its own receiver. The array
+    may be a read-only view, where all steps are equal.
 
     Raises:
         ValueError: xor is given no power of two of ranks, or the pattern does not go in
@@ -193,7 +198,7 @@ class Variant:
 
     @property
     def keeps_partner(self) -> bool:
-        """Return whether every rank has one partner for the epoch."""
+        """Return true if every rank has one partner for the epoch, as in a pairing."""
         return self.pattern.startswith("pairing")
 
     @property
@@ -230,8 +235,11 @@ class Variant:
 
 
 def variants(patterns: Iterable[str]) -> list[Variant]:
-    """Return the variants of ``patterns`` that make sense: barriers only between
-    messages, an all-to-all with all messages at once.
+    """Return the variants of ``patterns`` that make sense, by pattern, then by
+    batching.
+
+    There are barriers only between messages, and an all-to-all has all messages at
+    once.
     """
     message_modes = [
         (batching, barrier)
@@ -247,7 +255,8 @@ def variants(patterns: Iterable[str]) -> list[Variant]:
 
 
 def needs_power_of_two(pattern: str, world_size: int) -> bool:
-    """Return whether ``pattern`` cannot be made for ``world_size`` ranks, as xor needs
-    a power of two.
+    """Return true if ``pattern`` cannot be made for ``world_size`` ranks.
+
+    Only xor cannot, where it is no power of two.
     """
     return pattern == "xor" and world_size & (world_size - 1) != 0

@@ -67,9 +67,7 @@ def choose_steps(steps: int, count: int, rng: np.random.Generator) -> Ints64:
 
 
 def busiest_seconds(links: Links, traffic: ExchangeTraffic) -> Floats:
-    """Return the s that the busiest link of each step needs for the bytes of the step,
-    (steps,).
-    """
+    """Return the s that the busiest link of each step needs for its bytes, (steps,)."""
     messages = traffic.messages
     steps = traffic.steps
     step_of_message = np.repeat(np.arange(steps), traffic.senders)
@@ -86,6 +84,10 @@ def estimate_barrier_steps(
     ends: Floats, barrier: float, busiest: Floats, chosen: Ints64
 ) -> TimeEstimate:
     """Estimate the time of all steps of an exchange with barriers.
+
+    A step takes a mean and a slope times what its busiest link needs, fitted to the
+    simulated steps; the interval is two standard errors to either side, and at least
+    what the busiest links need.
 
     Args:
         ends: (m,) s at which each simulated step had ended on all ranks.
@@ -127,8 +129,10 @@ def drift_width(steps: int, count: int, *, by_distance: bool) -> float:
 def estimate_drifting_chain(
     finish: Floats, nbytes: Floats, chosen: Ints64, width: float
 ) -> TimeEstimate:
-    """Estimate the time of all steps of an exchange without barriers, with fresh
-    partners.
+    """Estimate the time of all steps without barriers, with fresh partners.
+
+    The mean end grows with the bytes sent, at the pace of the middle half of the
+    simulated steps; the lag of the last rank grows with the root of the steps.
 
     Args:
         finish: (m, M) s at which each rank has ended each simulated step.
@@ -157,9 +161,14 @@ def estimate_drifting_chain(
 def estimate_paired_chain(
     seconds: float, busiest: float, total_busiest: float
 ) -> TimeEstimate:
-    """Estimate the time of all steps of an exchange without barriers, with one partner
-    for the epoch, from the ``seconds`` of some steps and the s of the busiest link for
-    these, and for all.
+    """Estimate the time of all steps without barriers, with one partner for the epoch.
+
+    It is in proportion to what the busiest link needs.
+
+    Args:
+        seconds: s that some of the steps take.
+        busiest: s that the busiest link needs for these.
+        total_busiest: s that it needs for all steps, below which no time is.
     """
     total = seconds / busiest * total_busiest
     return TimeEstimate.within(total, WIDTH_OF_PAIRS * total, total_busiest)

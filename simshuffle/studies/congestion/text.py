@@ -148,8 +148,9 @@ def effort_notes(meta: Meta) -> Iterator[str]:
 
 
 def size_notes(tables: Tables, meta: Meta) -> Iterator[str]:
-    """Yield how far sizes of samples were varied against packets that go in step, or a
-    warning that they were not.
+    """Yield how far sizes of samples were varied, or a warning that they were not.
+
+    Nothing is yielded without the packet model, or where sizes differ by themselves.
     """
     if "packet" not in set(tables["times"]["model"]):
         return

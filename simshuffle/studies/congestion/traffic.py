@@ -67,8 +67,10 @@ class SentSamples:
 
     def nbytes(self, seed: int) -> NDArray[np.float64]:
         """Draw the bytes of the samples of each rank from the data set's law, (count,
-        M). The samples of a shortened set are the first ones of the full set, or parts
-        of them.
+        M).
+
+        Equal seeds give equal bytes. The samples of a shortened set are the first ones
+        of the full set, or parts of them.
         """
         num_ranks = self.scenario.world_size
         stored = self.scenario.workload.dataset.stored
@@ -83,11 +85,11 @@ class SentSamples:
 
     def with_jitter(self, jitter: float) -> SentSamples:
         """Return these samples, each larger or smaller by up to a share ``jitter`` of
-        its size, drawn by the seed; unchanged where the sizes in the data set's law
-        already differ as much (standard deviation over mean).
+        its size.
 
-        Packets of equal messages that begin together go in step and never meet in a
-        queue, as on no real machine.
+        Shares are drawn by the seed. Unchanged where the sizes in the data set's law
+        already differ as much (standard deviation over mean). Packets of equal messages
+        that begin together go in step and never meet in a queue, as on no real machine.
         """
         if self.scenario.workload.dataset.stored.spread >= jitter:
             return self
@@ -120,8 +122,10 @@ class SentSamples:
 
 
 def samples_to_send(scenario: Scenario) -> SentSamples:
-    """Return the samples that one epoch exchanges: Q N / M of each rank, rounded to
-    whole samples, in the pace of the scenario's exchange.
+    """Return the samples that one epoch exchanges, in the pace of the scenario's
+    exchange.
+
+    They are Q N / M of each rank, rounded to whole samples.
 
     Raises:
         ScenarioError: there is nothing to exchange, or nobody to exchange with.
@@ -294,7 +298,12 @@ class ExchangeTraffic:
         return self.messages // self.senders
 
     def select_steps(self, steps: NDArray[np.integer]) -> ExchangeTraffic:
-        """Return the messages of the ``steps`` (ascending), with their routes."""
+        """Return the messages of the ``steps`` (ascending), with their routes.
+
+        They are sent as if no other steps were between, with barriers if the exchange
+        has any.
+        """
+        # message of step s and sender k: s * senders + k
         rows = (steps[:, None] * self.senders + np.arange(self.senders)).ravel()
         sizes = self.flows.nbytes[rows].reshape(len(steps), self.senders)
         return _build_steps(self.flows.routes[rows], sizes, self.barriers > 0)
@@ -310,6 +319,8 @@ def build_exchange(
     importance: Floats,
 ) -> ExchangeTraffic:
     """Return the flows of a variant on a network.
+
+    Ranks without a partner send nothing.
 
     Args:
         variant: pattern, batching and barrier.

@@ -157,6 +157,7 @@ def epoch_rows(
         zip(orders, fetches_of_epochs, strict=True)
     ):
         coverage = count_coverage(order, shape.samples, readers)
+        # samples are sorted by label: (rows,) classes of equal size
         labels = order.sample * shape.classes // shape.samples
         row = {
             "epoch": epoch,

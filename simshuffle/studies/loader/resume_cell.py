@@ -246,6 +246,7 @@ class ResumeCell(PlainCell):
         nbytes_of_fetch = pieces.nbytes[pieces.piece_of_sample[fetched_rows.sample]]
         requests = np.bincount(fetched_rows.rank, minlength=ranks).astype(np.float64)
         batch_numbers = np.unique(required_rows.batch)
+        # a batch's number is rank * (steps + 1) + step
         batches_of_rank = np.bincount(
             batch_numbers // (required_rows.steps + 1), minlength=ranks
         )

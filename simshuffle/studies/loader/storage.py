@@ -64,6 +64,7 @@ class StorageCosts:
             requests * self.request_s + nbytes * self.byte_s
         ) / connections
         # (nodes,) sums over the ranks of each node
+        # (nodes,) sums over the ranks of each host, which follow one another
         requests_of_host = requests.reshape(readers.nodes, -1).sum(axis=1)
         nbytes_of_host = nbytes.reshape(readers.nodes, -1).sum(axis=1)
         limits = (

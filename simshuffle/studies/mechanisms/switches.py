@@ -253,6 +253,7 @@ def step_weights(feasible: Collection[State]) -> dict[tuple[State, int], float]:
     1992, 249-266); without constraints it is the Shapley value.
     """
     states = sorted(set(feasible), key=sum)
+    # number of ways from all off to a state, and from it to all on
     orders_before = dict.fromkeys(states, 0)  # orders from the start to a state
     orders_after = dict.fromkeys(states, 0)  # orders from a state to the end
     num_switches = len(states[0]) if states else 0

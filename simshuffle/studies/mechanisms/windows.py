@@ -132,6 +132,7 @@ def added(
     differences = (
         exchanged.iteration_seconds[:count] - baseline.iteration_seconds[:count]
     )
+    # (iterations,) without the first eighth, which is unlike the others, and the last
     steady = differences[BEGIN + count // 8 : -1]
     means = [float(part.mean()) for part in np.array_split(steady, PARTS)]
     quantile = float(stats.t.ppf(0.5 + CONFIDENCE / 2, PARTS - 1))

@@ -102,7 +102,10 @@ def shown_points(points: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_of_each(points: pd.DataFrame) -> pd.DataFrame:
-    """Return for each scale the fastest point of each kind, alone or with replicas."""
+    """Return for each scale the fastest point of each kind, alone and with replicas.
+
+    They are in the order of scales, then of time.
+    """
     has_replicas = points["replicas"] > 1
     ordered = points.assign(divided=has_replicas).sort_values(
         ["world_size", "epoch_s", "loop_s"], kind="stable"
@@ -117,6 +120,7 @@ def _columns(displayed_points: pd.DataFrame, measured: pd.DataFrame) -> Panel:
     GPUs; columns that are much higher than the fastest ones are cut.
     """
     groups = displayed_points["world_size"].rank(method="dense") - 1
+    # one place for each column, and 0.8 more between scales
     places = (displayed_points.index + 0.8 * groups).rename("x")
     parts = 1e3 * parts_of(displayed_points)
     total = parts.sum(axis=1)
@@ -208,8 +212,10 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
 
 
 def memory_rows(tables: Tables) -> pd.DataFrame:
-    """Return the points of the second figure: all points at the scale of the best one,
-    or where they are many the fastest of each kind; least memory first.
+    """Return the points of the second figure, least memory first, at most `ROWS`.
+
+    They are the possible points at the scale of the best one, or where they are more
+    than `ROWS` the fastest of each kind.
     """
     points = tables["points"]
     size = chosen_scale(tables["recommended"], points)

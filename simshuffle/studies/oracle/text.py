@@ -101,6 +101,7 @@ def verdict(
 
 
 def _fastest(row: Row) -> str:
+    """Return the sentence on the fastest strategy of all scales, and on the next one."""
     sentence = (
         f"Fastest: {row['strategy']} on {gpus(row['at'])}, {seconds(row['epoch_s'])} s an epoch"
         f" ({seconds(row['epoch_low_s'])} to {seconds(row['epoch_high_s'])} s),"
@@ -141,6 +142,11 @@ def _off(error: Row) -> str:
 
 
 def _none(row: Row, facts: Mapping[str, Any]) -> str:
+    """Return the sentence on a scale, or all, where nothing fits: what takes least
+    memory.
+
+    It says from which scale on something fits, if there is one.
+    """
     everywhere = row["world_size"] == ALL
     scale = "Nothing" if everywhere else f"On {gpus(row['world_size'])} nothing"
     if not row["least_memory"]:
@@ -253,4 +259,5 @@ def gpus(number: float) -> str:
 
 
 def _percent(share: float) -> str:
+    """Format a share in whole per cent, with one decimal below 10 %."""
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"

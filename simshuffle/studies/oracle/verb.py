@@ -22,8 +22,9 @@ _PARAMETER = re.compile(r"\s*[A-Za-z_][\w.]*=")
 
 
 def strategies_of(text: str) -> list[str]:
-    """Strategies that are separated by commas; parameters of one may be too, as in
-    ``data,pipeline:stages=4,microbatches=8``.
+    """Parse strategies that are separated by commas, in their order.
+
+    Parameters of one may be, too, as in ``data,pipeline:stages=4,microbatches=8``.
 
     Raises:
         InputError: there is none.
@@ -42,8 +43,10 @@ def strategies_of(text: str) -> list[str]:
 
 
 def points_of(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """Strategies and world sizes that are written STRATEGY@GPUS; InputError if one is
-    not.
+    """Parse strategies and world sizes that are written STRATEGY@GPUS.
+
+    Raises:
+        InputError: one is not; with all that are not.
     """
     wrong = [text for text in texts if not re.fullmatch(r".+@0*[1-9]\d*", text)]
     rule = "is written STRATEGY@GPUS"

@@ -210,7 +210,7 @@ class StatisticsMemory:
 
         For whole batches and many epochs it is m/(b (2 - m)).
         """
-        # batches from the last one to the first
+        # (batches,) from the last of an epoch to the first: sizes, and weights m (1 - m)^t
         batch_samples = np.array(self.batches[::-1], np.float64)
         batch_weights = self.momentum * self._powers(len(batch_samples))
         last_epoch = float(np.sum(batch_weights**2 / batch_samples))
