@@ -169,7 +169,7 @@ def _warning_facts(scenario: Scenario) -> list[Row]:
 
 
 def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
-    """The exchange after an iteration, in the mean; None without."""
+    """Return the exchange after an iteration, in the mean; None without."""
     schedule = scenario.workload.exchange.exchange_schedule
     exchange = bound.exchange
     count = bound.iterations
@@ -191,8 +191,9 @@ def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
 
 
 def tables(rows: Sequence[Row]) -> list[str | Table]:
-    """The verdicts of runs as tables and sentences: the bounds, the exchange if there
-    is any, what is needed, the warnings.
+    """Return the verdicts of runs as tables and sentences, in the order of printing.
+
+    The bounds, the exchange if there is any, what is needed, and the warnings.
     """
     names = without_schedule([row["run"] for row in rows])
     rows = [{**row, "run": name} for row, name in zip(rows, names, strict=True)]

@@ -42,7 +42,11 @@ NOT_OF_ALLREDUCES = (
 
 
 def allreduce_alone(scenario: Scenario, nbytes: float) -> float:
-    """Least time (s) of an allreduce of ``nbytes`` bytes by itself."""
+    """Return the least seconds of an allreduce of ``nbytes`` bytes by itself; 0 for one
+    rank.
+
+    Kept by size while what decides them stays.
+    """
     cluster = scenario.cluster
     records = [value for name, value in cluster if name not in NOT_OF_ALLREDUCES]
     decided_by = (scenario.world_size, scenario.workload.allreduce, *records)

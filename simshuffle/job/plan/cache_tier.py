@@ -108,13 +108,13 @@ MOST_PASSES, SAMPLES = 8, 20_000
 
 
 def tier_share(scenario: Scenario, epoch: int, cached: float = 0.0) -> float:
-    """Expected share of the reads from storage of an epoch, from 1, that find their
-    sample in the cache tier; 0 if none is used. For estimates before a run: its plans
-    count sample by sample.
+    """Return the expected share of reads from storage that the cache tier answers.
 
-    ``cached`` is the share of the reads that page caches answer, taken to be any.
-    Counted with `SAMPLES` samples of one size in a new random order each epoch; what
-    there is after `MOST_PASSES` epochs stands for all later ones.
+    Of epoch ``epoch``, from 1; 0 if no tier is used. For estimates before a run: its
+    plans count sample by sample. ``cached`` is the share of the reads that page caches
+    answer, taken to be any. Counted with `SAMPLES` samples of one size in a new random
+    order each epoch; what there is after `MOST_PASSES` epochs stands for all later
+    ones.
     """
     tier = scenario.used_tier
     if tier is None:

@@ -86,8 +86,10 @@ _SIZES = ("state", "written")
 
 
 def checkpoint_warnings(scenario: Scenario) -> Iterator[Problem]:
-    """A watchdog that is near or ends the job, writing that is not hidden, and a save
-    that does not fit its place; nothing without checkpoints.
+    """Yield what is probably not meant of checkpoints; nothing without any.
+
+    A watchdog that is near or ends the job, writing that is not hidden, and a save that
+    does not fit its place.
     """
     record = scenario.workload.checkpoint
     if record is None:

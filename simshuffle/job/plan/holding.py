@@ -100,8 +100,14 @@ def _stored_by_a_host(scenario: Scenario) -> float:
 def _copy_seconds(
     scenario: Scenario, total_nbytes: float, received: float, stored: float, hosts: int
 ) -> float:
-    """Least time (s) in which ``hosts`` copy ``total_nbytes`` bytes in all,
-    ``received`` by each from what all share, and store ``stored``.
+    """Return the least seconds in which ``hosts`` hosts copy what they stage.
+
+    Args:
+        scenario: with staging.
+        total_nbytes: bytes that all read together.
+        received: bytes that each reads from what all share.
+        stored: bytes that each stores.
+        hosts: that copy at once.
     """
     cluster = scenario.cluster
     workload = scenario.workload
@@ -167,9 +173,10 @@ class HeldStrategy:
 
 
 def list_alternatives(scenario: Scenario, world_size: int) -> list[HeldStrategy]:
-    """Return every strategy of `OFFERED` with the hosts and the data set of a scenario,
-    on ``world_size`` ranks; none beside a strategy that holds samples otherwise, or
-    reads an object store.
+    """Return the strategies of `OFFERED` with a scenario's hosts and data, on
+    ``world_size``.
+
+    [] beside a strategy that holds samples otherwise, or reads an object store.
     """
     workload = scenario.workload
     cluster = scenario.cluster
@@ -206,9 +213,10 @@ def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
 
 
 def max_held_nbytes(scenario: Scenario) -> float:
-    """Bytes that a host keeps at most, before a run is simulated: what is staged; or
-    under a loader's order what the fullest node has in the last epoch (`last_epoch`),
-    else the set, or as much as its cache holds.
+    """Return the most bytes that a host keeps, before a run is simulated.
+
+    What is staged; or under a loader's order what the fullest node has in the last
+    epoch (`last_epoch`), else the set, or as much as its cache holds.
     """
     strategy = scenario.workload.exchange
     dataset = scenario.workload.dataset
@@ -223,12 +231,12 @@ def max_held_nbytes(scenario: Scenario) -> float:
 
 
 def last_epoch(scenario: Scenario) -> NodeReads | None:
-    """Return what the loaders fetch in the last epoch of a run, counted without a
-    clock.
+    """Return what loaders fetch in a run's last epoch, counted sample by sample; or
+    None.
 
-    None where they do not, where it would take long, and where only a count of all
-    epochs would say: of more than two of which the second fetches something into a
-    cache.
+    None without a loader's order, for more samples than `MAX_CHECKED_SAMPLES`, and
+    where only a count of all epochs would say: of more than two of which the second
+    fetches something into a cache.
     """
     strategy = scenario.workload.exchange
     if (

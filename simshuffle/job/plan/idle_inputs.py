@@ -35,7 +35,11 @@ class IdleInput:
 
 
 def idle_inputs(runs: Mapping[str, Scenario]) -> list[IdleInput]:
-    """Return the inputs that change none of ``runs``, by their names."""
+    """Return the inputs that change none of ``runs``; [] with jobs or background
+    traffic.
+
+    Reasons are those of the run on the most ranks.
+    """
     if not runs or any(run.jobs or run.background for run in runs.values()):
         return []
     largest_first = sorted(runs.values(), key=lambda run: -run.world_size)
@@ -128,9 +132,12 @@ def _idle_taper(scenario: Scenario, over_uplinks: bool) -> str | None:
 
 
 def _leaf_switches(cluster: Cluster, hosts: int) -> tuple[set[int] | None, int, float]:
-    """Return the switches to which the used hosts are linked, None if those differ from
-    host to host; their links to other switches, and the bytes/s of these in one
-    direction.
+    """Return the leaf switches that the used hosts share, and what goes up from them.
+
+    Returns:
+        the switches, None if they differ from host to host; their links to other
+        switches;
+        and the bytes/s of these in one direction.
     """
     fabric = wiring(cluster).fabric
     cabling = fabric.cabling

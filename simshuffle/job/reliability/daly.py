@@ -12,16 +12,19 @@ import math
 
 
 def young(save: float, failure_interval: float) -> float:
-    """Young's period (s), the first order: sqrt(2 save between) (J. W. Young, CACM 17,
-    1974).
+    """Young's period (s), of first order: sqrt(2 save failure_interval).
+
+    J. W. Young, CACM 17, 1974.
     """
     return math.sqrt(2 * save * failure_interval)
 
 
 def daly(save: float, failure_interval: float) -> float:
-    """Daly's period (s), of higher order (J. T. Daly, FGCS 22, 2006): with x = save /
-    (2 between), sqrt(2 save between) (1 + sqrt(x) / 3 + x / 9) - save;
-    ``failure_interval`` itself where saves are longer than twice that.
+    """Daly's period (s), of higher order (J. T. Daly, FGCS 22, 2006).
+
+    With x = save / (2 failure_interval) it is sqrt(2 save failure_interval) (1 +
+    sqrt(x) / 3 + x / 9) - save; ``failure_interval`` itself where a save takes at least
+    twice that.
     """
     if save >= 2 * failure_interval:
         return failure_interval

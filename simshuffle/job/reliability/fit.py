@@ -125,10 +125,9 @@ def worst_share(hosts: int, faults: int, num_worst: int, lemons: float) -> float
 
 
 def lemon_share(hosts: int, faults: int, num_worst: int, share: float) -> float:
-    """Find the lemons' share of faults with which the worst hosts have ``share``, by
-    bisection.
+    """Find the lemons' share of faults with which the worst hosts have ``share``.
 
-    num_worst / hosts where chance alone explains it.
+    By bisection, at most 0.999; num_worst / hosts where chance alone explains it.
     """
     low = num_worst / hosts
     high = 0.999

@@ -31,8 +31,8 @@ class Saves:
 
 
 def time_by_category(course: JobCourse, saves: Saves) -> Floats:
-    """Divide each stretch of training, and its interruption, by category: (S,
-    categories) s.
+    """Divide stretches and interruptions by category: (S, categories) s, as
+    `CATEGORIES`.
 
     The sum of a row is its length. Training after the last usable save is lost, unless
     nothing interrupts the stretch.
@@ -75,7 +75,11 @@ def _usable_saves(length: Floats, saves: Saves) -> Ints64:
 
 
 def completion_time(course: JobCourse, saves: Saves, work: float) -> float:
-    """Return when ``work`` s of useful training are done; infinite if they never are."""
+    """Return when ``work`` s of useful training are done (s); infinite if they never
+    are.
+
+    What is done until an interruption counts, even where it undoes it later.
+    """
     useful = time_by_category(course, saves)[:, TRAINING]
     useful_before = np.concatenate([[0.0], np.cumsum(useful)[:-1]])
     # what is done until an interruption counts, even where it undoes it later
@@ -119,12 +123,18 @@ def truncate_course(course: JobCourse, length: float) -> JobCourse:
 
 
 def best_period(periods: Sequence[float], goodput: Sequence[float]) -> float:
-    """Return the best of ``periods`` (s, ascending), given the goodput at each.
+    """Return the best period (s) between saves, given the goodput at each of
+    ``periods``.
 
     A period p costs a p + b / p + c to first order, of lost work and of stalls. The law
     is fitted to the periods around the cheapest that cost at most a quarter of the
     range more, so that chance in a single period decides nothing; the best is sqrt(b /
-    a), within these periods.
+    a), within these periods. The cheapest where these are fewer than four, or no law
+    fits.
+
+    Args:
+        periods: s, ascending.
+        goodput: shares of useful time.
     """
     period = np.asarray(periods, float)
     cost = 1.0 - np.asarray(goodput, float)

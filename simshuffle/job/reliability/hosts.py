@@ -54,7 +54,10 @@ class JobCourse:
 
 
 def follow_job(faults: Faults, policy: RestartPolicy, length: float) -> JobCourse:
-    """Follow a job for ``length`` s. Hosts 0 to hosts - 1 begin; spares follow."""
+    """Follow a job for ``length`` s through the faults of its hosts and spares.
+
+    Hosts 0 to hosts - 1 begin; spares follow.
+    """
     return _HostPool(faults, policy, length).run()
 
 
@@ -130,7 +133,11 @@ class _HostPool:
         return -1
 
     def _recover(self, failure_time: float) -> float:
-        """Return when training goes on after a failure; at most the end of the time."""
+        """Return when training goes on after a failure (s); at most the end of the
+        time.
+
+        A failure meanwhile begins the recovery anew. Books the seconds of each phase.
+        """
         policy = self._policy
         has_new_hosts = False
         while True:
@@ -156,15 +163,18 @@ class _HostPool:
             failure_time = stop
 
     def _spend(self, phase: str, begin: float, seconds: float) -> float:
-        """Record the seconds of a phase and return its end; time after the course is
-        left out.
+        """Book the seconds of a phase and return its end; time after the course is left
+        out.
         """
         end = max(min(begin + seconds, self._length), begin)
         self._down_seconds[PHASES.index(phase)] += end - begin
         return end
 
     def _gather(self, now: float) -> tuple[float, bool]:
-        """Return when the job has its hosts, and whether any host is new."""
+        """Return when the job has its hosts (s), and whether any host is new.
+
+        The end of the time if it never has, or its policy is to stop.
+        """
         policy = self._policy
         has_new_hosts = False
         if policy.policy == "stop":

@@ -46,8 +46,9 @@ class Repair(Spec):
         return self
 
     def draw(self, rng: np.random.Generator, count: int) -> Floats:
-        """Draw (count,) s. The ratio mean / median of a log-normal time is exp(sigma^2
-        / 2).
+        """Draw (count,) s of repairs; all are the mean if no median is given.
+
+        The ratio mean / median of a log-normal time is exp(sigma^2 / 2).
         """
         median = self.mean if self.median is None else self.median
         sigma = math.sqrt(2 * math.log(self.mean / median))
@@ -259,12 +260,15 @@ class Trace(Sourced):
 def replay_trace(
     trace: FaultTrace, host_of_traced: Ints, begin: float, horizon: float
 ) -> tuple[Ints, Floats, Floats, Ints]:
-    """Return host, start, end and cause of the faults within ``horizon`` s of a trace
-    that goes round.
+    """Return host, start, end and cause of the faults that start within ``horizon`` s.
+
+    The trace goes round; starts and ends are in s from time 0.
 
     Args:
+        trace: of other hosts.
         host_of_traced: the host here that each traced host stands for, -1 for none.
         begin: the moment of the trace at which time 0 is, s.
+        horizon: s.
     """
     faults = trace.faults
     rounds = np.arange(math.floor((begin + horizon) / trace.length) + 1)

@@ -90,6 +90,12 @@ cause.
 
 @lru_cache(4)
 def _read(path: Path, stamp: int) -> tuple[Rows, tuple[str, ...], str]:
+    """Return the rows, the hosts in order, and the hash of a file; kept by its
+    ``stamp``.
+
+    Raises:
+        InputError: as `read_trace`.
+    """
     try:
         data = path.read_bytes()
         text = data.decode("utf-8-sig")
@@ -120,7 +126,11 @@ def build_trace(
     length: float | None,
     source: str,
 ) -> FaultTrace:
-    """Build the trace from its rows; ``hosts`` and ``length`` as in `read_trace`."""
+    """Build the trace from its rows; ``hosts``, ``length`` and errors as in
+    `read_trace`.
+
+    Faults without an end last to the end of the trace.
+    """
     start, end = (np.array([row[n] for row in rows]) for n in (1, 2))
     last = float(max(start.max(), end[np.isfinite(end)].max(initial=0.0)))
     if hosts is not None and hosts < len(names):
@@ -158,7 +168,13 @@ def build_trace(
 
 
 def parse_csv(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
-    """Yield host, start (s), end (s) and cause of each line of a CSV file."""
+    """Yield host, start (s), end (s) and cause of each line of a CSV file.
+
+    The end is infinite if it is empty.
+
+    Raises:
+        InputError: columns, a number of values, a time or a fault are wrong.
+    """
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
     columns = tuple(reader.fieldnames or ())
     if set(columns) != set(COLUMNS) or len(columns) != len(COLUMNS):
@@ -197,8 +213,13 @@ def _seconds(text: str, where: str, source: str) -> float:
 
 
 def parse_json(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
-    """Parse a list of events, each with node_id, event_time (d), event_type and
-    fault_type.
+    """Yield host, start (s), end (s) and cause of each fault in a list of events.
+
+    An event has node_id, event_time (d), event_type and fault_type. An end belongs to
+    the oldest open fault of its host and type; the end is infinite if there is none.
+
+    Raises:
+        InputError: it is no such list, or an end has no start.
     """
     try:
         events = json.loads(text)
@@ -290,7 +311,10 @@ def parse_event(event: Any, where: str, source: str) -> _Event:
 
 
 def classify_cause(kind: Mapping[str, Any] | str) -> str:
-    """Return the cause that a fault type stands for, see `CAUSES`."""
+    """Return the cause that a fault type stands for, see `CAUSES`; 'hbm' by `HBM`.
+
+    A class that is not listed is its own cause, in small letters.
+    """
     name = str(kind if isinstance(kind, str) else kind.get("Class", "")).strip().lower()
     cause = CAUSES.get(name, name)
     is_hbm = (
@@ -304,7 +328,11 @@ def classify_cause(kind: Mapping[str, Any] | str) -> str:
 def check_fault(
     host: str, start: float, end: float, cause: str, *, where: str, source: str
 ) -> tuple[str, float, float, str]:
-    """Refuse a fault without host or with a negative duration; return the fault."""
+    """Return the fault; its cause is 'unknown' if it is ''.
+
+    Raises:
+        InputError: it has no host, or ends before it starts.
+    """
     if not host:
         refuse(where, "must name a host", "nothing", "Correct that line.", source)
     if end < start:

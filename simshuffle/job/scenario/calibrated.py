@@ -266,6 +266,11 @@ def _raw_allreduce_kind(raw: Mapping[str, Any]) -> Any:
 
 
 def _paths(included: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:
+    """Return the existing files that ``include`` names; others are added to
+    ``problems``.
+
+    They are looked for from ``folder``, then from the working directory.
+    """
     names = (
         [included]
         if isinstance(included, str)
@@ -294,8 +299,9 @@ def _paths(included: Any, folder: Path | None, problems: list[Problem]) -> list[
 
 
 def forget(raw: dict[str, Any], key: str) -> None:
-    """Drop the records of ``key``, which is set to something else, and of what is above
-    and below it.
+    """Drop the calibration records of ``key`` from ``raw``, in place.
+
+    With them go records of keys above and below it; it is set to something else.
     """
     records = raw.get("calibrated")
     if isinstance(records, list):

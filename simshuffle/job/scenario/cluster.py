@@ -215,6 +215,11 @@ class Cluster(Spec):
         return apply_faults(network, self.faults) if self.faults else network
 
     def _call_hosts(self, network: Sketch, text: str) -> None:
+        """Rename the hosts of ``network`` by a node list.
+
+        Raises:
+            TopologyError: it is no list of as many distinct names that no switch has.
+        """
         key = "cluster.host_names"
         rule = ""
         value = ""

@@ -57,8 +57,10 @@ def payload_nbytes(schedule: MessageSchedule, dataset: Dataset) -> float:
 
 
 def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
-    """Return the host work of a message: the values of the schedule, else the defaults
-    that follow from data set and payload.
+    """Return the seconds of host work for a sample of mean size.
+
+    They are the values of the schedule, else the defaults that follow from data set and
+    payload; only what is decoded takes decoding and encoding.
     """
     decoded = schedule.payload == "decoded"
     decode = dataset.decode_seconds if schedule.decode is None else schedule.decode

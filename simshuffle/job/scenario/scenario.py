@@ -174,9 +174,13 @@ class Scenario(Spec):
         return out
 
     def combinations(self, axes: Mapping[str, Sequence[Any]]) -> dict[str, Scenario]:
-        """A run without sweep for each combination of the values of dotted keys, by its
-        name. Raises an InputError if the axes make no grid, a combination is not valid,
-        or two have one name.
+        """Return a run without sweep for each combination of values, by its name.
+
+        ``axes`` have values by dotted key; without any it is one run.
+
+        Raises:
+            InputError: the axes make no grid, a combination is not valid, or two have
+                one name.
         """
         base = self.model_copy(update={"sweep": {}})
         document = base.to_dict()
@@ -274,8 +278,10 @@ def _written(document: Mapping[str, Any]) -> str:
 
 
 def serialise_scenarios(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, Path]]:
-    """Scenarios as a result folder holds them. Returns their YAML documents, in which
-    files are named as `simshuffle.job.scenario.reading` does; and these files by name.
+    """Return scenarios as a result folder holds them: YAML documents, and files by
+    name.
+
+    In the documents files are named as `simshuffle.job.scenario.reading` does.
     """
     documents = [scenario.to_dict() for scenario in scenarios]
     return "---\n".join(_written(by_content(values)) for values in documents), files(
@@ -369,6 +375,11 @@ _KEYS_OF_DLIO = {"framework", "workflow", "reader", "data_reader", "train", "met
 def _build(
     raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
 ) -> Scenario:
+    """Build a scenario from raw values with ``values`` set, and check it as a whole.
+
+    Raises:
+        ScenarioError: with the problems that were found.
+    """
     if not isinstance(raw, dict):
         remedy = "Start with name:, cluster:, world_size:, workload:."
         problem = Problem("", "must be a mapping of keys", type(raw).__name__, remedy)

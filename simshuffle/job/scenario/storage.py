@@ -142,8 +142,6 @@ class ParallelFileSystem(Sourced):
         client_bandwidth: what one host gets at most; may be a curve over the hosts of
             the run. If left out there is no such limit.
         background_load: share of bandwidth and operations that other users take.
-        write_bandwidth: of all servers together for what is written; if left out that
-            of reads.
         write_bandwidth: of all servers together, for what is written; if left out that
             of reads.
     """
@@ -173,7 +171,9 @@ class ParallelFileSystem(Sourced):
 
     @property
     def free_write_bandwidth(self) -> float:
-        """Bytes/s that it leaves of what is written."""
+        """Bytes/s of writing that the background load leaves; of reading if none is
+        given.
+        """
         written = (
             self.read_bandwidth
             if self.write_bandwidth is None
@@ -189,9 +189,10 @@ class ParallelFileSystem(Sourced):
     def open_cap(
         self, samples_per_file: int, samples_per_request: float, in_flight: float = 1.0
     ) -> float:
-        """Most files (1/s) that a reader opens whose requests take ``latency`` each,
-        ``in_flight`` at once; inf without latency, of which the mean counts. A file
-        takes samples_per_file / samples_per_request requests.
+        """Return the most files (1/s) that one reader opens; inf without latency.
+
+        A request takes the mean ``latency``, with ``in_flight`` at once; a file takes
+        samples_per_file / samples_per_request requests.
         """
         if self.latency == 0:
             return float("inf")
@@ -289,10 +290,15 @@ class ObjectStore(Sourced):
     def least_seconds(
         self, requests: float, nbytes: float, connections: int
     ) -> dict[str, float]:
-        """Least time (s) of each limit to answer ``requests`` requests for ``nbytes``
-        bytes in all over so many ``connections``, by its name: 'connections',
-        'requests', 'bandwidth'. Connections are never idle there, and the store is
-        asked evenly.
+        """Return the least seconds of each limit to answer ``requests`` requests.
+
+        By its name: 'connections', 'requests', 'bandwidth'. Connections are never idle
+        there, and the store is asked evenly; the limit of a host is left out.
+
+        Args:
+            requests: without tries that fail.
+            nbytes: bytes in all.
+            connections: at once.
         """
         seconds_per_request = (
             self.request_seconds(nbytes / requests) if requests else 0.0

@@ -384,8 +384,9 @@ class Workload(Spec):
         return 1.0 if tokens is None else tokens.mean_work(self.attention_share)
 
     def draw_work(self, rng: np.random.Generator) -> Floats | None:
-        """Computing of every sample over what the model's step times say: (N,); None if
-        it is 1 for all.
+        """Draw the computing of each sample over the model's step times: (N,).
+
+        None if it is 1 for all.
         """
         tokens = self.dataset.tokens
         count = self.dataset.num_samples
@@ -429,8 +430,10 @@ class Workload(Spec):
         )
 
     def iterations(self, world_size: int, epoch: int = 1) -> int:
-        """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1.
-        With 'carry', epochs differ by up to 1.
+        """Return the iterations of an epoch: N / (M b), made whole by ``last_batch``;
+        at least 1.
+
+        With 'carry', epochs (from 1) differ by up to 1.
         """
         exact = self.dataset.num_samples / (world_size * self.local_batch_size)
         iterations_by_rule = {

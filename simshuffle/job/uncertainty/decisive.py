@@ -56,8 +56,9 @@ class DecisiveInput:
 def decisive_inputs(
     runs: Mapping[str, Scenario], known_keys: Collection[str] = ()
 ) -> list[DecisiveInput]:
-    """Return up to three inputs of ``runs`` that are estimates and move an epoch most
-    over the range of estimates.
+    """Return the `MAX_NAMED` estimated inputs of ``runs`` that move an epoch most.
+
+    Those that move it by at most `MIN_SHARE_MOVED` over their range are left out.
 
     Args:
         runs: by their names; the fastest and the slowest of the smallest and of the
@@ -117,8 +118,9 @@ def _representatives(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
 
 
 def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]:
-    """Return key, value in words, and the ends of its range as factors, of what is
-    estimated.
+    """Return key, value in words, and range as two factors, of what is estimated.
+
+    Workers are always among them; decoding and page cache where they are not given.
     """
     estimates = [
         (
@@ -143,7 +145,11 @@ def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]
 
 
 def _multiply_input(scenario: Scenario, key: str, factor: float) -> Scenario:
-    """Return the scenario with an input multiplied."""
+    """Return the scenario with an input multiplied; it is not checked again.
+
+    Workers come with their prefetching, at least 1 each; with a page cache, at most the
+    memory, the scenario ends after epoch `LATE`.
+    """
     workload = scenario.workload
     if key == PAGE_CACHE:  # which later epochs hang on
         memory = scenario.cluster.memory

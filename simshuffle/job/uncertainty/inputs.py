@@ -70,8 +70,9 @@ class Input:
 
 
 def kind_of(source: str) -> str:
-    """Return the kind of a number's source, 'measured', 'data sheet' or 'estimate',
-    from its words.
+    """Return the kind of a number's source: 'measured', 'data sheet' or 'estimate'.
+
+    Its words decide; no source is an estimate.
     """
     if not source or _ESTIMATED.search(
         source.split(";", maxsplit=1)[0][:HEAD_CHARACTERS]
@@ -115,9 +116,13 @@ def keys_of(scenario: Scenario) -> set[str]:
 def inputs(
     scenario: Scenario, given_ranges: Mapping[str, tuple[float, float]]
 ) -> list[Input]:
-    """Return all numbers of a scenario that have a range.
+    """Return the numbers of a scenario that have a range; measured ones have none.
+
+    A given range counts before a calibration's, and that before the default of the
+    kind.
 
     Args:
+        scenario: whose times, rates and curves are looked at.
         given_ranges: for dotted keys the lowest and highest value (SI units).
 
     Raises:
@@ -168,8 +173,9 @@ def inputs(
 def calibrated_range(
     low: Any, high: Any, value: float, dimension: Dimension
 ) -> tuple[float, float] | None:
-    """Return the ends of a calibration over its value; None where it has none, or has a
-    curve.
+    """Return the ends of a calibration over its value, at most and at least 1.
+
+    None where it has none, has a curve, or begins at 0.
     """
     try:
         factors = [parse_quantity(end, dimension) / value for end in (low, high)]
@@ -222,8 +228,10 @@ def walk_numbers(
 
 
 def _dimension(written: Any) -> Dimension | None:
-    """Return the dimension of a number from its text in a file; None unless it is a
-    time or a rate.
+    """Return the dimension of a number from its text in a file; None if no time or
+    rate.
+
+    Of a curve its first point decides.
     """
     while isinstance(written, dict) and written:
         written = written.get("points") or next(iter(written.values()))
@@ -238,9 +246,11 @@ def _dimension(written: Any) -> Dimension | None:
 
 
 def _source(key: str, path: str, sources: str | dict[str, str]) -> str:
-    """Return the source of a key from the sources of the record at ``path``.
+    """Return the source of a key from the sources of the record at ``path``; '' if
+    none.
 
-    ``sources`` is one text, or texts by key or by the beginning of a key.
+    ``sources`` is one text, or texts by key or by the beginning of a key, of which the
+    longest counts.
     """
     if isinstance(sources, str):
         return sources
@@ -259,6 +269,9 @@ def scale_inputs(scenario: Scenario, factors: Mapping[str, float]) -> Scenario:
 
 
 def _scale_at_path(record: Any, path: list[str], factor: float) -> Any:
+    """Return a copy of the record with the number at ``path`` multiplied; all of a
+    curve.
+    """
     name, *deeper_path = path
     previous = record[name] if isinstance(record, dict) else getattr(record, name)
     if deeper_path:

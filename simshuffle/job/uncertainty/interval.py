@@ -89,8 +89,11 @@ def loop_of(scenario: Scenario) -> str:
 
 
 def perturbed_epoch(nominal: Bounds, model: Draw, loop: str) -> float:
-    """Return the closed form of an epoch (s), with each part multiplied by the error of
-    its mechanism.
+    """Return the closed form of an epoch (s), its parts multiplied by mechanisms'
+    errors.
+
+    The first batch is of 'files', the exchange of 'messages', storage as in
+    `MECHANISM_OF`; all else is of the loop.
 
     Args:
         nominal: the closed form without errors.
@@ -128,7 +131,7 @@ def perturbed_epoch(nominal: Bounds, model: Draw, loop: str) -> float:
 
 
 def mechanism(scenario: Scenario) -> str:
-    """Return the mechanism that bounds the epoch."""
+    """Return the mechanism that bounds the epoch: a name of `MECHANISMS`."""
     name = bounds(scenario).bottleneck
     return (
         "messages" if name == "exchange" else MECHANISM_OF.get(name, loop_of(scenario))
@@ -218,6 +221,7 @@ def _errors(laws: Residuals, name: str, scenario: Scenario, shares: Floats) -> F
 
 
 def _interval_ends(factors: Floats) -> tuple[float, float]:
+    """Return the 5 % and 95 % quantiles (`ENDS`) of factors."""
     low, high = np.quantile(factors, ENDS)
     return float(low), float(high)
 
@@ -226,8 +230,10 @@ def _influential_inputs(
     runs: Mapping[str, tuple[Scenario, float]],
     ranges: Mapping[str, tuple[float, float]],
 ) -> list[Input]:
-    """Return the inputs that move the closed form of any run, those that move it most
-    first.
+    """Return the inputs that move the closed form of any run, the strongest first.
+
+    They move it by more than `MIN_SHARE_MOVED` at an end of their range; each comes
+    once, as in the run that it moves most.
     """
     largest_moves: dict[str, tuple[float, Input]] = {}
     for scenario, _ in runs.values():
@@ -253,12 +259,12 @@ def _influential_inputs(
 def rank_influences(
     scenario: Scenario, interval: Interval, drawn: Sequence[Input]
 ) -> list[InputInfluence]:
-    """Rank the inputs of an interval by their influence on its width; [] where no input
-    moves it.
+    """Rank the inputs of an interval by their total influence; [] where no input moves
+    it.
 
-    Indices by Saltelli's method (scipy.stats.sobol_indices) over the logarithm of the
-    closed form. A measured input has no range, so its total share of the inputs'
-    variance would go.
+    Only the first `MAX_INPUTS` are looked at. Indices by Saltelli's method
+    (scipy.stats.sobol_indices) over the logarithm of the closed form. A measured input
+    has no range, so its total share of the inputs' variance would go.
     """
     scenario_keys = keys_of(scenario)
     scenario_inputs = [
@@ -327,10 +333,12 @@ def find_order_flip(
     second: tuple[Scenario, float],
     drawn: Sequence[Input],
 ) -> tuple[Input, float] | None:
-    """Find the input that, moved least, makes the second run as fast as the first, and
-    its factor.
+    """Find the input that, moved least, makes the second run faster than the first.
 
-    None if no input does within `MAX_FLIP_FACTOR`.
+    Only the first `MAX_INPUTS` that both runs have are tried.
+
+    Returns:
+        the input and its factor; None if no input does within `MAX_FLIP_FACTOR`.
     """
     best: tuple[float, Input, float] | None = None
     factors = np.geomspace(1 / MAX_FLIP_FACTOR, MAX_FLIP_FACTOR, FLIP_TRIALS)

@@ -60,11 +60,11 @@ MEASURED_BY = {
 def ranges_of(
     interval: bool, ranges: Ranges, scenarios: Iterable[Scenario], runs: int
 ) -> Ranges | None:
-    """Check the ranges and return them, or None without intervals.
+    """Check the ranges and return them; None without intervals.
 
     Raises:
-        InputError: there are ranges but no intervals, too many ``runs``, or a range is
-            of no number of one of the scenarios, or does not contain it.
+        InputError: there are ranges but no intervals, more ``runs`` than `MAX_RUNS`, or
+            a range is of no number of one of the scenarios, or does not contain it.
     """
     if not interval:
         if ranges:
@@ -92,7 +92,7 @@ def ranges_of(
 
 
 def interval_request(ranges: Ranges | None) -> dict[str, Any]:
-    """Return the keys of a request that tell about intervals."""
+    """Return the keys of a request that tell about intervals; {} for None."""
     if ranges is None:
         return {}
     listed = {key: list(ends) for key, ends in ranges.items()}
@@ -110,11 +110,14 @@ def interval_facts(
     ranges: Ranges,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Estimate the intervals of the epochs of runs, the influence of inputs, and how
-    sure their order is.
+    """Estimate intervals of runs' epochs, inputs' influence, and how sure orders are.
 
-    ``runs``, ``ranges`` and errors are as in `estimate_intervals`. ``progress`` is
-    called with the share of the work done, from 0 to 1.
+    Influences and pairs are of the `MAX_NAMED` - 1 fastest runs and the slowest; a pair
+    has as many ranks. ``runs``, ``ranges`` and errors are as in `estimate_intervals`.
+    ``progress`` is called with the share of the work done, from 0 to 1.
+
+    Returns:
+        plain values: 'runs' and 'hangs' by run, and 'odds', a list of pairs.
     """
     order = sorted(runs, key=lambda run: runs[run][1])
     named_runs = [*order[: MAX_NAMED - 1], *order[MAX_NAMED - 1 :][-1:]]
@@ -151,6 +154,7 @@ def interval_facts(
 def _run_facts(
     uncertain_runs: UncertainRuns, run: str, scenario: Scenario
 ) -> dict[str, Any]:
+    """Return ranks, epoch, its interval (s), its law, and what each part alone gives."""
     interval = uncertain_runs.intervals[run]
     parts = {name: list(ends) for name, ends in interval.parts.items()}
     law = MECHANISMS[mechanism(scenario)]
@@ -168,6 +172,7 @@ def _run_facts(
 def _influence_facts(
     uncertain_runs: UncertainRuns, run: str, scenario: Scenario
 ) -> list[dict[str, Any]]:
+    """Return the `MAX_NAMED` inputs of the most influence on a run, the first the most."""
     return [
         {
             "key": influence.input.key,
@@ -192,8 +197,10 @@ def _odds_facts(
     first: str,
     second: str,
 ) -> dict[str, Any]:
-    """Return how sure it is that the first run is faster, and which input would change
-    that.
+    """Return the share of draws in which the first run is faster, and what would change
+    it.
+
+    'key', 'value' and 'flips_at' are there only if an input would.
     """
     changes = find_order_flip(runs[first], runs[second], uncertain_runs.inputs)
     out: dict[str, Any] = {

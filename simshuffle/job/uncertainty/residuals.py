@@ -67,15 +67,15 @@ class Residuals:
         )
 
     def ends(self, mechanism: str, ranks: float, without: str = "") -> Floats:
-        """(2,) the `quantiles` at the ends of a 90 % interval."""
+        """Return (2,) the `quantiles` at the ends of a 90 % interval, as logarithms."""
         return self.quantiles(mechanism, ranks, np.array(ENDS), without)
 
     def chance(self, mechanism: str) -> float:
-        """Return the standard deviation of the logarithm from one repetition to the
-        next.
+        """Return the standard deviation of the logarithm between repetitions of a
+        measurement.
 
         It is the median over the rows of the mechanism that were measured several
-        times, or over all rows where the mechanism has too few.
+        times, or over all rows where the mechanism has fewer than `MIN_ROWS`.
         """
         all_spreads = self.rows["repeats"].dropna()
         mechanism_spread = all_spreads[
