@@ -325,6 +325,7 @@ def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
     drawn_gains = gains.copy()
     drawn_gains[first_batches] = 0.0
     edges = np.unique(np.linspace(0, len(gains), BLOCKS + 1).astype(int))
+    # (blocks, N) sums; (RESAMPLES, blocks) which blocks a resample has
     blocks = np.add.reduceat(drawn_gains, edges[:-1], axis=0)
     drawn = np.random.default_rng(0).integers(
         len(blocks), size=(RESAMPLES, len(blocks))
@@ -351,6 +352,7 @@ def _rank_causes(
         loop_s: s of all batches.
         min_share: share of ``loop_s`` that a cause costs at least.
     """
+    # columns of the candidates that cost enough; a position below is an index into it
     costly = np.flatnonzero(saved_s.sum(axis=0) >= min_share * loop_s).tolist()
     if not costly:
         return []

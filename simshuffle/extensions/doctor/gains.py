@@ -126,6 +126,7 @@ def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
     for seconds in seconds_of_runs:
         blocks = _block_means(seconds.loc[common].to_numpy(), block_length)
         means.append(blocks.mean())
+        # (DRAWS, blocks) drawn blocks, and the mean of each draw
         resampled_means.append(
             generator.choice(blocks, (DRAWS, len(blocks))).mean(axis=1)
         )

@@ -170,6 +170,7 @@ def _shorten_fetch_parts(seconds: Floats, waited_s: Floats) -> None:
     remaining_s = waited_s
     for parts in (COMPUTING_PARTS, WAITING_PARTS):
         codes = [CODES[part] for part in parts]
+        # (B, M) s of these parts; each gives up in proportion to what it took
         parts_s = seconds[codes].sum(axis=0)
         removed_s = np.minimum(remaining_s, parts_s)
         seconds[codes] *= 1 - removed_s / np.maximum(parts_s, 1e-300)

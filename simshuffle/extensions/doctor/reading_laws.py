@@ -329,6 +329,7 @@ def _share_met_by_chance(tables: Sequence[pd.DataFrame], latency: float) -> floa
         start = table["start_s"].to_numpy(float)
         end = table["start_s"] + table["seconds"]
         moments = np.concatenate([start, end])
+        # +1 where a reader begins, -1 where one ends: the sum is how many are at work
         changes = np.repeat([1, -1], len(table))[np.argsort(moments, kind="stable")]
         num_readers = np.cumsum(changes).max()
         duration = float(end.max() - start.min())

@@ -212,6 +212,7 @@ def _worker_starts(
         epoch_bounds: (E + 1,) index of each epoch's first batch, and B.
         num_workers: W of a rank.
     """
+    # (E, M) first wait of each epoch; (B, M) time since that of a batch's own epoch
     epoch_start = np.minimum.reduceat(wait_start, epoch_bounds[:-1])
     since_start = load_start - np.repeat(epoch_start, np.diff(epoch_bounds), axis=0)
     worker_start_s = np.full(

@@ -31,6 +31,7 @@ class RowsByBatch:
         """
         codes = self.table["operation"].cat.codes.to_numpy().astype(np.int64)
         shape = (len(OPERATIONS), *self.shape)
+        # a row's cell in (operations, B, M), counted through
         flat_index = np.ravel_multi_index(
             (codes, self.batch_index, self.rank_index), shape
         )

@@ -89,6 +89,7 @@ def keep_workers(loop: RecordedLoop) -> LoopTimes:
     worker_start_s[1:] = np.minimum(worker_start_s[1:], 0.0)
     median_load_s = np.median(load_s, axis=0)
     for begin in later_epochs:
+        # the first batch of each worker is one of the epoch's first W
         first_loads = np.s_[begin : begin + times.workers]
         load_s[first_loads] = np.minimum(load_s[first_loads], median_load_s)
     step_s[np.array(later_epochs) - 1] -= loop.epoch_end_s[:-1]

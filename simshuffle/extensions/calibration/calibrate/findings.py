@@ -354,6 +354,7 @@ def log_curve(x: Floats, y: Floats) -> LogCurve:
     x_values, point_of_row, counts = np.unique(
         x, return_inverse=True, return_counts=True
     )
+    # (points,) means of log y; (n,) each row's deviation from that of its point
     mean_of_point = np.bincount(point_of_row, log_y) / counts
     deviations = log_y - mean_of_point[point_of_row]
     half_widths = pooled_half_widths(deviations, counts)

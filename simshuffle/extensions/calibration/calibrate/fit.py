@@ -70,6 +70,7 @@ def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> LinearFi
         offset: (n,) part of ``y`` that is known; None for 0.
     """
     known_part = np.zeros(len(y)) if offset is None else offset
+    # over y, a row of x @ c is a share of what was measured: 1 where the law is exact
     initial = nnls(x / y[:, None], 1.0 - np.minimum(known_part / y, 1.0))[0]
     active = np.flatnonzero((initial > 0) & (x > 0).any(axis=0))
     value = np.zeros(x.shape[1])

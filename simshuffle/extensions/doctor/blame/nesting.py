@@ -92,6 +92,7 @@ def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.boo
     stage = np.array([operation[0] for operation in trace.operations])
     kind = np.array([operation[1] for operation in trace.operations])
     inside = np.zeros((len(stage), len(stage)), dtype=bool)
+    # starts and ends are (operations, steps, pipelines): flags hold for all of these
     for outer in range(len(stage)):
         begins = (starts >= starts[outer] - RESOLUTION_S).all(axis=(1, 2))
         finishes = (ends <= ends[outer] + RESOLUTION_S).all(axis=(1, 2))
@@ -106,6 +107,7 @@ def _uncovered_share(trace: JobTrace, outer: int, inner: list[int]) -> float:
     """Return the share of an operation in which none runs of those that it holds, over
     all ranks and steps; ``inner`` may overlap.
     """
+    # (inner, steps x pipelines), each column in the order of its starts
     starts = trace.starts[inner].reshape(len(inner), -1)
     ends = starts + trace.durations[inner].reshape(len(inner), -1)
     order = np.argsort(starts, axis=0)
@@ -135,6 +137,7 @@ def _meeting_kinds(trace: JobTrace, left_out: dict[str, str]) -> set[str]:
         num_pairs = is_kind.sum() * trace.starts.shape[1] * (trace.starts.shape[2] - 1)
         if trace.roles[kind] not in LOCAL or kind in left_out or num_pairs < MIN_PAIRS:
             continue
+        # (operations of the kind, steps): over the pipelines, the last axis
         start_spread = np.ptp(trace.starts[is_kind], axis=2)
         end_spread = np.ptp(ends[is_kind], axis=2)
         overlap = trace.starts[is_kind].max(axis=2) <= ends[is_kind].min(axis=2)

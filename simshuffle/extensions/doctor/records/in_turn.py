@@ -29,6 +29,7 @@ def rows_in_turn(
         columns: further columns of all rows.
     """
     batch_s = times["wait"] + times["step"]
+    # (B,) a batch begins when all before it have ended
     wait_start = np.cumsum(batch_s) - batch_s
     step_start = wait_start + times["wait"]
     parts = []

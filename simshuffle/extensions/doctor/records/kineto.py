@@ -240,6 +240,7 @@ def _events_of_batches(
     launched = events["start"].where(~on_device | (launch_time == 0), launch_time)
     starts = [batch.start for batch in batches]
     ends = np.array([batch.end for batch in batches])
+    # (events,) the last batch that had begun; -1 before the first, or between batches
     batch_index = np.searchsorted(starts, launched.to_numpy(), "right") - 1
     is_after_batch = ~on_device & (launched.to_numpy() >= ends[batch_index])
     batch_index = np.where(is_after_batch, -1, batch_index)

@@ -215,6 +215,7 @@ def assign_lanes(begin: Ints64, end: Ints64) -> Ints64:
     free_lanes: list[int] = []
     busy_lanes: list[tuple[int, int]] = []  # end of the slice, and its lane
     num_lanes = 0
+    # by begin, shorter ones first where that is equal
     for index in np.lexsort((end, begin)).tolist():
         moment = int(begin[index])
         while busy_lanes and busy_lanes[0][0] <= moment:

@@ -400,6 +400,7 @@ def _work_starts(messages: MessageTimes, offset: int, sent: Ints64) -> Ints64:
     begin = np.minimum(
         offset + nanoseconds(messages.sent - messages.work), sent - MIN_SLICE_NS
     )
+    # rows by sender, then by moment: neighbours are a sender's consecutive messages
     order = np.lexsort((sent, messages.sender))
     previous_rows = order[:-1]
     next_rows = order[1:]

@@ -39,6 +39,7 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
     joins_transit_switches = switches.is_transit[switch_of_end].all(axis=1)
     cables = np.flatnonzero(joins_switches & joins_transit_switches)
     # what the busier direction of a cable carries, in units of the slowest cable
+    # links 2c and 2c + 1 are both directions of cable c
     load_of_cable = loads.reshape(-1, 2).max(axis=1)[cables].astype(float)
     load_of_cable *= cabling.bandwidth.min() / cabling.bandwidth[cables]
     order = np.argsort(load_of_cable, kind="stable")
