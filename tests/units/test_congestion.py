@@ -398,7 +398,7 @@ def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
     monkeypatch.setattr(
         cell,
         "build_exchange",
-        lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1],
+        lambda variant, *rest, **more: (made.append(variant), exchange(variant, *rest, **more))[1],
     )
     # one sample an iteration: batches of one iteration are batches of one sample
     alike = small(workload__exchange=EXCHANGE)
