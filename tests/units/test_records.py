@@ -449,6 +449,12 @@ def test_what_is_odd_in_other_formats_is_refused(tmp_path, name, content, why):
     assert why in str(error.value)
 
 
+def test_a_run_of_dlio_without_a_summary_says_no_number_of_samples(tmp_path):
+    folder = dlio(tmp_path)
+    (folder / "summary.json").unlink()
+    assert "samples" not in read(folder).about["loaders"][0]
+
+
 def test_a_folder_of_dlio_without_batches_is_refused(tmp_path):
     written(tmp_path / "0_output.json", {"hostname": "n1", "1": {"load": {}}})
     with pytest.raises(InputError, match="must have batches of training"):

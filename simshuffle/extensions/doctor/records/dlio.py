@@ -71,11 +71,14 @@ def read_dlio(folder: Path) -> Record:
             f"By DLIO, accelerators compute {utilisation:.1f} % of the time (AU)."
         )
     num_files = to_count(summary.get("num_files_train"))
-    num_samples = num_files * to_count(summary.get("num_samples_per_file"))
+    samples_per_file = to_count(summary.get("num_samples_per_file"))
+    has_samples = (
+        min(num_files, samples_per_file) > 0
+    )  # -1 where the summary lacks them
     loader = {
         "batch_size": batch_size,
         "num_workers": to_count(reader.get("read_threads")),
-        "samples": num_samples if num_samples > 0 else -1,
+        "samples": num_files * samples_per_file if has_samples else -1,
     }
     nbytes = to_count(dataset.get("record_length"))
     if nbytes > 0:
