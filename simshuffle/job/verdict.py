@@ -254,6 +254,7 @@ def _table(
 
 
 def _bounds_table(rows: Sequence[Row]) -> Table:
+    """Return the table of the least seconds of runs: their steps, resources and epoch."""
     columns = SHOWN
     if any(
         REQUESTS in row["resources_s"] for row in rows
@@ -288,6 +289,8 @@ def _bounds_table(rows: Sequence[Row]) -> Table:
 
 
 def _exchange_table(rows: Sequence[Row]) -> Table:
+    """Return the table of what runs exchange after an average iteration."""
+
     def cells(row: Row) -> list[str]:
         exchange = row["exchange"]
         seconds = (
@@ -313,6 +316,7 @@ def _exchange_table(rows: Sequence[Row]) -> Table:
 
 
 def _needs_table(rows: Sequence[Row]) -> Table:
+    """Return the table of what runs need: bytes on hosts, staging, time and memory."""
     nbytes = Dimension.NBYTES
     seconds = Dimension.SECONDS
 

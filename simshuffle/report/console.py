@@ -214,6 +214,7 @@ def _markdown(text: str) -> str:
 
 
 def _markdown_table(table: Table) -> str:
+    """Return a table as Markdown, numbers to the right, its title in bold above it."""
     title, headings, rows, are_numeric = table_content(table)
     rule = ["---:" if is_numeric else "---" for is_numeric in are_numeric]
     lines = [
@@ -253,6 +254,7 @@ def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
 
 
 def _html_table(table: Table, sortable: bool) -> str:
+    """Return a table as HTML; ``sortable`` as of `html`."""
     title, headings, rows, are_numeric = table_content(table)
     sides = ["right" if is_numeric else "left" for is_numeric in are_numeric]
 

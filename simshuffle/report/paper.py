@@ -265,6 +265,7 @@ class _Drawing(NamedTuple):
 
 
 def _draw_bars(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    """Draw bars from x to x2, or upright from y to y2; short plain ones have no edge."""
     face = {**_face_style(look), "zorder": drawing.order}
     is_horizontal = "x2" in rows
     start, end = ("x", "x2") if is_horizontal else ("y", "y2")
@@ -287,6 +288,7 @@ def _draw_lines(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> 
 
 
 def _draw_points(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    """Draw points, coloured by their value where there is one and a ramp."""
     style = {
         **_line_style(look),
         "linestyle": "",
@@ -309,6 +311,7 @@ def _draw_points(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) ->
 def _draw_intervals(
     ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing
 ) -> None:
+    """Draw lines with caps from y to y2, or x to x2; none where an end is NaN."""
     is_upright = "y2" in rows
     low, high = (
         rows[name].to_numpy(float)
@@ -337,6 +340,7 @@ def _draw_intervals(
 
 
 def _draw_rules(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    """Draw lines through the whole panel, or between two ends where x and y are given."""
     style: Any = {"color": look.colour, "linewidth": look.width, "linestyle": look.dash}
     style |= {"alpha": look.alpha, "zorder": drawing.order}
     for row in rows.to_dict("records"):
@@ -353,6 +357,7 @@ def _draw_rules(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> 
 
 
 def _draw_bands(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    """Draw a band: between curves, or through the whole panel from the first row."""
     style: Any = {
         "color": look.colour,
         "alpha": look.alpha,
@@ -368,6 +373,7 @@ def _draw_bands(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> 
 
 
 def _draw_texts(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    """Write texts beside their places, in the look's colour."""
     horizontal, vertical = drawing.mark.align
     style: Any = {
         "ha": horizontal,
@@ -393,6 +399,7 @@ def _draw_texts(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> 
 
 
 def _draw_cells(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    """Draw cells in the colours of their values; hollow looks have white edges."""
     corners = [("x", "y"), ("x2", "y"), ("x2", "y2"), ("x", "y2")]
     boxes = np.stack([rows[list(corner)].to_numpy(float) for corner in corners], axis=1)
     edges: Any = {"linewidth": 0.4, "edgecolor": "white"} if look.fill == "none" else {}

@@ -29,6 +29,7 @@ SANS, SERIF = "DejaVu Sans of matplotlib", "STIXGeneral of matplotlib"
 
 
 def _sizes(text: float, label: float, tick: float, legend: float) -> dict[str, Any]:
+    """Return matplotlib's sizes of letters (points): text, axis labels, ticks, legend."""
     return {
         "font.size": text,
         "axes.labelsize": label,

@@ -102,6 +102,7 @@ class Queue(Cache):
         self._mark = array("i", bytes(4 * len(nbytes)))
 
     def _read_all(self, samples: list[int]) -> bytearray:
+        """See `Cache`; what goes first is at the front of the queue."""
         mark = self._mark
         sizes = self._sizes
         free = self._free
@@ -150,6 +151,7 @@ class Random(Cache):
         self._draws: list[float] = []
 
     def _read_all(self, samples: list[int]) -> bytearray:
+        """See `Cache`; numbers are drawn 4096 at once."""
         stored = self._stored
         is_stored = self._is_stored
         sizes = self._sizes
@@ -211,6 +213,7 @@ class S3Fifo(Cache):
         return nbytes < self._most_small
 
     def _read_all(self, samples: list[int]) -> bytearray:
+        """See `Cache`; a ghost that is read goes to the main queue at once."""
         queue_of = self._where
         reads = self._reads
         sizes = self._sizes
@@ -264,6 +267,9 @@ class S3Fifo(Cache):
             self._to_main(sample, size)
 
     def _evict_from_main(self) -> None:
+        """Evict the first sample of the main queue with no read left; others go round
+        again.
+        """
         while True:
             sample = self._main.popleft()
             if not self._reads[sample]:

@@ -359,6 +359,12 @@ class ResumedLoader:
     def _plan(
         self, epoch: int, batches: Batches, skipped: Batches = NOTHING
     ) -> EpochPlan:
+        """Return the plan of an epoch that reads ``batches``, after fetching
+        ``skipped``.
+
+        What is skipped is fetched and thrown away in the first iteration; nothing is
+        exchanged.
+        """
         readers = self._crash.readers_after
         ranks = readers.world_size
         exchange = empty_plan(ranks)

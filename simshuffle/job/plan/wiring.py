@@ -174,6 +174,11 @@ def wiring(cluster: Cluster) -> Wiring:
 def _build_wiring(
     network: CacheArgument[Cluster], link: tuple[float, float, int]
 ) -> Wiring:
+    """Build what `wiring` returns, kept for the last two networks.
+
+    ``link`` is bandwidth, latency and number of the file system's cables, which are
+    added if the topology has no storage.
+    """
     cluster = network.argument
     cabling = cluster.cabling()
     if "storage" not in cabling.kinds:

@@ -158,6 +158,7 @@ class Bursty(_Drawn):
     def _draw_gaps(
         self, rng: np.random.Generator, mean: float, count: int, first: bool
     ) -> Floats:
+        """Draw (count,) hyperexponential s; with ``first``, time 0 is a random moment."""
         variation_squared = self.variation**2
         short_share = 0.5 * (
             1 + math.sqrt((variation_squared - 1) / (variation_squared + 1))
@@ -171,6 +172,9 @@ class Bursty(_Drawn):
         return rng.exponential(scale)
 
     def _draw_hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
+        """Draw (count,) hosts; lemons, drawn anew at each call, have their share of
+        faults.
+        """
         if self.lemons is None or hosts == 1:
             return super()._draw_hosts(rng, hosts, count)
         order = rng.permutation(hosts)

@@ -107,6 +107,9 @@ class Checkpoints:
         return self._due
 
     def _is_due(self, epoch: int, iteration: int) -> bool:
+        """Return whether a save follows ``iteration`` (from 0) by the period or the
+        number.
+        """
         if self._record.period is not None:
             return self._env.now - self._resumed_at >= self._record.period
         workload = self._scenario.workload

@@ -174,6 +174,7 @@ class WorkClock:
         return event
 
     def _arm(self) -> None:
+        """Have SimPy call when the next work that is asked for is done at this speed."""
         if self._upcoming:
             seconds_left = (
                 (self._upcoming[0][0] - self._work) / self._rate
@@ -184,6 +185,7 @@ class WorkClock:
             self._armed.callbacks.append(self._wake)
 
     def _wake(self, event: simpy.Event) -> None:
+        """Trigger the events whose work is done, and arm the clock again."""
         if (
             event is not self._armed
         ):  # the speed has changed, or something earlier was asked for
