@@ -47,10 +47,12 @@ def _fold(sums: Any, total: Any) -> None:
 
 
 @compiled
-def _moments(x: Any, rank: int, mean: Any, square: Any, total: Any, work: Any) -> None:
-    """Fill ``mean`` and ``square`` (M, C) of ``rank``; its mean also goes into work[1].
+def _moments(
+    x: Any, rank: int, mean: Any, variance: Any, total: Any, work: Any
+) -> None:
+    """Fill ``rank``'s row of ``mean`` and of the biased ``variance``, (M, C) each.
 
-    The block work[0] is empty, before and after.
+    Its mean also fills the block work[1]. The block work[0] is empty, before and after.
     """
     rows, numbers = x.shape
     ranks, channels = mean.shape
@@ -78,7 +80,7 @@ def _moments(x: Any, rank: int, mean: Any, square: Any, total: Any, work: Any) -
                 sums[k] += deviation * deviation
         _fold(sums, total)
     for c in range(channels):
-        square[rank, c] = total[c] / values
+        variance[rank, c] = total[c] / values
 
 
 @entry
@@ -103,7 +105,7 @@ def normalise(
     """
     rows, numbers = x.shape
     mean = moments[0]
-    square = moments[1]
+    variance = moments[1]
     ranks, channels = mean.shape
     width = work.shape[1]
     middle = work[1]
@@ -112,9 +114,9 @@ def normalise(
     zero = x.dtype.type(0)
     _tile(affine[1], shift)
     for rank in range(ranks):
-        _moments(x, rank, mean, square, total[0], work)
+        _moments(x, rank, mean, variance, total[0], work)
         for c in range(channels):
-            factor[0, c] = affine[0, c] / math.sqrt(square[rank, c] + eps)
+            factor[0, c] = affine[0, c] / math.sqrt(variance[rank, c] + eps)
         _tile(factor[0], scale)
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
@@ -198,7 +200,7 @@ def gradients(
     """
     rows, numbers = x.shape
     mean = moments[0]
-    square = moments[1]
+    variance = moments[1]
     ranks, channels = mean.shape
     width = work.shape[1]
     values = (rows // ranks) * (numbers // channels)
@@ -211,7 +213,7 @@ def gradients(
         _tile(mean[rank], middle)
         _sums(output_gradient, x, y, passed, rank, ranks, total, work)
         for c in range(channels):
-            spread = square[rank, c] + eps
+            spread = variance[rank, c] + eps
             of_affine[0, c] += total[1, c] / math.sqrt(spread)
             of_affine[1, c] += total[0, c]
             factor[0, c] = weight[c] / math.sqrt(spread)
@@ -271,7 +273,8 @@ def rescale(x: Any, scale: Any, shift: Any, y: Any, work: Any) -> None:
 def supports_kernels(x: Tensor) -> bool:
     """Return True if these kernels can do the batch norm of ``x``.
 
-    They can on a CPU, in float32 or float64, with channels last in memory.
+    They can on a CPU, in float32 or float64, if ``x`` is not empty: (rows, C)
+    contiguous, or (rows, C, H, W) with channels last in memory.
     """
     if (
         x.device.type != "cpu"
@@ -283,13 +286,18 @@ def supports_kernels(x: Tensor) -> bool:
 
 
 def _order(x: Tensor) -> torch.memory_format:
-    """Return the memory format in which the kernels read ``x``."""
+    """Return the memory format in which the kernels read ``x``.
+
+    It is channels last for (rows, C, H, W), and contiguous for other shapes, of which
+    the kernels support (rows, C) alone.
+    """
     return torch.channels_last if x.ndim == 4 else torch.contiguous_format
 
 
 def _flat(x: Tensor | None, like: Tensor) -> Any:
-    """Return ``x`` as (rows, S C) numbers in the order of memory; an array without rows
-    if None.
+    """Return ``x`` as (rows, S C) numbers, channels last; an array without rows if None.
+
+    It is a view if ``x`` is in that order in memory, else a copy.
     """
     if x is None:
         return np.empty((0, 0), like.detach().numpy().dtype)
@@ -315,6 +323,8 @@ def _workspace(x: Tensor, blocks: int) -> tuple[Any, Any, Any]:
 def rescale_by_rank(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """Return ``x`` (b M, C, ...) times ``scale`` plus ``shift``, (M, C) each; without
     gradient.
+
+    `supports_kernels` must accept ``x``; else the output may stay unfilled.
     """
     y = torch.empty_like(x)
     work, _, _ = _workspace(x, 2)
@@ -338,6 +348,8 @@ class NormaliseByRank(torch.autograd.Function):
         rectified: bool,
     ) -> tuple[Tensor, Tensor]:
         """Normalise ``x`` (b M, C, ...), M = ``ranks``.
+
+        `supports_kernels` must accept ``x``; else the output may stay unfilled.
 
         Returns:
             The output; and mean and biased variance (2, M, C).

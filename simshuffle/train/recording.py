@@ -47,9 +47,10 @@ def strategy_label(strategy: Strategy) -> str:
 
 
 def _unusual(record: BaseModel) -> list[str]:
-    """Return the values of ``record`` that are not the default, as text.
+    """Return the parts of a label that tell a record from the default one.
 
-    Those of the schedule only if they say who sends which sample to whom.
+    They are the values that are not the default, True by the name of its key; the
+    order always; and of a schedule only what says who sends which sample to whom.
     """
     texts = []
     for name, field in type(record).model_fields.items():

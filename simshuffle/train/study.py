@@ -266,7 +266,9 @@ def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> 
 
 
 def locate(values: Any, key: str, folder: Path) -> None:
-    """Make the path at ``key`` of ``values``, if there is one, absolute, in place.
+    """Make the path ``values[key]`` absolute, in place; ``key`` is not dotted.
+
+    Nothing happens if ``values`` is no mapping, or has no text there.
 
     It is below the study's ``folder`` if it exists there, else below the working
     directory; ``~`` is the home directory.

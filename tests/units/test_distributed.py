@@ -25,6 +25,7 @@ from simshuffle.train.distributed import (
     data_parallel,
 )
 from simshuffle.train.distributed.carrying import faults
+from simshuffle.train.distributed.group import list_samples
 from simshuffle.train.distributed.storage import FolderStore, decode, encode
 from simshuffle.train.distributed.transport import messages_of
 from simshuffle.workload.exchange import ExchangePlan
@@ -813,6 +814,15 @@ def test_what_is_wrong_with_shards():
         "no samples of the data set, on rank 0: 9",
         "missing: 3 (should be on rank 1)",
     ]
+
+
+def test_of_many_samples_ten_are_listed_with_or_without_texts():
+    first_ten = ", ".join(map(str, range(10)))
+    assert list_samples(range(10)) == first_ten
+    assert list_samples(range(12)) == f"{first_ten} and 2 more"
+    texts = [f"rank {sample}" for sample in range(12)]
+    first_ten = ", ".join(f"{sample} (rank {sample})" for sample in range(10))
+    assert list_samples(range(12), texts) == f"{first_ten} and 2 more"
 
 
 def test_the_loop_of_the_page_is_that_of_the_script_that_runs():

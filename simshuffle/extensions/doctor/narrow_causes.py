@@ -204,9 +204,11 @@ def worker_start_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop with more workers, up to its cores, if any number gains time.
+    """Yield the loop with the fewest additional workers that gain nearly the most time,
+    if any do.
 
-    Nothing is yielded where the cores, or what batches compute, are not known.
+    It has at most as many workers as cores. Nothing is yielded where the cores, or what
+    batches compute, are not known.
     """
     times = loop.times
     if loop.cores is None or not np.isfinite(cpu_s_of_batch(loop)):
@@ -231,8 +233,8 @@ def slow_rank_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield, for each rank, the loop with it as fast as the others, if ranks wait for
     one another.
 
-    Loads and steps are shortened to the others' median, each where the rank takes
-    `SLOW` times as long or longer; for a rank that does not, the loop is as it is.
+    Loads and steps are shortened to the others' median, each where the rank takes more
+    than `SLOW` times as long; for a rank that does not, the loop is as it is.
     """
     times = loop.times
     num_ranks = times.load_s.shape[1]

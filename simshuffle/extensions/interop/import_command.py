@@ -228,9 +228,8 @@ def import_(
         )
     written = write_files(out.parent, texts)
     _print_written(fabric, dumps, written)
-    command_words = (
-        ["simshuffle", "machine", "show", str(out)] if is_alone else _try_first_run(out)
-    )
+    show_words = ["simshuffle", "machine", "show", str(out)]
+    command_words = show_words if is_alone else _first_run_command(out)
     typer.echo(f"Next: {shlex.join(command_words)}")
 
 
@@ -285,8 +284,10 @@ def _write_host(
 
 
 def _choose_dumps(file: Path, chosen: DumpFiles, *, is_alone: bool) -> DumpFiles:
-    """Return the files to read: those chosen by options, and the others of a folder of
-    dumps.
+    """Return the files to read: those that options name, and for the others those in a
+    folder of dumps.
+
+    Files that the folder holds, read or not, are printed.
 
     Args:
         file: the file of a network, or a folder of dumps.
@@ -345,9 +346,12 @@ def _read_fabric(
     return read_fabric(dumps.network, supplement)
 
 
-def _try_first_run(machine: Path) -> list[str]:
-    """Return the words of a first run on a machine's file, after its scenario was
-    checked.
+def _first_run_command(machine: Path) -> list[str]:
+    """Return the words of the command for a first run on a machine's file, once its
+    scenario is checked.
+
+    Prints a line if step times of `ACCELERATOR` stand in for those of the machine's
+    accelerator.
 
     Raises:
         InputError: the example scenario cannot run on the machine.

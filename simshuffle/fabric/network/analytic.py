@@ -9,8 +9,10 @@ from simshuffle.spec.arrays import Floats
 
 
 def finish_times(links: Links, flows: Flows) -> FlowOutcome:
-    """Compute lower bounds of the ends of ``flows``; returns and raises as
-    `Analytic.finish_times`.
+    """Compute lower bounds of the ends of ``flows`` and of their makespan.
+
+    The critical path alone bounds the ends; the busiest link also bounds the makespan,
+    which may so be later than every end. Returns and raises as `Analytic.finish_times`.
     """
     finish = latest_ends(flows, isolated_seconds(links, flows))
     return FlowOutcome(

@@ -127,7 +127,9 @@ def _type_of_references(noun: str, num_targets: int | None) -> tuple[Any, str]:
 
 
 def _parse_case(data: dict[str, Any], path: Path) -> FlowCase:
-    """Build the case from the mapping of a file, which is emptied on the way.
+    """Build the case from the mapping of a file, and keep its other keys as metadata.
+
+    Name, links and flows are taken out of ``data``, which becomes the metadata.
 
     Raises:
         InputError: with the problems of all lists.

@@ -105,7 +105,7 @@ class Flows:
         Args:
             routes: for each flow the indices of its links; or a padded array.
             nbytes: (flows,) bytes.
-            start: (flows,) s; None for 0.
+            start: (flows,) s; None for 0. Ignored for a flow that waits for others.
             predecessors: for each flow the indices of the flows it waits for; None if
                 none waits.
 
@@ -182,6 +182,9 @@ def successors(flows: Flows) -> tuple[Ints64, Ints32]:
 def latest_ends(flows: Flows, seconds: Floats) -> Floats:
     """(flows,) s: end of each flow if it took ``seconds`` from its post on: the
     critical path.
+
+    A flow that waits is posted at the latest end of those it waits for; its ``start``
+    is ignored.
 
     Args:
         flows: the flows, and which of them wait for others.

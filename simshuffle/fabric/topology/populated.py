@@ -149,7 +149,8 @@ class Populated(Sourced, Interconnect):
         Args:
             num_switches: switches of the network.
             details: further parts of the text.
-            bisection: bytes/s that cross the middle of the network in one direction.
+            bisection: bytes/s that cross the middle of the network in one direction;
+                the text has both together, twice as many.
         """
         bandwidth = readable(2 * bisection, Dimension.BANDWIDTH)
         return "; ".join(

@@ -77,6 +77,9 @@ def _hosts(scenario: Scenario) -> dict[str, list[str]]:
 def _unknown_host_problems(
     path: str, hosts: Iterable[str], known_hosts: set[str]
 ) -> Iterator[Problem]:
+    """Yield one problem that names all unknown hosts at ``path``, or none if all are
+    known.
+    """
     if unknown := [name for name in hosts if name not in known_hosts]:
         ends = f"Its {len(known_hosts)} hosts are called {min(known_hosts)} to {max(known_hosts)}."
         yield Problem(
@@ -87,8 +90,10 @@ def _unknown_host_problems(
 def _place_background(
     scenario: Scenario, hosts_of_job: Mapping[str, list[str]]
 ) -> Iterator[object]:
-    """Yield the records of background traffic, with the hosts of each: else all free
-    ones.
+    """Yield the records of background traffic with their hosts: those that a record
+    names, else all on which no job runs.
+
+    The latter are the same for all records: they do not reserve hosts.
 
     Raises:
         ScenarioError: after the last one, if any names unknown hosts or lacks free
@@ -116,14 +121,20 @@ def _place_background(
 
 
 def isolate_job(scenario: Scenario, name: str) -> Scenario:
-    """Return a scenario from `place_jobs` with one of its jobs alone, on its hosts."""
+    """Return a scenario from `place_jobs` without its other jobs.
+
+    The job keeps its hosts, and the background traffic stays.
+    """
     assert scenario.jobs is not None  # noqa: S101 - whoever has a name of a job has jobs
     return scenario.model_copy(update={"jobs": {name: scenario.jobs[name]}})
 
 
 def separate_jobs(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
-    """Return the runs by name; of a run with jobs each job, alone on its hosts. Raises
-    as `place_jobs`.
+    """Return each job of the runs as a scenario of its own, on its hosts and without
+    background traffic.
+
+    Its name is that of the job, or 'job run' if there are several runs. A run without
+    jobs is returned as it is, under its own name. Raises as `place_jobs`.
     """
     scenarios = dict[str, Scenario]()
     for label, scenario in runs.items():

@@ -81,7 +81,12 @@ class _Drawn(Sourced):
         return hosts * horizon / self.mean_between
 
     def draw(self, rng: np.random.Generator, hosts: int, horizon: float) -> Faults:
-        """Draw the faults of ``hosts`` that start in the first ``horizon`` s."""
+        """Draw the faults of ``hosts`` that start in the first ``horizon`` s, sorted by
+        start.
+
+        Each ends after a repair that is drawn, also if its cause is in ``in_place``:
+        those the caller treats.
+        """
         starts = self._draw_starts(rng, self.mean_between / hosts, horizon)
         host = self._draw_hosts(rng, hosts, len(starts))
         count = len(starts)
@@ -290,7 +295,11 @@ def replay_trace(
 def process_by_name(text: str) -> Mapping[str, Any]:
     """Return the plain values of a process named in a text.
 
-    The text is an entry of the catalog of failures, or a kind with values, such as
-    ``exponential:mean_between=10 d``. Raises a ScenarioError if it is neither.
+    A text with ':' is a kind with values, such as ``exponential:mean_between=10 d``,
+    which is not checked here; any other must be an entry of the catalog of failures.
+
+    Raises:
+        ScenarioError: there is no such entry, or values are not written name=value or
+            cannot be set.
     """
     return parse_kind(text) if ":" in text else catalog_entry("failures", text)

@@ -56,8 +56,10 @@ def details(tables: Tables, meta: Meta) -> Iterator[str | Table]:
 
 
 def set_lines(tables: Tables) -> Iterator[str]:
-    """Yield a line for each number of ranks and set of bytes; routings share these
-    sets.
+    """Yield what is sent: a line for each number of ranks and set of bytes.
+
+    Of the full set it has the bytes and the time of the ports, of the shortened one the
+    samples and the share of the bytes that are kept. Routings share these sets.
     """
     for row in (
         tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records")
@@ -102,9 +104,11 @@ def _source(stated: Mapping[str, Any]) -> str:
 
 
 def _times_table(tables: Tables, routing_suffix: str) -> Table:
-    """Return the times of all variants at the largest number of ranks;
-    ``routing_suffix`` names the routing in the title where several are compared, else
-    it is ''.
+    """Return the table of the median times of all variants at the largest number of
+    ranks.
+
+    Times are those of the model that `shown_rows` chooses. ``routing_suffix`` names the
+    routing in the title where several are compared, else it is ''.
     """
     times = tables["times"][
         tables["times"]["world_size"] == tables["times"]["world_size"].max()
@@ -206,8 +210,10 @@ def verdict_lines(tables: Tables) -> Iterator[str]:
 
 
 def routing_lines(tables: Tables) -> Iterator[str]:
-    """Yield the routing of the verdicts; if there are several routings, the verdicts
-    under each.
+    """Yield whether each verdict holds under all routings; where not, the verdict under
+    each.
+
+    With one routing alone its name is yielded.
     """
     names = routings(tables)
     judged = tables["verdicts"]
@@ -230,14 +236,18 @@ def routing_lines(tables: Tables) -> Iterator[str]:
 
 
 def _winner(row: Row) -> str:
-    """Return which of the two variants of a question is faster."""
+    """Return '<variant> is faster' for the winner in a row, or 'equal within 1 %'."""
     if row["winner"] == "equal":
         return "equal within 1 %"
     return f"{LABELS[row[row['winner']]]} is faster"
 
 
 def _evidence(case: Row, winner: str) -> str:
-    """Return how many times as fast the winner is, or b where both are equal."""
+    """Return the line of one model's evidence for a winner.
+
+    It has how many times as fast the winner is (b where both are equal), the range, the
+    factors, and how many seeds agree.
+    """
     low, middle, high = (case[f"ratio_{name}"] for name in ("min", "median", "max"))
     factors = {name: case[name] for name in FACTORS}
     if winner == "a":

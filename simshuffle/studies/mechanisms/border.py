@@ -131,9 +131,11 @@ def approach_border(
     """Find about how many samples add no more than ``allowed`` (s), from ``start`` on;
     up to ``linear`` samples each adds as much as another.
 
-    The search ends when the number is known to `RESOLUTION`, a simulated epoch is as
-    long as allowed within its interval, or no further simulation is ``affordable``. The
-    answer lies on the line between the simulated numbers around it.
+    The search ends when the number is known to `RESOLUTION`, the last simulated epoch
+    is as long as allowed within its interval, the border is within ``linear``, more
+    than `MOST_TRIALS` points (0 included) are known, or the next number is not
+    ``affordable``; ``start`` is simulated without asking. The answer lies on the line
+    between the simulated numbers around it.
     """
     points = {0: ExchangePoint(0.0, 0.0)}
     number = start

@@ -102,11 +102,11 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
 
 
 def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
-    """Return the values that remove a kind of host work, by its key; `HOST_WORK`
-    removes every kind.
+    """Return the values that remove each kind of host work, by its key.
 
-    Kinds without cost are left out, and those that cost less than a share ``small`` of
-    the costliest.
+    Kinds without cost are left out, and those that cost no more than a share ``small``
+    of the costliest. Those under `HOST_WORK` remove all kinds returned. {} if none
+    costs anything.
     """
     charged_seconds = _costs(scenario)
     costs = {

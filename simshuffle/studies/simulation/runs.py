@@ -142,7 +142,7 @@ def divide_jobs(
 
     Raises:
         ScenarioError: a job cannot be placed.
-        TopologyError: as `simshuffle.job.plan.jobs.settled`.
+        TopologyError: as `simshuffle.job.plan.jobs.place_jobs`.
     """
     scenarios: dict[str, Scenario] = {}
     machines: dict[str, Scenario] = {}

@@ -149,7 +149,7 @@ class ShardDataset(Dataset[Any]):
         return np.asarray(labels, np.int64)
 
     def stage(self, samples: Ints, *, reserve: float = 0.0) -> None:
-        """Copy ``samples`` to local storage, and remove all others from there.
+        """Empty local storage, and read ``samples`` anew from ``source`` into it.
         Collective.
 
         Args:
@@ -158,7 +158,7 @@ class ShardDataset(Dataset[Any]):
                 exchange.
 
         Raises:
-            InputError: they do not fit; nothing is written.
+            InputError: they do not fit; the storage is then empty.
             ExchangeError: a rank could not read or write one.
         """
 

@@ -148,8 +148,11 @@ class RankGroup:
 
 
 def leave(code: int = 0) -> NoReturn:
-    """End the process with the exit status ``code``, after all ranks have come here if
-    it is 0; close the process group.
+    """End the process with the exit status ``code``; if it is 0, wait for all ranks
+    first.
+
+    The process group, if there is one, is closed after the wait. With another status
+    the process ends at once, and the group stays open.
 
     Python's own shutdown is skipped. Threads of gloo that still hold tensors of
     DistributedDataParallel can abort a process during it ("terminate called without an
@@ -174,10 +177,11 @@ def report_once(
 ) -> None:
     """Report an error that this rank's script does not catch; for ``sys.excepthook``.
 
-    The first rank reports it: an error of this package without traceback, with the line
-    of the script, others by the ``default_hook``. Further ranks write another error in
-    a line; most follow from the first. An error of this package ends the process with
-    the status of the command line.
+    The rank that fails first, whichever it is, reports in full: an error of this
+    package without traceback, with the line of the script, others by the
+    ``default_hook``. Other ranks write a line, as most of their errors follow from the
+    first, or nothing if a rank has reported the same text. An error of this package
+    ends the process with the status of the command line.
     """
     is_ours = isinstance(error, SimshuffleError)
     text = str(error)
@@ -272,14 +276,14 @@ def reason_of(error: Exception) -> str:
 
 
 def list_samples(samples: Sequence[int] | Ints, texts: Sequence[str] = ()) -> str:
-    """Return sample numbers as text, each with one of ``texts`` in brackets.
+    """Return the first `SHOWN` sample numbers as text, and how many more there are.
 
-    At most `SHOWN` of them, and how many more there are.
+    Each has the text at its place in ``texts``, if any are given, in brackets.
     """
     brackets = [f" ({text})" for text in texts] or [""] * SHOWN
     listed = ", ".join(
         f"{int(sample)}{bracket}"
-        for sample, bracket in zip(samples, brackets, strict=False)
+        for sample, bracket in zip(samples[:SHOWN], brackets, strict=False)
     )
     return (
         listed if len(samples) <= SHOWN else f"{listed} and {len(samples) - SHOWN} more"

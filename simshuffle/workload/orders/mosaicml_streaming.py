@@ -57,11 +57,11 @@ def _spans_of_nodes(
         samples: (N,) their samples, as laid out.
         nodes: canonical nodes.
     """
-    node_spans: list[list[Ints64]] = [[] for _ in range(nodes)]
+    spans_of_nodes: list[list[Ints64]] = [[] for _ in range(nodes)]
     ends = data.size * np.arange(1, nodes + 1) // nodes
     for span in cut_spans(data, shards, ends):
-        node_spans[span.part].append(samples[span.begin : span.end])
-    return node_spans
+        spans_of_nodes[span.part].append(samples[span.begin : span.end])
+    return spans_of_nodes
 
 
 def _with_fixed_shards(shuffle_spans: SpanShuffle) -> Shuffle:
@@ -77,22 +77,25 @@ def _with_fixed_shards(shuffle_spans: SpanShuffle) -> Shuffle:
         """Lay out, cut, permute spans, and shuffle; see `Shuffle`."""
         shards = np.flatnonzero(data.samples)
         np.random.default_rng(seed).shuffle(shards)
-        node_spans = _spans_of_nodes(
+        spans_of_nodes = _spans_of_nodes(
             data, shards, samples_of_shards(data, shards), nodes
         )
         rng = np.random.default_rng(seed + epoch)
-        for spans in node_spans:
+        for spans in spans_of_nodes:
             rng.shuffle(spans)
-        return np.concatenate(shuffle_spans(node_spans, block_size, rng))
+        return np.concatenate(shuffle_spans(spans_of_nodes, block_size, rng))
 
     return shuffle
 
 
 def _py1s(
-    node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
+    spans_of_nodes: list[list[Ints64]], block_size: int, rng: np.random.Generator
 ) -> list[Ints64]:
-    """Permute the samples within each span, in place."""
-    all_spans = [span for spans in node_spans for span in spans]
+    """Permute the samples within each span of all canonical nodes, in place.
+
+    Returns the spans of all nodes in one list.
+    """
+    all_spans = [span for spans in spans_of_nodes for span in spans]
     for span in all_spans:
         rng.shuffle(span)
     return all_spans
@@ -117,10 +120,13 @@ def _py2s(
 
 
 def _py1b(
-    node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
+    spans_of_nodes: list[list[Ints64]], block_size: int, rng: np.random.Generator
 ) -> list[Ints64]:
-    """Permute the samples within blocks of a canonical node."""
-    samples_of_nodes = [np.concatenate(spans) for spans in node_spans if spans]
+    """Permute the samples within blocks of each canonical node.
+
+    Returns an array of samples for each node that has any.
+    """
+    samples_of_nodes = [np.concatenate(spans) for spans in spans_of_nodes if spans]
     for samples in samples_of_nodes:
         for begin in range(0, len(samples), block_size):
             rng.shuffle(samples[begin : begin + block_size])
@@ -128,17 +134,18 @@ def _py1b(
 
 
 def _py1br(
-    node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
+    spans_of_nodes: list[list[Ints64]], block_size: int, rng: np.random.Generator
 ) -> list[Ints64]:
-    """Permute the samples within blocks of random size.
+    """Permute the samples within blocks of random size of each canonical node.
 
     Blocks are moved ahead by a random part of a block, the same for all blocks of a
     node. The second block begins inside the first, which is how the library counts.
+    Returns an array of samples for each node.
     """
-    offsets = rng.integers(0, int(0.75 * block_size), len(node_spans)).tolist()
+    offsets = rng.integers(0, int(0.75 * block_size), len(spans_of_nodes)).tolist()
     samples_of_nodes = [
         np.concatenate(spans) if spans else np.empty(0, np.int64)
-        for spans in node_spans
+        for spans in spans_of_nodes
     ]
     for samples, offset in zip(samples_of_nodes, offsets, strict=True):
         position = 0
@@ -155,18 +162,24 @@ def _py1br(
 
 
 def _py1e(
-    node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
+    spans_of_nodes: list[list[Ints64]], block_size: int, rng: np.random.Generator
 ) -> list[Ints64]:
     """Move each sample at random, within a block of random size around its span.
 
-    The block does not reach beyond the canonical node.
+    The block does not reach beyond the canonical node. Returns an array of samples for
+    each node; spans are shuffled in place.
+
+    Raises:
+        InputError: a node has no samples.
     """
     samples_of_nodes = []
-    for spans in node_spans:
+    for spans in spans_of_nodes:
         if not spans:
             rule = "each canonical node has a sample, as the library fails otherwise"
             remedy = "Take fewer of them"
-            refuse("num_canonical_nodes", rule, str(len(node_spans)), remedy, "order")
+            refuse(
+                "num_canonical_nodes", rule, str(len(spans_of_nodes)), remedy, "order"
+            )
         for span in spans:
             rng.shuffle(span)
         # each sample moves by a random distance; then all are sorted by position
@@ -214,8 +227,8 @@ class MosaicmlStreaming(Order):
         partition_algo: how samples are shared; ``relaxed`` and ``orig`` are the same
             where the number of nodes did not change.
         num_canonical_nodes: parts between which nothing is ever exchanged, a multiple
-            or divisor of the nodes. By default the nodes, or 64 times as many for
-            ``py1s`` and ``py2s``.
+            or divisor of the nodes. By default the nodes on which the run began, or 64
+            times as many for ``py1s`` and ``py2s``.
         shuffle_block_size: samples. By default 4,000,000 over the canonical nodes, but
             at least 262,144; a canonical node with fewer samples is shuffled as a
             whole. ``naive``, ``py1s`` and ``py2s`` have no use for it.
@@ -244,6 +257,9 @@ class MosaicmlStreaming(Order):
     def canonical_nodes(self, readers: Readers) -> int:
         """Return C, the number of canonical nodes: ``num_canonical_nodes`` or the
         default.
+
+        The default is the nodes on which the run began, or 64 times as many for
+        ``py1s`` and ``py2s``.
         """
         initial_nodes = self.initial_nodes or readers.nodes
         factor = 64 if self.shuffle_algo in ("py1s", "py2s") else 1
@@ -283,7 +299,8 @@ class MosaicmlStreaming(Order):
             readers: the processes that read.
             seed: the library's ``shuffle_seed``.
             epoch: from 0.
-            num_done: samples of the epoch that all ranks together have had.
+            num_done: samples of the epoch that all ranks together have had; those that
+                are no whole turn of the nodes are read again.
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         self._check_block(data)
@@ -400,16 +417,22 @@ def _positions_of_ranks(
     return np.pad(sequences, ((0, 0), (0, padding)), constant_values=-1)
 
 
-def _positions_of_canonical_nodes(size: int, canonical: int, nodes: int) -> Ints64:
-    """Return the positions of each canonical node, (C, n), which ``nodes`` nodes share."""
+def _positions_of_canonical_nodes(
+    size: int, canonical: int, nodes_per_canonical: int
+) -> Ints64:
+    """Return the positions in the shuffled order of each canonical node, (C, n).
+
+    Each canonical node is shared by ``nodes_per_canonical`` nodes, which divide n.
+    Where samples are missing for that, some are repeated.
+    """
     max_size = -(-size // canonical)
-    missing = -max_size % nodes
-    if size < canonical or (size == canonical and nodes > 1):
+    missing = -max_size % nodes_per_canonical
+    if size < canonical or (size == canonical and nodes_per_canonical > 1):
         length = max_size + missing
         return (np.arange(canonical * length) % size).reshape(canonical, length)
-    if missing > max_size - nodes + 1:
+    if missing > max_size - nodes_per_canonical + 1:
         rule = (
-            f"a canonical node needs more samples for {nodes} nodes, as"
+            f"a canonical node needs more samples for {nodes_per_canonical} nodes, as"
             " the library fails otherwise"
         )
         remedy = "Take more samples, or as many canonical nodes as nodes"
@@ -419,5 +442,5 @@ def _positions_of_canonical_nodes(size: int, canonical: int, nodes: int) -> Ints
     first = bounds[:-1, None]
     sizes = np.diff(bounds)[:, None]
     rows = first + np.minimum(np.arange(max_size), sizes - 1)
-    repeated = np.arange(missing) + max_size - nodes + 1 - missing
+    repeated = np.arange(missing) + max_size - nodes_per_canonical + 1 - missing
     return np.concatenate([rows, rows[:, repeated]], axis=1)

@@ -94,8 +94,10 @@ class HuggingFaceState(OrderResumptionLaw):
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return a later epoch, which begins where the state says if epochs are not
-        set.
+        """Return an epoch after the one that broke off: whole, or from the state on.
+
+        It begins where the state says if epochs are not set and the set that loaded
+        the state is used again: through 'dataset', or by one worker a rank.
         """
         if self.set_epoch or (
             self.through != "dataset" and crash.readers_after.workers > 1

@@ -78,7 +78,10 @@ class Batches:
 
     @property
     def batch(self) -> Ints64:
-        """(n,) the batch of each row: an index for each pair of rank and step."""
+        """(n,) a number of each row that tells batches apart, with gaps.
+
+        It is rank x (steps + 1) + step; other `Batches` may number theirs differently.
+        """
         return self.rank * (self.steps + 1) + self.step
 
     @property

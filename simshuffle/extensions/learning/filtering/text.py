@@ -129,7 +129,9 @@ def _subset_row(rows: pd.DataFrame, subset: str) -> Row | None:
 
 
 def _rows_by_size(chosen: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield batch sizes in words with their rows, in the order of the table."""
+    """Yield each batch size as text, such as '256', with its rows, in the order of the
+    table.
+    """
     for size in dict.fromkeys(chosen["batch_size"]):
         yield str(size), chosen[chosen["batch_size"] == size]
 
