@@ -235,7 +235,7 @@ def resumed() -> Example:
         loader="else",
         law=LAWS[1],
         **{name: value for name, value in SHAPES.items() if name != "shape__classes"},
-        **{f"after__{name}": value for name, value in after.items()},
+        **{f"new_readers__{name}": value for name, value in after.items()},
         epoch=2,
         step=1,
         storage__threads=3,
@@ -314,7 +314,13 @@ EXAMPLES: dict[type, Callable[[], Example]] = {
     FlipCell: lambda: Example(
         FlipCell(opening(), offers(9), {"host-hour": 2.0}, 0.01, None, "open rate", "1/s", False),
         **{"document": opening(3), "offers": offers(12), "prices": {"host-hour": 3.0}},
-        **{"close": 0.2, "budget": 1e-9, "moved": "step time", "unit": "k/s", "exact": True},
+        **{
+            "tie_share": 0.2,
+            "budget": 1e-9,
+            "input_name": "step time",
+            "unit": "k/s",
+            "exact": True,
+        },
         unseen="exact prices",
     ),
     CalibrationCell: lambda: Example(
@@ -371,7 +377,7 @@ EXAMPLES: dict[type, Callable[[], Example]] = {
     ExtractionCell: extracted,
     RetrainingCell: lambda: trained(
         *(RetrainingCell, "num_samples description"),
-        {"kept": np.arange(3), "description": {}},
-        kept=np.arange(4),
+        {"retained_samples": np.arange(3), "description": {}},
+        retained_samples=np.arange(4),
     ),
 }

@@ -26,12 +26,10 @@ _NUMBER = re.compile(r"-?\d[\d,]*\.\d+")
 class Excerpt:
     """The rows, columns and caption that a reader wants of the tables of a result."""
 
-    runs: Sequence[
-        str
-    ] = ()  # names or patterns such as 'local*' of the first column; () for all
-    columns: Sequence[
-        str
-    ] = ()  # headings in the order that they shall have; () for all
+    # names or patterns such as 'local*' of the first column; () for all
+    runs: Sequence[str] = ()
+    # headings in the order that they shall have; () for all
+    columns: Sequence[str] = ()
     caption: str | None = None  # title of the first table; None for its own
 
     def take_from(self, parts: Iterable[str | Table], source: str) -> list[str | Table]:

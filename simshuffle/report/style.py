@@ -59,9 +59,8 @@ _COMMON: dict[str, Any] = {
 class FigureStyle:
     """The widths, letters and proportions of figures."""
 
-    widths: tuple[
-        float, float
-    ]  # inches of a figure of one column and of two, as it is drawn
+    # inches of a figure of one column and of two, as it is drawn
+    widths: tuple[float, float]
     # parameters of matplotlib beside those that all styles share
     rc: Mapping[str, Any] = field(default_factory=dict)
     # distance of lines of text, as matplotlib multiplies the font's own line height; STIX declares

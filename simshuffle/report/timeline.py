@@ -162,9 +162,8 @@ class Timeline:
     # columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another without a gap
     # from the start of an epoch to its end.
     phases: pd.DataFrame
-    links: (
-        pd.DataFrame
-    )  # columns `LINK_COLUMNS`; links that carried nothing are left out
+    # columns `LINK_COLUMNS`; links that carried nothing are left out
+    links: pd.DataFrame
     sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
     # what else is to be said of it: lists of plain values, by name
     facts: dict[str, list[Any]] = field(default_factory=dict)

@@ -119,9 +119,8 @@ def wait_causes(
 class Waits:
     """The waiting of one epoch, by row and by step."""
 
-    step: NDArray[
-        np.integer[Any]
-    ]  # (rows,) the iteration that each phase belongs to, see `_steps`
+    # (rows,) the iteration that each phase belongs to, see `_steps`
+    step: NDArray[np.integer[Any]]
     label: NDArray[np.int8]  # (rows,) its label
     idle: Flags  # (rows,) whether it is waiting
     later: Flags  # (rows,) whether it is after the allreduce of its iteration

@@ -33,16 +33,13 @@ class KindSwitch:
     key: str  # dotted, of the record
     old_kind: str  # its kind
     new_kind: str
-    new_names: dict[
-        str, str | None
-    ]  # what the new kind calls each key; None where it has none
+    # what the new kind calls each key; None where it has none
+    new_names: dict[str, str | None]
     kept_keys: list[str] = field(default_factory=list)  # keys that both kinds have
-    renamed: dict[str, str] = field(
-        default_factory=dict
-    )  # what the new kind calls a key
-    dropped: dict[str, Any] = field(
-        default_factory=dict
-    )  # values that it has no place for
+    # what the new kind calls a key
+    renamed: dict[str, str] = field(default_factory=dict)
+    # values that it has no place for
+    dropped: dict[str, Any] = field(default_factory=dict)
     filled: dict[str, Any] = field(default_factory=dict)  # what it needs and nobody set
 
     @property

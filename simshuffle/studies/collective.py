@@ -59,9 +59,8 @@ class Bench:
     network: Network
     seed: int
     world_size: int  # number of ranks
-    notes: tuple[
-        str, ...
-    ] = ()  # notes on values that belong to other kinds than are set
+    # notes on values that belong to other kinds than are set
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def resources(self) -> Resources:

@@ -69,9 +69,8 @@ class Verification:
     """The outcome of a verification: what was compared, and what differs."""
 
     rule: Rule  # rule of the comparison
-    differences: list[
-        Difference
-    ]  # differences that count; [] if the results are identical
+    # differences that count; [] if the results are identical
+    differences: list[Difference]
     compared: list[str]  # names of the compared files, and the fingerprint
     left_out: list[str]  # files and columns that are not compared, each with the reason
     notes: list[str]  # differences that were to be expected

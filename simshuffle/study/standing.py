@@ -29,9 +29,8 @@ class Standing:
     # s until all are done, by the cells' costs, calibrated, and what they took so far; None while
     # nothing is known of it
     left_s: float | None
-    running: Mapping[
-        str, float
-    ]  # share done of each cell that is being done, by its label
+    # share done of each cell that is being done, by its label
+    running: Mapping[str, float]
 
 
 PRIOR_SECONDS = (
@@ -145,9 +144,8 @@ class StageWatch:
     at_once: int = 1  # how many are done at once, at most
     # s that cells took which are done or lost, where it is known when they began
     took: dict[str, float] = field(default_factory=dict)
-    past: WorkDone = field(
-        default_factory=WorkDone
-    )  # of the stages before; this stage adds to it
+    # of the stages before; this stage adds to it
+    past: WorkDone = field(default_factory=WorkDone)
     later_cost: float = (
         0.0  # s of one core that the stages after this one take, by estimate
     )

@@ -70,12 +70,10 @@ class Study(Generic[V]):
     stages: tuple[Stage[V], ...]  # of cells; none where nothing is cached
     # the stored tables, from what was asked and the outcomes of all stages
     collect: Callable[[V, Outcomes], Tables]
-    stored: Mapping[
-        str, Schema
-    ]  # their schemas by name, which is also that of the file
-    documents: tuple[
-        str, ...
-    ] = ()  # names of further text files, such as 'scenario.yaml'
+    # their schemas by name, which is also that of the file
+    stored: Mapping[str, Schema]
+    # names of further text files, such as 'scenario.yaml'
+    documents: tuple[str, ...] = ()
     # tables that follow from the stored ones
     derived: Mapping[str, Derived] = field(default_factory=dict)
     # columns that depend on what was asked, by what ``meta.json`` says, such as the axes of a
@@ -131,9 +129,8 @@ class Study(Generic[V]):
     measured: tuple[str, ...] = ()
     # packages whose versions ``meta.json`` names
     versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")
-    result: type[Result] = field(
-        default_factory=lambda: Result
-    )  # the class of its results
+    # the class of its results
+    result: type[Result] = field(default_factory=lambda: Result)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -240,9 +237,8 @@ class Result:
     tables: Tables  # the stored tables by name
     meta: Meta  # kind, fingerprint, versions, and what the study says of itself
     documents: Mapping[str, str]  # text files by name, such as 'scenario.yaml'
-    files_in: Mapping[str, Files] = field(
-        default_factory=dict
-    )  # further files by folder
+    # further files by folder
+    files_in: Mapping[str, Files] = field(default_factory=dict)
     # files that the documents name, by their names in the folder `INPUTS`; copied with the result
     inputs: Mapping[str, Path] = field(default_factory=dict)
 

@@ -25,9 +25,8 @@ class Draft:
     kind: Kind
     predecessors: list[Draft]  # the layers whose outputs it takes
     output: Shape  # of one sample
-    values: dict[str, Any] = field(
-        default_factory=dict
-    )  # keywords of `Builder.layer`: kernel, ...
+    # keywords of `Builder.layer`: kernel, ...
+    values: dict[str, Any] = field(default_factory=dict)
     keeps_input: bool = False
     keeps_output: bool = False
     extra: float = 0.0  # further values kept for the backward pass, for each sample

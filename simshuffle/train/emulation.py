@@ -103,15 +103,13 @@ class EpochOutcome:
     epoch: int  # from 1
     shards: Shards  # samples that each rank trained on
     plan: ExchangePlan  # the exchange after the epoch
-    importance: (
-        Floats | None
-    )  # (N,) nats, that the plan was made with; None where it needs none
+    # (N,) nats, that the plan was made with; None where it needs none
+    importance: Floats | None
     train_loss: float  # mean over the samples as they were trained on, nats
     samples: int  # samples that all ranks trained on
     learning_rate: float  # of the last iteration
-    iterations: list[
-        dict[str, float]
-    ]  # for each, the seconds forward_s, backward_s and update_s
+    # for each, the seconds forward_s, backward_s and update_s
+    iterations: list[dict[str, float]]
     importance_s: float  # s, of the inference pass over all shards; 0 without one
     seconds: float  # s, of all iterations
 

@@ -108,9 +108,8 @@ class Remedy:
     high: float  # the other end
     share: float  # of the loop's seconds
     cost: str  # cores, bytes, a change of code
-    change: (
-        Mapping[str, Any] | None
-    )  # settings for the recorder; None where it cannot change it
+    # settings for the recorder; None where it cannot change it
+    change: Mapping[str, Any] | None
     limit: str  # what takes longest of a batch after the change
     cause: str  # that the change is against; '' where it may help against several
 
@@ -121,9 +120,8 @@ class Diagnosis:
 
     source: str  # file or folder of the record
     loop: Totals  # its time
-    causes: list[
-        Cause
-    ]  # the first explains most; [] if the loop is healthy, or nothing is known
+    # the first explains most; [] if the loop is healthy, or nothing is known
+    causes: list[Cause]
     remedies: list[Remedy]  # the one that saves most first
     notes: list[str]  # sentences on what could not be seen, or is uncertain
 

@@ -99,13 +99,11 @@ class FittedTraining:
 
     name: str  # of the script
     source: str  # the record: its command, host and number of batches
-    document: Mapping[
-        str, Any
-    ]  # of the scenario, on this host, before ranks share its cores
+    # of the scenario, on this host, before ranks share its cores
+    document: Mapping[str, Any]
     values: tuple[FittedValue, ...]  # those that were measured
-    over: Mapping[
-        str, Sequence[int]
-    ]  # for each key all values at which these were measured
+    # for each key all values at which these were measured
+    over: Mapping[str, Sequence[int]]
     notes: tuple[str, ...]  # on what could not be seen, or was assumed
     host_notes: tuple[str, ...]  # of these, that concern this host only
     device: str  # name of its step times

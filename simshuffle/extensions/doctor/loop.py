@@ -35,21 +35,18 @@ class RecordedLoop:
     through.
     """
 
-    sums: Mapping[
-        str, Floats
-    ]  # (operations, B, M) for each of `SUMMED_COLUMNS`; nan if not known
+    # (operations, B, M) for each of `SUMMED_COLUMNS`; nan if not known
+    sums: Mapping[str, Floats]
     recorded_operations: frozenset[str]  # operations that have rows
-    samples: (
-        pd.DataFrame
-    )  # rows of single samples: seconds, sample, batch_index, rank_index
+    # rows of single samples: seconds, sample, batch_index, rank_index
+    samples: pd.DataFrame
     worker_of_batch: (
         Ints  # (B, M) worker that made a batch; -1 for the rank itself or not known
     )
     epoch_end_s: Floats  # (E, M) s in which workers end after an epoch's last step
     times: LoopTimes  # of the loop as it was recorded
-    settings: Mapping[
-        str, Any
-    ]  # of the loader, as ``loaders`` of `Record.about` has them
+    # of the loader, as ``loaders`` of `Record.about` has them
+    settings: Mapping[str, Any]
     device: str  # as torch names it; '' if not known
     threads: int  # of torch in the process of a rank
     core_wait_s: Floats  # (B, M) s of the fetches in which other programs had the cores

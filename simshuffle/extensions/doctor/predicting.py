@@ -69,17 +69,14 @@ class RanksPrediction:
     ranks: int  # number of ranks
     iterations: int  # of an epoch
     epoch_s: float  # of the last epoch, which is the most like all that follow
-    low_s: (
-        float | None
-    )  # low end of the 90 % interval of ``epoch_s``; None if not requested
+    # low end of the 90 % interval of ``epoch_s``; None if not requested
+    low_s: float | None
     high_s: float | None  # its high end
-    parts_s: Mapping[
-        str, float
-    ]  # s of an iteration: what it goes into, and what ranks wait for
+    # s of an iteration: what it goes into, and what ranks wait for
+    parts_s: Mapping[str, float]
     bottleneck: str  # what bounds the epoch
-    hidden: (
-        float | None
-    )  # largest exchange fraction that costs nothing; None if not known
+    # largest exchange fraction that costs nothing; None if not known
+    hidden: float | None
     next: str  # resource with the least room at twice the ranks; '' if there is no place for them
     next_share: float | None  # its time over that of computing
 

@@ -30,9 +30,8 @@ TIMED_OPERATIONS = ("wait", "step", "fetch")
 class CoreWaits:
     """Waits of a loop's threads for cores."""
 
-    queued_s: Mapping[
-        str, Floats
-    ]  # (B, M) s that each of `TIMED_OPERATIONS` waited for a core
+    # (B, M) s that each of `TIMED_OPERATIONS` waited for a core
+    queued_s: Mapping[str, Floats]
     computed_s: Mapping[str, Floats]  # (B, M) s of a core that each took
     total_s: float  # s that all threads waited
     wanted_s: float  # s in which all threads computed or waited for a core

@@ -43,15 +43,13 @@ class Candidate:
     name: str  # such as 'partial-0.1'
     exchange: str | dict[str, Any]  # as `--set workload.exchange` has it
     strategy: Strategy  # the exchange as a record
-    scenario: (
-        Scenario | None
-    )  # scenario with the strategy; None if it cannot be simulated
+    # scenario with the strategy; None if it cannot be simulated
+    scenario: Scenario | None
     obstacle: str  # reason why it cannot be simulated; '' if it can
     kept_nbytes: float  # bytes of samples that a host stores
     epochs: int | None  # epochs of the training; None if the target is not reached
-    best_accuracy: (
-        float | None
-    )  # best accuracy of its curve (0 to 1); None without a curve
+    # best accuracy of its curve (0 to 1); None without a curve
+    best_accuracy: float | None
 
     @property
     def mixing(self) -> float:

@@ -46,9 +46,8 @@ class FlipCell(NetworkCell):
     """
 
     document: Mapping[str, Any]  # scenario without sweep, as plain values
-    offers: Sequence[
-        Mapping[str, Any]
-    ]  # strategies in plain values, as of `read_offer`
+    # strategies in plain values, as of `read_offer`
+    offers: Sequence[Mapping[str, Any]]
     prices: Prices  # price of each of `PRICES`
     tie_share: float  # share by which two costs may differ and count as equal
     budget: float | None  # largest cost of the training

@@ -34,9 +34,8 @@ class MonthsCell(PlainCell):
     """
 
     document: Mapping[str, Any]  # scenario with the strategy
-    epoch: Mapping[
-        str, Any
-    ]  # as of `simshuffle.extensions.planning.month.epoch.EpochCell`
+    # as of `simshuffle.extensions.planning.month.epoch.EpochCell`
+    epoch: Mapping[str, Any]
     name: str  # name of the strategy
 
     @property

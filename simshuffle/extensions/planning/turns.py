@@ -48,9 +48,8 @@ class StrategyOffer:
     goodput: float  # share of the time that is useful
     hosts: int  # number of hosts, spare ones included
     reads_pfs: bool  # true if every epoch reads the parallel file system
-    mechanism_factors: Mapping[
-        str, float
-    ]  # factor on the mechanism that binds now, by its name
+    # factor on the mechanism that binds now, by its name
+    mechanism_factors: Mapping[str, float]
     is_simulated: bool  # true if ``seconds`` are simulated; else they are a closed form
 
     def cost(self, machine: Scenario, prices: Prices, seconds: float) -> float:

@@ -55,12 +55,10 @@ class AuditOutcome:
 
     point: KillPoint
     after: Readers
-    before_rows: Sequence[
-        Batches
-    ]  # what was trained on, of each epoch up to that of the point
-    after_rows: Sequence[
-        Batches
-    ]  # the rest of that epoch, and the epochs after it; () if none
+    # what was trained on, of each epoch up to that of the point
+    before_rows: Sequence[Batches]
+    # the rest of that epoch, and the epochs after it; () if none
+    after_rows: Sequence[Batches]
     error: str  # '' for none, 'hangs', or what a rank said
     state_nbytes: int  # of the rank with most; 0 if there is none
     started: AuditTimes  # before the crash
@@ -79,8 +77,7 @@ class Audit:
     name: str  # of the loader
     words: Sequence[str]  # of the command
     versions: Mapping[str, str]  # of the libraries that it has loaded
-    uninterrupted: Mapping[
-        Readers, Sequence[Batches]
-    ]  # the uninterrupted epochs of each shape
+    # the uninterrupted epochs of each shape
+    uninterrupted: Mapping[Readers, Sequence[Batches]]
     repeatable: bool  # whether the same seed gave the same epochs
     outcomes: Sequence[AuditOutcome]

@@ -57,9 +57,8 @@ class GoalArcs(NamedTuple):
     than `Choices`.
     """
 
-    remaining_steps: NDArray[
-        np.int16
-    ]  # (goals, switches) steps from each switch to each goal
+    # (goals, switches) steps from each switch to each goal
+    remaining_steps: NDArray[np.int16]
     first_arc: Ints32  # (switches + 1,) where the arcs of each switch begin
     arc_dst: Ints32  # (arcs,) the switch at the end of each arc
     arc_cost: Ints32  # (arcs,) steps that each arc counts

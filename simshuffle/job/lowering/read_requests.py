@@ -40,9 +40,8 @@ class ReadRequests:
 class ReadSums:
     """Bytes, requests and file opens of all ranks in a pass."""
 
-    nbytes: Mapping[
-        str, float
-    ]  # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
+    # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
+    nbytes: Mapping[str, float]
     # to each of these but memory, which has none; those of a batch are rounded up
     requests: Mapping[str, int]
     file_opens: float  # by the PFS

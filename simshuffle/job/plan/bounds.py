@@ -53,9 +53,8 @@ class Bounds:
     importance: float  # s of the pass that measures importance; 0 without
     first_batch: float  # s until every rank has its first batch
     last_batch: float  # s from the last byte of the epoch to its end
-    resources: dict[
-        str, float
-    ]  # s of each resource through which the samples come, by its name
+    # s of each resource through which the samples come, by its name
+    resources: dict[str, float]
 
     @property
     def compute(self) -> float:

@@ -120,9 +120,8 @@ class LoaderDemand:
     read: Floats
     decode: float
     copy: float
-    shared: dict[
-        str, float
-    ]  # s of each resource for a mean batch of all ranks, by its name
+    # s of each resource for a mean batch of all ranks, by its name
+    shared: dict[str, float]
     at_once: int  # batches that a rank loads at once
     threads: int  # of a worker
 

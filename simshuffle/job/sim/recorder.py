@@ -215,9 +215,8 @@ class EpochRecord:
 
     messages: MessageTimes  # of its exchange
     sampled_at: Floats  # (k,) s since the epoch began, from 0 to its end
-    work: NDArray[
-        np.float32
-    ]  # (k, links) units that every link has carried until then, float32
+    # (k, links) units that every link has carried until then, float32
+    work: NDArray[np.float32]
     resources: Resources  # whose links they are
 
     def utilisation(self) -> Floats:

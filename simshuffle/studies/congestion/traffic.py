@@ -37,9 +37,8 @@ class SentSamples:
 
     scenario: Scenario  # without sweep
     count: int  # samples of each rank
-    iteration: NDArray[
-        np.integer
-    ]  # (count,) iteration after which each is sent; not decreasing
+    # (count,) iteration after which each is sent; not decreasing
+    iteration: NDArray[np.integer]
     share: float = 1.0  # of the bytes of each sample
     # by which share of its size each is larger or smaller at most; see `with_jitter`
     jitter: float = 0.0

@@ -48,9 +48,8 @@ class DataSetShape(Spec):
     gpus: Few  # ranks of a node
     workers: Few  # of a rank
     batch_size: BoundedSize  # of a rank
-    cache_nbytes: (
-        NumBytes | None
-    )  # what each node keeps; None for no limit, 0 for no cache
+    # what each node keeps; None for no limit, 0 for no cache
+    cache_nbytes: NumBytes | None
     epochs: Annotated[int, Field(ge=1, le=100_000)]  # that are looked at
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0  # of the orders
     # labels; the samples stand sorted by label, and equally many have each

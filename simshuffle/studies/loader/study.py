@@ -57,9 +57,8 @@ class LoaderFacts(TypedDict):
     batch_companions: Annotated[float, Field(ge=0)]
     rank_companions: Share
     moves: Share
-    mixtures: NotRequired[
-        dict[str, list[SourceFacts]]
-    ]  # what their first epoch has of each source
+    # what their first epoch has of each source
+    mixtures: NotRequired[dict[str, list[SourceFacts]]]
 
 
 class StoredRequest(TypedDict):

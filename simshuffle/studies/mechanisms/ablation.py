@@ -81,9 +81,8 @@ class Ablation:
     end: Scenario
     # what is switched; the end of the orders is ``end`` with what was asked for besides
     switches: list[Switch]
-    states: Mapping[
-        tuple[bool, ...], Any
-    ]  # the exchange of every combination that there can be
+    # the exchange of every combination that there can be
+    states: Mapping[tuple[bool, ...], Any]
     # for each key and value the exchanges that have it alone, by base; where one cannot be, it is
     # left out
     alone: Mapping[tuple[str, Any], dict[str, Any]]

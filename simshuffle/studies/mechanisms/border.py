@@ -105,9 +105,8 @@ class Border:
     high: int
     added: float  # s that they add
     steady: bool  # whether all that was tried agrees
-    tried: (
-        int | None
-    )  # samples that are no longer hidden, or hardly; None where all are hidden
+    # samples that are no longer hidden, or hardly; None where all are hidden
+    tried: int | None
 
 
 RESOLUTION = 0.01

@@ -68,9 +68,8 @@ class Hiding:
 
     scenarios: Sequence[Scenario]  # for each world size, smallest first
     ways: Sequence[str]  # names of `tables.NAMES`, the scenario's own first
-    own: Mapping[
-        str, Any
-    ]  # the exchanges of the scenario's runs, as plain values, by their way
+    # the exchanges of the scenario's runs, as plain values, by their way
+    own: Mapping[str, Any]
     titles: Mapping[str, str]  # what the own ways are called
     tolerance: float  # share of the epoch without exchange that counts as nothing
     exact: bool  # whether each number is searched to the last sample, however long that takes

@@ -68,9 +68,8 @@ class SimulatedPoint:
     """An epoch in which samples are exchanged."""
 
     point: ExchangePoint
-    cables: (
-        pd.DataFrame
-    )  # tier, capacity and bytes of the cables in that epoch, by link
+    # tier, capacity and bytes of the cables in that epoch, by link
+    cables: pd.DataFrame
     reads: bool  # whether SSDs are read
 
 

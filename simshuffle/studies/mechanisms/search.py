@@ -52,9 +52,8 @@ class SearchCell(NetworkCell):
     exchange.
     """
 
-    document: Mapping[
-        str, Any
-    ]  # the resolved scenario as plain values, from `prepared`
+    # the resolved scenario as plain values, from `prepared`
+    document: Mapping[str, Any]
     variant: str  # of the exchange
     tolerance: float  # share of the epoch without exchange that counts as nothing
     baseline_s: float  # s of that epoch

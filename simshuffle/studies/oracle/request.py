@@ -193,12 +193,10 @@ class Oracle:
     """
 
     scenario: Scenario  # without sweep
-    points: Mapping[
-        int, Sequence[Named]
-    ]  # strategies at each world size, smallest first
-    simulate: Sequence[
-        tuple[str, int]
-    ]  # names and world sizes of those that are simulated too
+    # strategies at each world size, smallest first
+    points: Mapping[int, Sequence[Named]]
+    # names and world sizes of those that are simulated too
+    simulate: Sequence[tuple[str, int]]
     measured: Sequence[Measured]  # name, world size and s of measured epochs
     budget: float | None  # bytes of memory of a GPU; None without one
     budget_from: str  # where that is from

@@ -55,9 +55,8 @@ class OracleMeta(TypedDict):
 
     says: OracleFacts
     asked: OracleQuestion
-    model_error: NotRequired[
-        ModelError
-    ]  # of `simshuffle.studies.oracle.cell.model_error`
+    # of `simshuffle.studies.oracle.cell.model_error`
+    model_error: NotRequired[ModelError]
 
 
 def _figures(result: Result) -> dict[str, Chart]:

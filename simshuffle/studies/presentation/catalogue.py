@@ -36,12 +36,10 @@ class Kind:
     """
 
     takes: tuple[str, ...]  # kinds of results; none where it needs none
-    chart: Callable[
-        [Sequence[NamedResult]], Chart
-    ]  # the figure, as it is declared for the style of now
-    table: Callable[
-        [Sequence[NamedResult]], pd.DataFrame
-    ]  # what it shows: plain values, a row each
+    # the figure, as it is declared for the style of now
+    chart: Callable[[Sequence[NamedResult]], Chart]
+    # what it shows: plain values, a row each
+    table: Callable[[Sequence[NamedResult]], pd.DataFrame]
     # what has to be said beside the table
     notes: Callable[[Sequence[NamedResult]], list[str]] = lambda results: []
 

@@ -110,9 +110,8 @@ class RenamedRuns(NamedTuple):
 
     named_result: NamedResult
     new_names: Mapping[str, str]  # of all runs, by their names in the result
-    epochs: (
-        pd.DataFrame
-    )  # as `simshuffle.report.report` makes it, with or without seeds
+    # as `simshuffle.report.report` makes it, with or without seeds
+    epochs: pd.DataFrame
     breakdown: pd.DataFrame  # its seconds by label and cause
 
 

@@ -38,9 +38,8 @@ class Line:
     ends: tuple[str, str]  # its nodes
     name: str  # of it, for people
     about: str  # its tier and capacity, for people
-    lanes: tuple[
-        int, int
-    ]  # place among those between the same nodes, and how many there are
+    # place among those between the same nodes, and how many there are
+    lanes: tuple[int, int]
     # names of the directed links from the first end to the second, and back
     links: tuple[list[str], list[str]]
 
@@ -50,14 +49,12 @@ class Drawing:
     """A network as it is drawn."""
 
     nodes: Mapping[str, Position]  # where each is drawn, by name
-    levels: Sequence[
-        tuple[str, float]
-    ]  # what stands in each row, for people, and how high it is
+    # what stands in each row, for people, and how high it is
+    levels: Sequence[tuple[str, float]]
     kinds: Mapping[str, str]  # of each node
     lines: Sequence[Line]  # of it
-    notes: Sequence[str] = field(
-        default=()
-    )  # what is drawn as one, and what is left out
+    # what is drawn as one, and what is left out
+    notes: Sequence[str] = field(default=())
     is_round: bool = False  # whether its switches stand on a circle
 
 

@@ -83,9 +83,8 @@ class WaitedFor:
     host: str
     label: str  # that its ranks spend longer in
     seconds: float  # of an epoch, mean over ranks
-    faults: Sequence[
-        Mapping[str, Any]
-    ] = ()  # of the host, rows as of ``faults`` in ``meta.json``
+    # of the host, rows as of ``faults`` in ``meta.json``
+    faults: Sequence[Mapping[str, Any]] = ()
 
     def describe(self) -> str:
         """Return a phrase on the host that ranks wait for, with its faults."""

@@ -44,9 +44,8 @@ class SweptInput:
     """A swept key other than ranks, exchange and seed, with its values."""
 
     name: str  # last part of the key, as in the names of runs
-    number_of: Mapping[
-        str, float | None
-    ]  # number of each value, by its text; None if it is none
+    # number of each value, by its text; None if it is none
+    number_of: Mapping[str, float | None]
 
     @property
     def is_number(self) -> bool:

@@ -86,13 +86,11 @@ class SweepRequest:
     """
 
     base: Scenario  # scenario without sweep of its own
-    combinations: Sequence[
-        Mapping[str, Any]
-    ]  # values by dotted key, the seed among them
+    # values by dotted key, the seed among them
+    combinations: Sequence[Mapping[str, Any]]
     axes: Mapping[str, str]  # names of the axes' columns by key; without the seed
-    numbers: frozenset[
-        str
-    ]  # columns of ``axes`` that hold numbers; the others hold texts
+    # columns of ``axes`` that hold numbers; the others hold texts
+    numbers: frozenset[str]
     label: str  # label of a combination, with columns in braces; '' for the name that runs have
     # as of `simshuffle.studies.simulation.runs.SimulatedRuns`
     ranges: Mapping[str, tuple[float, float]] | None = None

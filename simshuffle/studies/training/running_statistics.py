@@ -182,9 +182,8 @@ class StatisticsMemory:
     its own.
     """
 
-    batches: Sequence[
-        int
-    ]  # samples of each batch of an epoch, as `batch_sizes` gives them
+    # samples of each batch of an epoch, as `batch_sizes` gives them
+    batches: Sequence[int]
     momentum: float  # m, above 0 to 1
     epochs: int  # epochs of the training, at least 1
 

@@ -326,9 +326,8 @@ class LossCurve:
     slope: float  # c, share of accuracy times samples
     residual: float  # root mean square of losses less the curve, share of accuracy
     spread: float  # root mean square of losses, share of accuracy
-    worst_row: Mapping[
-        Any, Any
-    ]  # the row of `losses_against_global` farthest from the curve
+    # the row of `losses_against_global` farthest from the curve
+    worst_row: Mapping[Any, Any]
     worst_excess: float  # loss of this row less that of the curve, share of accuracy
 
 

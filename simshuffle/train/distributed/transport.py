@@ -45,9 +45,8 @@ class Transfer:
 
     peer: int  # the rank at the other end; -1 for all
     samples: Ints  # that travel, in the order of the buffer
-    buffer: (
-        torch.Tensor
-    )  # their bytes, one after the other; kept until the request is done
+    # their bytes, one after the other; kept until the request is done
+    buffer: torch.Tensor
     work: Any  # object of torch.distributed to wait for
 
 

@@ -41,9 +41,8 @@ class EpochState:
     drop_last: bool  # whether samples that fill no batch are left out
     steps: int  # iterations of the part that are done
     owner: Ints  # (N,) the rank that has each sample as the part begins
-    remaining: (
-        Flags | None
-    )  # (N,) samples that are trained on in the part; None for a whole epoch
+    # (N,) samples that are trained on in the part; None for a whole epoch
+    remaining: Flags | None
     epochs_held: Ints | None = None  # (N,) `Epochs.epochs_held` as the part begins
     importance: Floats | None = (
         None  # (N,) of the epoch's plan, in the middle of an epoch

@@ -61,9 +61,8 @@ class PassSettings:
     )
     recompute: bool  # whether the backward pass does the forward pass again
     value_nbytes: float  # bytes of a value that is sent
-    gradient_collective: (
-        Collective | None
-    )  # by which gradients are summed; None if they are not
+    # by which gradients are summed; None if they are not
+    gradient_collective: Collective | None
     gradient_group: Group  # the ranks that sum them
     update_seconds: float  # s of updating the weights that a member holds
 

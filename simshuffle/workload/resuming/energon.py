@@ -165,9 +165,8 @@ class EnergonWorker:
     waiting_runs: list[int] | None = (
         None  # runs that are not yet open, the next one last
     )
-    open_runs: list[tuple[int, int] | None] = field(
-        default_factory=list
-    )  # a run, its next sample
+    # a run, its next sample
+    open_runs: list[tuple[int, int] | None] = field(default_factory=list)
     buffer: list[int] = field(default_factory=list)  # samples
 
     def read_epoch(self) -> Ints64:

@@ -46,9 +46,8 @@ class WorkerState:
     positions: list[_RunPosition]  # of each run
     ended: list[bool]  # whether each run is read to its end; of runs in turn
     turn: int  # the run whose turn it is
-    stepped: (
-        int | None
-    )  # samples of the turn that ranks take in a shared shard; None if none is
+    # samples of the turn that ranks take in a shared shard; None if none is
+    stepped: int | None
     skipped: int  # samples of the buffer that are thrown away
 
 

@@ -29,9 +29,8 @@ class MeasurementFile:
     ranks: int = (
         0  # processes that took part, for tools that do not print it; 0 if not given
     )
-    hosts: float = (
-        math.nan
-    )  # hosts that the processes filled, as ``ranks``; nan if not given
+    # hosts that the processes filled, as ``ranks``; nan if not given
+    hosts: float = math.nan
     collective: str = (
         ""  # program of nccl-tests, where it does not say it; '' if not given
     )

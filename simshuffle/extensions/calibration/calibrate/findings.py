@@ -190,9 +190,8 @@ class FitBasis:
 
     rows: pd.DataFrame  # measurements
     error: float  # mean of \\|fitted / measured - 1\\| over the rows; nan if nothing is left over
-    quantities: Sequence[
-        str
-    ]  # keys of `COLUMN_OF_QUANTITY` that the rows were measured over
+    # keys of `COLUMN_OF_QUANTITY` that the rows were measured over
+    quantities: Sequence[str]
 
 
 @dataclass
@@ -201,9 +200,8 @@ class Findings:
 
     parameters: list[Parameter] = field(default_factory=list)
     residuals: list[pd.DataFrame] = field(default_factory=list)  # tables `RESIDUALS`
-    notes: list[str] = field(
-        default_factory=list
-    )  # sentences on what was left out or assumed
+    # sentences on what was left out or assumed
+    notes: list[str] = field(default_factory=list)
 
     def merge(self, law_findings: Findings) -> None:
         """Append the parameters, residuals and notes that a law has found."""

@@ -24,9 +24,8 @@ class StorageRates:
 
     mount: str  # file system and where it is mounted
     is_shared: bool  # whether it is one that many hosts share
-    open_rates: Mapping[
-        int, Sequence[float]
-    ]  # small files opened, read and closed a second
+    # small files opened, read and closed a second
+    open_rates: Mapping[int, Sequence[float]]
     read_bandwidths: Mapping[int, Sequence[float]]  # bytes/s of the large file
     create_rate: float  # small files created, written and synchronised a second
     write_bandwidth: float  # bytes/s of the large file, synchronised

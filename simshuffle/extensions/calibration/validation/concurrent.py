@@ -55,9 +55,8 @@ class LoggedJob:
 class ConcurrentEpochs:
     """The simulated epochs of jobs that ran together."""
 
-    epochs: Mapping[
-        str, Sequence[float]
-    ]  # of each job by its name, (epochs,) s of each epoch
+    # of each job by its name, (epochs,) s of each epoch
+    epochs: Mapping[str, Sequence[float]]
 
     def epochs_of_job(self, job: str) -> Sequence[float]:
         """Return (epochs,) s of a job.

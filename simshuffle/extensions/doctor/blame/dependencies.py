@@ -26,9 +26,8 @@ class OperationGroup(NamedTuple):
     """
 
     members: tuple[int, ...]  # indices of the operations
-    dependencies: tuple[
-        tuple[int, ...], ...
-    ]  # indices of the operations each member waits for
+    # indices of the operations each member waits for
+    dependencies: tuple[tuple[int, ...], ...]
     in_all_pipelines: bool  # whether the group includes the operations of all pipelines
 
 

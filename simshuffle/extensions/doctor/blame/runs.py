@@ -54,9 +54,8 @@ class BlamedEpoch:
     epoch: int  # number of the epoch
     epoch_s: float  # s that the epoch took
     rows: list[WaitedForRow]  # worst first
-    together_s: Mapping[
-        str, float
-    ]  # what ranks do together or wait for one another in, mean s
+    # what ranks do together or wait for one another in, mean s
+    together_s: Mapping[str, float]
     ranks_known: bool = (
         True  # whether the timeline has all ranks, so that they can be told apart
     )

@@ -38,9 +38,8 @@ MISSING_KINDS = ("", "nan", "none")
 class JobTrace:
     """Operations of a job; all ranks of a stage do equal ones in every step."""
 
-    operations: list[
-        tuple[int, str, int]
-    ]  # stage, kind, and which of its kind in the step
+    # stage, kind, and which of its kind in the step
+    operations: list[tuple[int, str, int]]
     starts: Floats  # (operation, step, pipeline) s, from the start of the step
     durations: Floats  # (operation, step, pipeline) s
     ranks: list[list[int]]  # by stage, the rank of each pipeline

@@ -94,9 +94,8 @@ class ChakraNode:
     kind: int  # a value of NodeType
     dependencies: tuple[int, ...]  # ids of the nodes that must end before
     seconds: float  # its duration; 0 if a network decides that
-    attributes: dict[str, int] = field(
-        default_factory=dict
-    )  # plain numbers: bytes, ranks, ...
+    # plain numbers: bytes, ranks, ...
+    attributes: dict[str, int] = field(default_factory=dict)
     storage: StorageOperation | None = None  # of a node of storage
     start_s: float = 0.0  # 0 if it is not known
 

@@ -31,9 +31,8 @@ class ExportedRun:
     scenario: Scenario  # of the run, without sweep
     run: str  # its name; of several seeds, with the seed
     runs: tuple[str, ...]  # the names of all runs of the scenario
-    epochs: tuple[int, ...] = (
-        1,
-    )  # the requested epochs, from 1, ascending; at least one
+    # the requested epochs, from 1, ascending; at least one
+    epochs: tuple[int, ...] = (1,)
     # the requested iteration, from 1; None for the first after which anything is sent
     iteration: int | None = None
     result: Result | None = None  # None for a scenario

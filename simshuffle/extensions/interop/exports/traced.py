@@ -36,9 +36,8 @@ class TracedEpoch:
 
     epoch: int  # from 1
     phases: pd.DataFrame  # columns `simshuffle.report.timeline.PHASE_COLUMNS`
-    window: dict[
-        Hashable, Any
-    ]  # its row of the sources table: what was simulated of it
+    # its row of the sources table: what was simulated of it
+    window: dict[Hashable, Any]
     record: EpochRecord | None  # its messages and links; None if they are not known
     comparison: str  # how it compares with what is stored, as a text
 

@@ -66,9 +66,8 @@ class Cable:
     """
 
     ends: tuple[str, str]  # the names of the nodes at both ends
-    ports: (
-        tuple[int, int] | None
-    )  # the numbers of the ports there; None if they are not known
+    # the numbers of the ports there; None if they are not known
+    ports: tuple[int, int] | None
     bandwidth: float  # bytes/s in each direction
     rate: str = ""  # as the fabric says it, such as '4xNDR'
     adapter: str = ""  # the name of the host's adapter, if it has several

@@ -52,9 +52,8 @@ def begins(text: str) -> bool:
 class _Infrastructure:
     """Devices, instances, links and edges of a file, by their names."""
 
-    devices: dict[
-        str, dict[str, tuple[int, str]]
-    ]  # of each the components: count and kind by name
+    # of each the components: count and kind by name
+    devices: dict[str, dict[str, tuple[int, str]]]
     instances: dict[str, tuple[str, int]]  # of each the device and the count
     # of each bandwidth (bytes/s, None if left out) and latency (s)
     links: dict[str, tuple[float | None, float]]

@@ -63,9 +63,8 @@ class _PciDevice:
     busid: str  # its PCI bus id
     numa: str  # number of its NUMA domain; '' if not known
     root_port: str  # bus id of the topmost bridge above it, or its own
-    bandwidth: (
-        float | None
-    )  # bytes/s of the narrowest link to the processor; None if not known
+    # bytes/s of the narrowest link to the processor; None if not known
+    bandwidth: float | None
     ports: list[str] = field(default_factory=list)  # names of the ports of an adapter
     capability: int = 0  # compute capability of a GPU, times 10
     nvlinks: int = 0  # NVLinks of a GPU to others

@@ -52,9 +52,8 @@ class Change:
 
     name: str  # names the remedy in tables
     kind: str  # one of `tables.KINDS`
-    scenario: (
-        Scenario | None
-    )  # the changed scenario; None where the change is impossible
+    # the changed scenario; None where the change is impossible
+    scenario: Scenario | None
     reason: str  # says why the change is impossible; '' if it is possible
 
 
@@ -103,9 +102,8 @@ class AccuracyRequest:
     momentum: float  # m of the running statistics
     epochs: int  # epochs of the training
     tolerance: float  # points of accuracy that may be lost
-    channels: Sequence[
-        int
-    ]  # channels of every batch-norm layer; empty where none are known
+    # channels of every batch-norm layer; empty where none are known
+    channels: Sequence[int]
     norm_is_known: bool  # whether it is known what the network normalises by
     exact: bool  # whether all remedies are simulated, however long that takes
 

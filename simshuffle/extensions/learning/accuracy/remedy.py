@@ -16,9 +16,8 @@ class RemedyEstimate:
 
     name: str  # names the remedy in tables
     kind: str  # one of `tables.KINDS`
-    n: (
-        float | None
-    )  # samples that its statistics rest on; None without running statistics
+    # samples that its statistics rest on; None without running statistics
+    n: float | None
     loss: LossEstimate | None  # against global shuffle; None where it cannot be had
     own_points: float | None = None  # points against global shuffle with the remedy
     added_s: float | None = (

@@ -49,9 +49,8 @@ class AccuracyFindings(TypedDict):
     importance: bool  # whether a strategy selects by importance
     settings: int  # rows of settings.csv
     remedies: int  # rows of remedies.csv
-    norm_is_known: NotRequired[
-        bool
-    ]  # whether it is known what the network normalises by
+    # whether it is known what the network normalises by
+    norm_is_known: NotRequired[bool]
 
 
 class AccuracyFacts(TypedDict):

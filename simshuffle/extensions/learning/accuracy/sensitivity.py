@@ -72,9 +72,8 @@ class Sensitivity:
     rms: float  # points that settings lie beside the curve (root mean square)
     basis: str  # the measurements behind c, in words
     known: bool  # whether this network was measured
-    tried: Mapping[
-        str, tuple[float, float]
-    ]  # least and most value of each input of `RANGES`
+    # least and most value of each input of `RANGES`
+    tried: Mapping[str, tuple[float, float]]
     momentum: float  # momentum of the running statistics in the measurements
 
     def expected_loss(

@@ -368,9 +368,8 @@ class RetrainingCell(TorchCell):
     """A training on the samples that a filter leaves."""
 
     training_run: Run  # the run; its data are the full ones
-    retained_samples: (
-        Ints64 | None
-    )  # indices of the samples that are trained on; None for all
+    # indices of the samples that are trained on; None for all
+    retained_samples: Ints64 | None
     num_samples: int  # how many samples are trained on
     # values of `simshuffle.extensions.learning.filtering.tables.DESCRIPTION_COLUMNS`
     description: Mapping[str, Any]

@@ -192,9 +192,8 @@ class DominatedSetting:
 
     setting: str  # name of the setting
     winner: str  # name of the setting on the front
-    better_criteria: tuple[
-        str, ...
-    ]  # of `CRITERIA`, where the winner is better; else both are equal
+    # of `CRITERIA`, where the winner is better; else both are equal
+    better_criteria: tuple[str, ...]
 
 
 def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:

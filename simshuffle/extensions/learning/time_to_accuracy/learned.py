@@ -46,9 +46,8 @@ class LearnedSetting:
     name: str  # strategy and Q
     strategy: str  # the strategy's name in the tables of the study
     fraction: float | None  # Q; None where there is none
-    finished_runs: dict[
-        int, str
-    ]  # names of the runs that ended as they should, by seed
+    # names of the runs that ended as they should, by seed
+    finished_runs: dict[int, str]
     failed_runs: dict[int, str]  # names of the runs that failed, by seed
     exchange: TrainedExchange  # the strategy with its values
     # files of the recorded plans, of the first finished seeds; empty where nothing is exchanged
@@ -72,9 +71,8 @@ class LearnedStudy:
     condition: tuple[str, str, int]  # variant, kind of batch norm and M
     statistics: str  # statistics of the evaluation
     model: str  # networks and data that were trained, in words
-    schedules: list[
-        str
-    ]  # names of the exchange schedules, in the order of the settings
+    # names of the exchange schedules, in the order of the settings
+    schedules: list[str]
     training_scale: TrainingScale  # M, N and b of the training
     epochs: int  # epochs of the training
     settings: list[LearnedSetting]  # settings in the order of the study's tables

@@ -54,9 +54,8 @@ class MonthCell(PlainCell):
     """Cell that draws and follows the months of a run."""
 
     document: Mapping[str, Any]  # scenario as plain values
-    epoch: Mapping[
-        str, Any
-    ]  # outcome of `simshuffle.extensions.planning.month.epoch.EpochCell`
+    # outcome of `simshuffle.extensions.planning.month.epoch.EpochCell`
+    epoch: Mapping[str, Any]
     label: str  # name of the run, for people
     days: float | None  # days of each month; None if epochs count
     epochs: int | None  # epochs that are trained in each month; None if days count

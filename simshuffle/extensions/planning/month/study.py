@@ -67,9 +67,8 @@ class MonthLength:
 class MonthRequest:
     """The request of ``simshuffle month``: the scenarios of its runs, and their length."""
 
-    documents: Mapping[
-        str, Mapping[str, Any]
-    ]  # scenarios as plain values, by the name of the run
+    # scenarios as plain values, by the name of the run
+    documents: Mapping[str, Mapping[str, Any]]
     length: MonthLength
 
     def epochs_of(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
