@@ -94,12 +94,14 @@ def command(
 
     def register(verb: Callable[..., None]) -> Callable[..., None]:
         """Add the verb to the app."""
-        help_ = text or inspect.getdoc(verb) or ""
+        # lines of the source are not those of a terminal
+        paragraphs = (text or inspect.getdoc(verb) or "").split("\n\n")
+        paragraphs = [" ".join(paragraph.split()) for paragraph in paragraphs]
         app.command(
             name,
             cls=VerbCommand,
-            help=help_,
-            short_help=help_.partition("\n")[0],
+            help="\n\n".join(paragraphs),
+            short_help=paragraphs[0],
             epilog="\n".join([EXAMPLES, *examples]),
             rich_help_panel=group,
             hidden=hidden,

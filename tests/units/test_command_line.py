@@ -80,6 +80,14 @@ def command_of(verb):
     return found
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_is_wrapped_by_the_terminal_and_not_by_the_source(verb):
+    command = command_of(verb)
+    assert "\n" not in command.help.replace("\n\n", "")
+    assert "\n" not in command.short_help
+    assert command.short_help.endswith(".")
+
+
 def examples(verb):
     """The words of each example of a verb, without what the shell does."""
     title, *lines = command_of(verb).epilog.splitlines()
