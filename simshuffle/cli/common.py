@@ -399,7 +399,10 @@ def print_warnings() -> Iterator[None]:
         show_other_warning = warnings.showwarning
 
         def say_or_show(
-            message: Warning | str, category: type[Warning], *place: Any
+            message: Warning | str,
+            category: type[Warning],
+            *place: Any,
+            **named_place: Any,
         ) -> None:
             """Print a warning of simshuffle; show another one as before, with its
             place.
@@ -407,7 +410,7 @@ def print_warnings() -> Iterator[None]:
             if issubclass(category, SimshuffleWarning):
                 say(f"Warning: {message}")
             else:
-                show_other_warning(message, category, *place)
+                show_other_warning(message, category, *place, **named_place)
 
         warnings.showwarning = cast("Any", say_or_show)
         yield

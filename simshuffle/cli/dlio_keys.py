@@ -252,11 +252,8 @@ class DlioKeys:
         """
         for name, value in self.value_of_key.items():
             is_neutral = not isinstance(value, list) and value in NEUTRAL_VALUES
-            refused_key = next(
-                (key for key in RULE_OF_REFUSED_KEY if name == key), None
-            )
-            if refused_key is not None and not is_neutral:
-                rule, remedy = RULE_OF_REFUSED_KEY[refused_key]
+            if name in RULE_OF_REFUSED_KEY and not is_neutral:
+                rule, remedy = RULE_OF_REFUSED_KEY[name]
                 self.add_problem(name, rule, value, remedy)
             elif intended_key := self.find_intended_key(name):
                 rule = "is no key of DLIO"

@@ -9,16 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simshuffle.cli.common import NAME_RULE, is_name
 from simshuffle.errors import Problem
 from simshuffle.spec.library import is_file, shipped_names, suggest_nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.study.options import between_commas
-
-if TYPE_CHECKING:
-    pass
 
 SHAPES = ("fat_tree", "dragonfly", "rail_optimised", "torus")
 NETWORK, MACHINE = "network", "machine"

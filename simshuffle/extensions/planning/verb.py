@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from simshuffle.extensions.planning.prices import HOST_HOUR, IO_SHARE, PRICES
 from simshuffle.job.scenario.options import (
@@ -18,9 +18,6 @@ from simshuffle.job.scenario.options import (
 from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import Option, RefinedOptions, between_commas, words
 from simshuffle.study.verb import Verb
-
-if TYPE_CHECKING:
-    pass
 
 _EXAMPLE = f"{HOST_HOUR}=12.5"
 

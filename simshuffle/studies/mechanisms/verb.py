@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from simshuffle.job.scenario.options import ScenarioName, Set, pairs
 from simshuffle.study.options import CellOptions, Option, RefinedOptions, words
 from simshuffle.study.verb import Verb
-
-if TYPE_CHECKING:
-    pass
-
 
 EXCHANGES = words("partial_local_shuffle", "importance_exchange", "importance_pair")
 """Exchange strategies with an exchange_fraction."""

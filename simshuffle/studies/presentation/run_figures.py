@@ -272,7 +272,7 @@ def scaling_rows(
         raise unsuitable_results(
             rule, results, "Name the runs with --label, with all axes in braces."
         )
-    line_index = pd.Series(pd.factorize(rows["line"])[0], rows.index)
+    line_index = pd.factorize(rows["line"])[0]
     rows = rows.assign(line_index=line_index).sort_values(["line_index", across])
     return rows.drop(columns="line_index").reset_index(drop=True)
 

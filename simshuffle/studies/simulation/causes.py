@@ -179,7 +179,7 @@ class Causes:
         subject = f"an epoch of {row['name']}" if is_named else "an epoch"
         phrases = []
         for index, label in enumerate(labels):
-            share = seconds_by_label[label] / total_seconds
+            percent = 100 * seconds_by_label[label] / total_seconds
             is_notable_wait = (
                 self._is_wait(label)
                 and seconds_by_label[label] >= NOTABLE_WAIT * total_seconds
@@ -187,7 +187,7 @@ class Causes:
             if index == 0 or is_notable_wait:
                 part = "" if index else f"of {subject} is "
                 phrases.append(
-                    f"{100 * share:.0f} % {part}{self._describe(row['run'], label)}"
+                    f"{percent:.0f} % {part}{self._describe(row['run'], label)}"
                 )
         yield f"Why: {' and '.join(phrases)}{self._describe_bottleneck(row['run'], labels[0])}."
 

@@ -168,15 +168,14 @@ def _describe_losers(
     """
     ratios = [row["epoch_s"] / fastest["epoch_s"] for row in losers]
     names = [row["name"] for row in losers]
-    numbers = join_words([describe_ratio(ratio).split()[0] for ratio in ratios])
     verb_ending = "s" if len(losers) == 1 else ""
     if len(losers) > MAX_NAMES:
         names = [f"{names[0]} to {names[-1]} ({len(names)} runs)"]
         ratio_text = f"{describe_ratio(ratios[0])} to {describe_ratio(ratios[-1])}"
-    elif ratios[0] >= MIN_RATIO_AS_TIMES:
-        ratio_text = f"{numbers} times as long"
     else:
-        ratio_text = f"{numbers} % longer"
+        numbers = join_words([describe_ratio(ratio).split()[0] for ratio in ratios])
+        are_times = ratios[0] >= MIN_RATIO_AS_TIMES
+        ratio_text = f"{numbers} {'times as long' if are_times else '% longer'}"
     remarks = [reason] if reason else []
     share = min(
         (odds.get((fastest["run"], row["run"]), 1.0) for row in losers), default=1.0

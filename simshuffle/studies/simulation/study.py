@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -73,10 +73,6 @@ from simshuffle.study.study import (
     Study,
     Tables,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 ROWS_OF_ITERATION = 8  # rows of the timeline of an iteration of one rank, about
 MAX_FULL_ROWS = (

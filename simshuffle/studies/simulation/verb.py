@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from simshuffle.job.scenario.options import (
     Interval,
@@ -15,10 +15,6 @@ from simshuffle.job.scenario.options import (
 )
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
-
-if TYPE_CHECKING:
-    pass
-
 
 Seeds = Annotated[
     int, Option("N", "Seeds of each run, from the scenario's own on.", low=1)

@@ -84,6 +84,7 @@ class TraceWriter:
         self._file = file
         self._source = source
         self._shown_ranks = shown_ranks
+        self._position_of_rank = {rank: index for index, rank in enumerate(shown_ranks)}
         self._start_s = start_s
         self.num_arrows = 0
         self._threads: dict[tuple[int, str], int] = {}
@@ -311,11 +312,13 @@ class TraceWriter:
         sender = shown_messages.sender
         receiver = shown_messages.receiver
         arrow_ends = []
-        for slices in (
+        sides = (
             _MessageSlices(sender, receiver, work_begin, sent, SENDING),
             _MessageSlices(receiver, sender, sent, received, RECEIVING),
-        ):
-            pid, tid = self._assign_threads(slices)
+        )
+        # names of threads come before the slices in them
+        threads = [self._assign_threads(slices) for slices in sides]
+        for slices, (pid, tid) in zip(sides, threads, strict=True):
             pairs = zip(slices.rank.tolist(), slices.partner.tolist(), strict=True)
             names = [
                 f'"{rank} {slices.kind.preposition} {partner}"'
@@ -384,11 +387,8 @@ class TraceWriter:
         """
         if is_own:
             return kind.title, kind.first_index
-        position_of_rank = list(self._shown_ranks).index(owner)
-        return (
-            f"{kind.other_title} rank {owner}",
-            kind.first_index + 10_000 * position_of_rank,
-        )
+        position = kind.first_index + 10_000 * self._position_of_rank[owner]
+        return f"{kind.other_title} rank {owner}", position
 
 
 def _work_starts(messages: MessageTimes, offset: int, sent: Ints64) -> Ints64:

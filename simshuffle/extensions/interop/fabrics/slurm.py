@@ -248,9 +248,9 @@ def _parse_yaml(text: str) -> dict[str, _SlurmSwitch]:
         if not isinstance(chosen.get(kind), dict):
             continue
         for record in _require_list(chosen[kind], list_key):
+            name = _require_name(record, name_key)
             nodes = _expand_names(str(record.get("nodes") or ""), 0)
             child_switches = _expand_names(str(record.get(children_key) or ""), 0)
-            name = _require_name(record, name_key)
             _add_switch(switches, name, _SlurmSwitch(0, nodes, child_switches))
         return _join_blocks(switches) if kind == "block" else switches
     rule = "a topology must be a tree or blocks"

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from simshuffle.job.scenario.options import ScenarioName, Set
 from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import Option, RefinedOptions
 from simshuffle.study.verb import Verb
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
