@@ -206,6 +206,13 @@ def test_waiting_for_a_host_is_named_with_its_fault():
     assert verdict(of)[1].endswith("and 48 % waiting for the slowest rank of each step.")
 
 
+def test_a_share_of_half_a_per_cent_is_rounded_from_the_exact_quotient():
+    """100 * 23 / 40 is 57.5, and 100 * (23 / 40) is less."""
+    table = epochs(("local @64", 64, 40.0, 0.0))
+    parts = [("local @64", "FW+BW", "", 23.0), ("local @64", "GE+WU", "FW+BW", 17.0)]
+    assert verdict(result(table, parts, []))[1].startswith("Why: 58 % of an epoch is")
+
+
 def test_a_run_that_loses_by_waiting_says_for_whom():
     table = epochs(("faulty @8", 8, 9.0, 0.0), ("local @8", 8, 5.0, 0.0))
     parts = [("local @8", "FW+BW", "", 5.0), ("faulty @8", "FW+BW", "", 5.0)]
