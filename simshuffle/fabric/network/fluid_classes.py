@@ -28,31 +28,28 @@ Quotient = namedtuple(
 )
 
 
+# How far the flow classes are, each an array of (flow classes,): `remaining` (bytes, at first all),
+# `rate` (bytes/s, scratch), `state` (0 to come, as all are at first, 1 under way, 2 ended), and
+# `ends` (s, written when a class ends).
+Progress = namedtuple("Progress", "remaining rate state ends")
+
+
 @entry
-def drain_classes(
-    q: Any,
-    remaining: Any,
-    rate: Any,
-    state: Any,
-    scratch: Any,
-    heap: Any,
-    effort: int,
-    ends: Any,
-) -> bool:
+def drain_classes(q: Any, progress: Any, scratch: Any, heap: Any, effort: int) -> bool:
     """Run the classes of flows to their ends; those without links are left out.
 
     Args:
         q: the `Quotient`.
-        remaining: (flow classes,) bytes, at first all; changed in place.
-        rate: (flow classes,) bytes/s, scratch.
-        state: (flow classes,) 0 to come, as all are at first, 1 under way, 2 ended.
+        progress: the `Progress`; its arrays are changed in place.
         scratch, heap: see `_fill_classes`.
         effort: looks at a class of flows on a class of links that may be spent.
-        ends: (flow classes,) s, set to the ends.
 
     Returns:
         False if ``effort`` was not enough.
     """
+    remaining = progress.remaining
+    rate = progress.rate
+    state = progress.state
     next_begin = np.inf
     num_left = 0
     for flow in range(len(state)):
@@ -71,7 +68,7 @@ def drain_classes(
                     state[flow] = 1
                 else:
                     next_begin = min(next_begin, q.begin[flow])
-        _fill_classes(q, state, rate, scratch, heap)
+        _fill_classes(q, progress, scratch, heap)
         step = np.inf
         for flow in range(len(state)):
             if state[flow] == 1:
@@ -84,26 +81,29 @@ def drain_classes(
             if state[flow] == 1:
                 if remaining[flow] / rate[flow] <= step + TIE * now:
                     state[flow] = 2
-                    ends[flow] = now
+                    progress.ends[flow] = now
                     num_left -= 1
                 remaining[flow] -= rate[flow] * step
     return num_left == 0
 
 
 @compiled
-def _fill_classes(q: Any, state: Any, rate: Any, scratch: Any, heap: Any) -> None:
-    """Compute the max-min fair ``rate`` (bytes/s) of each class of flows under way, by
-    progressive filling.
+def _fill_classes(q: Any, progress: Any, scratch: Any, heap: Any) -> None:
+    """Write the max-min fair rate (bytes/s) of each class of flows under way to
+    ``progress.rate``, by progressive filling.
 
     The classes of links are kept in a heap by level. Levels only rise while flows below
     them are frozen, so each is brought up to date no sooner than it is the lowest.
 
     Args:
         q: the `Quotient`.
-        state, rate: see `drain_classes`.
-        scratch: (3, link classes).
+        progress: the `Progress`, of which only ``state`` is read.
+        scratch: (3, link classes): by link, the bytes/s that are not given away yet,
+            the flows that still rise, and by place in ``heap`` the level (bytes/s).
         heap: (link classes,) scratch.
     """
+    state = progress.state
+    rate = progress.rate
     spare = scratch[0]
     num_open = scratch[1]
     keys = scratch[2]
@@ -130,7 +130,7 @@ def _fill_classes(q: Any, state: Any, rate: Any, scratch: Any, heap: Any) -> Non
             keys[0] = spare[link] / num_open[link]
         else:
             highest_level = max(highest_level, keys[0])  # never falls, but for rounding
-            _freeze_classes(q, state, rate, spare, num_open, link, highest_level)
+            _freeze_classes(q, progress, scratch, link, highest_level)
             count -= 1
             heap[0] = heap[count]
             keys[0] = keys[count]
@@ -139,14 +139,17 @@ def _fill_classes(q: Any, state: Any, rate: Any, scratch: Any, heap: Any) -> Non
 
 @compiled
 def _freeze_classes(
-    q: Any, state: Any, rate: Any, spare: Any, num_open: Any, link: int, level: float
+    q: Any, progress: Any, scratch: Any, link: int, level: float
 ) -> None:
     """Freeze the flows on ``link`` that still rise at ``level`` (bytes/s), and take
-    them off ``spare`` and ``num_open`` of all their links.
+    them off the first two rows of ``scratch`` (see `_fill_classes`) on all their links.
     """
+    spare = scratch[0]
+    num_open = scratch[1]
+    rate = progress.rate
     for pair in range(q.by_link[link], q.by_link[link + 1]):
         flow = q.flow[pair]
-        if state[flow] == 1 and rate[flow] < 0:
+        if progress.state[flow] == 1 and rate[flow] < 0:
             rate[flow] = level
             for i in range(q.by_flow[flow], q.by_flow[flow + 1]):
                 spare[q.link[i]] -= q.weight[i] * level

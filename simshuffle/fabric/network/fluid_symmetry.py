@@ -44,6 +44,7 @@ comparing and counting, without hashes.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.fabric.network.flows import Flows, Links
-from simshuffle.fabric.network.fluid_classes import Quotient, drain_classes
+from simshuffle.fabric.network.fluid_classes import Progress, Quotient, drain_classes
 from simshuffle.spec.arrays import Floats, Ints32, Ints64
 from simshuffle.spec.compiling import compiled, entry
 
@@ -88,6 +89,21 @@ def _mix(word: Any) -> Any:
 
 _mixed: Any = compiled(_mix)
 
+# Flows as the kernels see them: `routes` (flows, hops) links, padded with -1; `nbytes` and `start`
+# (flows,), bytes and s, or the same 64 bits as whole numbers.
+_FlowArrays = namedtuple("_FlowArrays", "routes nbytes start")
+# A hash table from a colour to the number of its class: `keys` (table size,) colours, `classes`
+# (table size,) numbers, -1 where there is none.
+_ClassTable = namedtuple("_ClassTable", "keys classes")
+# `flow` (flows,) class of each flow, `example` (classes,) the first flow of each class.
+_FlowClasses = namedtuple("_FlowClasses", "flow example")
+# `_FlowClasses`, and `link` (links,) class of each link; by flow class and hop of its example,
+# (flow classes, hops) each: `link_of_hop`, the class of the link, and `pair_of_hop`, the index of
+# the pair of a link class and a flow class; -1 for none.
+_QuotientClasses = namedtuple(
+    "_QuotientClasses", "flow example link link_of_hop pair_of_hop"
+)
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -112,20 +128,16 @@ def finish_times(links: Links, flows: Flows) -> Floats | None:
         return None
     # right already for the classes without bytes or without links
     ends: Floats = problem.begin.copy()
-    rate = np.zeros(len(ends))
-    state = np.zeros(len(ends), np.int8)
+    progress = Progress(
+        remaining=problem.nbytes.copy(),
+        rate=np.zeros(len(ends)),
+        state=np.zeros(len(ends), np.int8),
+        ends=ends,
+    )
     scratch = np.empty((3, len(problem.capacity)))
     heap = np.empty(len(problem.capacity), np.int64)
-    is_finished = drain_classes(
-        problem,
-        problem.nbytes.copy(),
-        rate,
-        state,
-        scratch,
-        heap,
-        MAX_EFFORT * flows.routes.size,
-        ends,
-    )
+    effort = MAX_EFFORT * flows.routes.size
+    is_finished = drain_classes(problem, progress, scratch, heap, effort)
     return ends[partition.flow] if is_finished else None
 
 
@@ -151,12 +163,17 @@ def refine(links: Links, flows: Flows) -> Partition | None:
     colours: Words = _mix(
         _mix(links.capacity.view(np.uint64)) + links.latency.view(np.uint64)
     )
-    class_of_flow = np.empty(len(flows), np.int16)
-    example = np.empty(max_classes, np.int64)
+    classes = _FlowClasses(
+        flow=np.empty(len(flows), np.int16), example=np.empty(max_classes, np.int64)
+    )
     # a power of two, so that a few bits of a colour say where to look; never a quarter full
     table_size = 1 << (4 * max_classes).bit_length()
-    keys = np.empty(table_size, np.uint64)
-    numbers = np.empty(table_size, np.int16)
+    table = _ClassTable(
+        keys=np.empty(table_size, np.uint64), classes=np.empty(table_size, np.int16)
+    )
+    flow_words = _FlowArrays(
+        flows.routes, flows.nbytes.view(np.uint64), flows.start.view(np.uint64)
+    )
     num_flow_classes = num_link_classes = -1
     for _ in range(MAX_ROUNDS):
         distinct_colours, first_link, class_of_link = np.unique(
@@ -164,18 +181,15 @@ def refine(links: Links, flows: Flows) -> Partition | None:
         )
         if len(distinct_colours) == num_link_classes:
             return Partition(
-                class_of_flow,
-                example[:num_flow_classes].copy(),
+                classes.flow,
+                classes.example[:num_flow_classes].copy(),
                 class_of_link.astype(np.int32),
                 first_link,
             )
         num_link_classes = len(distinct_colours)
-        numbers.fill(-1)
+        table.classes.fill(-1)
         sums = np.zeros(len(links), np.uint64)
-        words = flows.nbytes.view(np.uint64), flows.start.view(np.uint64)
-        num_flow_classes = _colour_flows(
-            flows.routes, *words, colours, keys, numbers, class_of_flow, example, sums
-        )
+        num_flow_classes = _colour_flows(flow_words, colours, table, classes, sums)
         if num_flow_classes < 0:
             return None
         colours = _mix(colours + _mix(sums))
@@ -183,55 +197,45 @@ def refine(links: Links, flows: Flows) -> Partition | None:
 
 
 @entry
-def _colour_flows(
-    routes: Any,
-    nbytes: Any,
-    start: Any,
-    colours: Any,
-    keys: Any,
-    classes: Any,
-    class_of_flow: Any,
-    example: Any,
-    sums: Any,
-) -> int:
+def _colour_flows(flows: Any, colours: Any, table: Any, classes: Any, sums: Any) -> int:
     """Colour the flows by the ``colours`` of their links, and add up for each link in
     ``sums`` the colours of its flows with bytes.
 
     Args:
-        routes: (flows, hops) links, padded with -1.
-        nbytes, start: (flows,) words of 64 bits.
+        flows: the `_FlowArrays`, bytes and starts as words of 64 bits.
         colours: (links,) words of 64 bits.
-        keys, classes: (table size,) a hash table from colour to class; ``classes`` must
-            be -1.
-        class_of_flow: (flows,) set to the class of each flow.
-        example: (classes,) set to the first flow of each class.
+        table: a `_ClassTable` without classes.
+        classes: the `_FlowClasses` that are written.
         sums: (links,) added to.
 
     Returns:
-        The number of classes; -1 as soon as there are more than ``example`` has room
-        for.
+        The number of classes; -1 as soon as there are more than ``classes.example`` has
+        room for.
     """
+    routes = flows.routes
+    keys = table.keys
+    class_of_slot = table.classes
     count = 0
     mask = np.uint64(len(keys) - 1)
     width = routes.shape[1]
     for flow in range(routes.shape[0]):
-        colour = _mixed(nbytes[flow]) + _mixed(start[flow] ^ _STEP)
+        colour = _mixed(flows.nbytes[flow]) + _mixed(flows.start[flow] ^ _STEP)
         for hop in range(width):
             if routes[flow, hop] >= 0:
                 colour += colours[routes[flow, hop]]
         colour = _mixed(colour)
         slot = colour & mask
-        while classes[slot] >= 0 and keys[slot] != colour:
+        while class_of_slot[slot] >= 0 and keys[slot] != colour:
             slot = (slot + _ONE) & mask
-        if classes[slot] < 0:
-            if count == len(example):
+        if class_of_slot[slot] < 0:
+            if count == len(classes.example):
                 return -1
             keys[slot] = colour
-            classes[slot] = count
-            example[count] = flow
+            class_of_slot[slot] = count
+            classes.example[count] = flow
             count += 1
-        class_of_flow[flow] = classes[slot]
-        if nbytes[flow] << _ONE:  # neither 0.0 nor -0.0
+        classes.flow[flow] = class_of_slot[slot]
+        if flows.nbytes[flow] << _ONE:  # neither 0.0 nor -0.0
             for hop in range(width):
                 if routes[flow, hop] >= 0:
                     sums[routes[flow, hop]] += colour
@@ -286,18 +290,15 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
     # for each link a run of counts, one for each pair of its class: pair p stands at shift + p
     counts = np.zeros(sizes.sum(), np.int32)
     shift = offsets - first_pair[class_of_link]
-    if not _matches_examples(
-        flows.routes,
-        flows.nbytes,
-        flows.start,
-        partition.flow,
-        example,
-        class_of_link,
-        link_class_of_hop,
-        pair_of_hop,
-        shift,
-        counts,
-    ):
+    flow_arrays = _FlowArrays(flows.routes, flows.nbytes, flows.start)
+    classes = _QuotientClasses(
+        flow=partition.flow,
+        example=example,
+        link=class_of_link,
+        link_of_hop=link_class_of_hop,
+        pair_of_hop=pair_of_hop,
+    )
+    if not _matches_examples(flow_arrays, classes, shift, counts):
         return None
     weight = counts[shift[first_link[pair_link]] + np.arange(len(pair_codes))]
     if not _has_equal_counts(class_of_link, first_pair, offsets, weight, counts):
@@ -318,38 +319,23 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
 
 
 @entry
-def _matches_examples(
-    routes: Any,
-    nbytes: Any,
-    start: Any,
-    class_of_flow: Any,
-    example: Any,
-    class_of_link: Any,
-    link_class_of_hop: Any,
-    pair_of_hop: Any,
-    shift: Any,
-    counts: Any,
-) -> bool:
+def _matches_examples(flows: Any, classes: Any, shift: Any, counts: Any) -> bool:
     """Check that every flow has the bytes, the start and the link classes of its
     example, and no link twice; count the flows of each class on each link.
 
     Args:
-        routes: (flows, hops) links, padded with -1.
-        nbytes, start: (flows,) bytes and s.
-        class_of_flow: (flows,).
-        example: (flow classes,) a flow of each class.
-        class_of_link: (links,).
-        link_class_of_hop: (flow classes, hops) class of the link at each hop of the
-            example, -1 for none.
-        pair_of_hop: (flow classes, hops) index of that pair of a link class and a flow
-            class, -1 for none.
+        flows: the `_FlowArrays`, bytes and starts as numbers.
+        classes: the `_QuotientClasses`.
         shift: (links,) from the index of a pair to its place in ``counts``.
         counts: (any,) incremented at shift[link] + pair for each flow on a link.
     """
+    routes = flows.routes
+    nbytes = flows.nbytes
+    start = flows.start
     width = routes.shape[1]
     for flow in range(routes.shape[0]):
-        flow_class = class_of_flow[flow]
-        example_flow = example[flow_class]
+        flow_class = classes.flow[flow]
+        example_flow = classes.example[flow_class]
         if nbytes[flow] != nbytes[example_flow] or start[flow] != start[example_flow]:
             return False
         for hop in range(width):
@@ -358,43 +344,37 @@ def _matches_examples(
                 if link >= 0 and routes[flow, earlier_hop] == link:
                     return False
             example_hop = hop
-            if link_class_of_hop[flow_class, hop] != (
-                class_of_link[link] if link >= 0 else -1
-            ):
+            link_class = classes.link[link] if link >= 0 else -1
+            if classes.link_of_hop[flow_class, hop] != link_class:
                 example_hop = _find_matching_hop(
-                    routes, class_of_link, link_class_of_hop, flow, flow_class, hop
+                    routes[flow], link_class, classes, flow_class
                 )
                 if example_hop < 0:
                     return False
-            if pair_of_hop[flow_class, example_hop] >= 0:
-                counts[shift[link] + pair_of_hop[flow_class, example_hop]] += 1
+            pair = classes.pair_of_hop[flow_class, example_hop]
+            if pair >= 0:
+                counts[shift[link] + pair] += 1
     return True
 
 
 @compiled
 def _find_matching_hop(
-    routes: Any,
-    class_of_link: Any,
-    link_class_of_hop: Any,
-    flow: int,
-    flow_class: int,
-    hop: int,
+    route: Any, link_class: int, classes: Any, flow_class: int
 ) -> int:
-    """Find the hop at which the example has the link class that a flow has at ``hop``;
-    -1 if it does not have that class as often.
+    """Find the last hop at which the example of ``flow_class`` has a link of
+    ``link_class``; -1 if ``route``, of a flow of that class, has such links more or
+    less often.
 
     If two lists of one length differ as multisets, some class is in the flow's more
     often, and at one of its places not in the example's. So it is enough to ask at the
     places where the lists differ.
     """
-    link = routes[flow, hop]
-    link_class = class_of_link[link] if link >= 0 else -1
     example_hop = -1
     surplus = 0
-    for candidate in range(routes.shape[1]):
-        link = routes[flow, candidate]
-        surplus += (class_of_link[link] if link >= 0 else -1) == link_class
-        if link_class_of_hop[flow_class, candidate] == link_class:
+    for candidate in range(len(route)):
+        link = route[candidate]
+        surplus += (classes.link[link] if link >= 0 else -1) == link_class
+        if classes.link_of_hop[flow_class, candidate] == link_class:
             surplus -= 1
             example_hop = candidate
     return example_hop if surplus == 0 else -1

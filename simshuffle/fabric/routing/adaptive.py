@@ -74,26 +74,28 @@ class _AdaptiveRouter(Router):
         load of all routes so far; see `Router.routes`.
         """
         # here, as numba is loaded only where something is computed
-        from simshuffle.fabric.routing.least_loaded import route_by_load  # noqa: PLC0415 - numba
+        from simshuffle.fabric.routing import least_loaded  # noqa: PLC0415 - numba
 
         routes = np.full((len(src), self.diameter), -1, np.int32)
         if not len(src):
             return routes
         fabric = self.fabric
         no_detour = np.full(len(src), -1, np.int32)
-        route_by_load(
-            np.ascontiguousarray(src, np.int32),
-            np.ascontiguousarray(dst, np.int32),
-            no_detour if self._detours is None else self._detours.draw(src, dst),
-            fabric.inject_link,
-            fabric.eject_link,
-            fabric.switch_of_port,
-            fabric.goals,
-            fabric.goal_of_port,
-            fabric.goal_arcs,
-            fabric.entered_switch,
-            self._load,
-            np.empty(routes.shape[1], np.int32),
-            routes,
+        messages = least_loaded.Messages(
+            src=np.ascontiguousarray(src, np.int32),
+            dst=np.ascontiguousarray(dst, np.int32),
+            detour=no_detour if self._detours is None else self._detours.draw(src, dst),
         )
+        network = least_loaded.LoadedLinks(
+            inject_link=fabric.inject_link,
+            eject_link=fabric.eject_link,
+            switch_of_port=fabric.switch_of_port,
+            goals=fabric.goals,
+            goal_of_port=fabric.goal_of_port,
+            arcs=fabric.goal_arcs,
+            entered_switch=fabric.entered_switch,
+            load=self._load,
+        )
+        scratch = np.empty(routes.shape[1], np.int32)
+        least_loaded.route_by_load(messages, network, scratch, routes)
         return routes

@@ -2,62 +2,64 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from simshuffle.fabric.routing.fabric import GoalArcs
 from simshuffle.spec.arrays import Ints32, Ints64
 from simshuffle.spec.compiling import compiled, entry
 
 
+class Messages(NamedTuple):
+    """n messages in the order in which they are sent."""
+
+    src: Ints32  # (n,) ports
+    dst: Ints32  # (n,) ports
+    detour: Ints32  # (n,) index in ``goals`` of a switch to go by, or -1
+
+
+class LoadedLinks(NamedTuple):
+    """The links of a `Fabric`, of which the other fields are, and their load."""
+
+    inject_link: Ints32
+    eject_link: Ints32
+    switch_of_port: Ints32
+    goals: Ints32
+    goal_of_port: Ints32
+    arcs: GoalArcs  # the arcs that lead nearer to each goal
+    entered_switch: Ints32
+    load: Ints64  # (links,) messages on each link; raised by each route
+
+
 @entry
 def route_by_load(
-    src: Ints32,
-    dst: Ints32,
-    detour: Ints32,
-    inject_link: Ints32,
-    eject_link: Ints32,
-    switch_of_port: Ints32,
-    goals: Ints32,
-    goal_of_port: Ints32,
-    arcs: GoalArcs,
-    entered_switch: Ints32,
-    load: Ints64,
-    detour_route: Ints32,
-    out: Ints32,
+    messages: Messages, network: LoadedLinks, detour_route: Ints32, out: Ints32
 ) -> None:
     """Find the routes of messages one after the other, over the links with the lowest
-    ``load`` at every switch, or by way of a ``detour``; see `Adaptive`.
+    load at every switch, or by way of a detour; see `Adaptive`.
 
     Args:
-        src, dst: (n,) ports.
-        detour: (n,) index in ``goals`` of a switch to go by, or -1.
-        inject_link, eject_link, switch_of_port, goals, goal_of_port, entered_switch:
-            see `Fabric`.
-        arcs: the arcs that lead nearer to each goal.
-        load: (links,) messages on each link; changed in place.
+        messages: who sends to whom, and by way of which switch.
+        network: the links; their load is raised in place.
         detour_route: (width,) scratch.
         out: (n, width) int32, -1; the links of each route are written to it.
     """
+    src = messages.src
+    dst = messages.dst
+    detour = messages.detour
+    load = network.load
     width = out.shape[1]
     for i in range(src.shape[0]):
-        start = switch_of_port[src[i]]
-        goal = goal_of_port[dst[i]]
+        start = network.switch_of_port[src[i]]
+        goal = network.goal_of_port[dst[i]]
         route = out[i]
-        route[0] = inject_link[src[i]]
-        length = _extend_route(route, 1, start, goal, goals, arcs, entered_switch, load)
+        route[0] = network.inject_link[src[i]]
+        length = _extend_route(route, 1, start, goal, network)
         if detour[i] >= 0:
             detour_route[0] = route[0]
-            detour_length = _extend_route(
-                detour_route, 1, start, detour[i], goals, arcs, entered_switch, load
-            )
-            detour_switch = goals[detour[i]]
+            length_there = _extend_route(detour_route, 1, start, detour[i], network)
+            detour_switch = network.goals[detour[i]]
             full_length = _extend_route(
-                detour_route,
-                detour_length,
-                detour_switch,
-                goal,
-                goals,
-                arcs,
-                entered_switch,
-                load,
+                detour_route, length_there, detour_switch, goal, network
             )
             # UGAL: load of the fullest link * links between switches, straight and by the detour
             straight_cost = _highest_load(route, length, load) * (length - 1)
@@ -68,7 +70,7 @@ def route_by_load(
                 for k in range(full_length):
                     route[k] = detour_route[k]
                 length = full_length
-        route[length] = eject_link[dst[i]]
+        route[length] = network.eject_link[dst[i]]
         for k in range(length + 1):
             load[route[k]] += 1
         for k in range(length + 1, width):
@@ -77,14 +79,7 @@ def route_by_load(
 
 @compiled
 def _extend_route(
-    route: Ints32,
-    length: int,
-    start: int,
-    goal: int,
-    goals: Ints32,
-    arcs: GoalArcs,
-    entered_switch: Ints32,
-    load: Ints64,
+    route: Ints32, length: int, start: int, goal: int, network: LoadedLinks
 ) -> int:
     """Extend a route from switch ``start`` to a goal over the least loaded links;
     return its new length.
@@ -93,9 +88,12 @@ def _extend_route(
         route: links so far; changed in place.
         length: how many of them count.
         start: the switch where the route has come to.
-        goal: index in ``goals`` of the switch to reach.
-        goals, arcs, entered_switch, load: see `route_by_load`.
+        goal: index in ``network.goals`` of the switch to reach.
+        network: the links and their load, which is only read.
     """
+    goals = network.goals
+    arcs = network.arcs
+    load = network.load
     switch = start
     while switch != goals[goal]:
         best_link = -1
@@ -111,7 +109,7 @@ def _extend_route(
                     best_link = arcs.links[k]
         route[length] = best_link
         length += 1
-        switch = entered_switch[best_link]
+        switch = network.entered_switch[best_link]
     return length
 
 
