@@ -24,6 +24,7 @@ from simshuffle.job.plan.cache_tier import tier_share
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.job.plan.eviction import cache_of
 from simshuffle.job.plan.reading_bounds import ReadingBounds
+from simshuffle.job.plan.recovery import divide_among, drop_iterations, stop_after
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.thinning import thin_scenario
 from simshuffle.job.plan.tier_gain import tier_gain, tier_sentence, tier_warnings
@@ -441,3 +442,42 @@ def test_a_part_of_an_epoch_has_a_part_of_the_tier():
 def test_orders_of_loaders_are_refused():
     with pytest.raises(ScenarioError, match=r"cluster\.cache_tier: cannot be used with"):
         scenario({}, {"kind": "loader_shuffle", "order": "webdataset", "samples_per_shard": 10})
+
+
+LOSS = {"what": "h0000", "at": "13 s", "rate": 0}
+BACK = {"detect": "1 s", "restart": "1 s", "spares": 1, "reread": False}
+SAVING = {"every": 2, "layout": "deduplicated", "state": "1 kB"}
+
+
+@pytest.mark.parametrize("policy", ["spare", "elastic"])
+def test_a_tier_that_has_all_serves_what_is_read_again_after_a_host_is_lost(policy):
+    """Its servers are no hosts of the job: whoever reads after the restart finds all 80 MB."""
+    lossy = {"faults": [LOSS], "recovery": BACK | {"policy": policy}}
+    made = scenario({"warm": True}, epochs=2, workload__checkpoint=SAVING, **lossy)
+    timeline = simulate(made)
+    assert [loss["epoch"] for loss in timeline.facts["losses"]] == [2]
+    links = crossed(timeline, 2)
+    assert links["cache_tier.bandwidth"] >= ALL
+    assert links["pfs.bandwidth"] < ALL / SET  # checkpoints alone: less than one sample
+
+
+def test_ranks_that_take_over_samples_find_as_much_of_them_in_the_tier():
+    """With 40 MB of 80 in the tier; by hand from the plan: what 2 of 8 ranks would have hit is hit
+    by those that read their samples, in whole samples a batch."""
+    *_, plan = plans(scenario({"capacity": "40 MB", "eviction": "none"}))
+    staying = np.arange(8) >= 2
+    before, after = plan.training.tier, divide_among(plan, staying, 10, dealt=True).training.tier
+    num_own = len(before.hit_samples)
+    for name in ("hit_samples", "hit_nbytes", "stored_samples", "stored_nbytes"):
+        own = getattr(before, name)[:, staying]
+        np.testing.assert_array_equal(getattr(after, name)[:num_own], own)
+    lost_nbytes = before.hit_nbytes[:, ~staying].sum()
+    assert lost_nbytes > 0
+    assert after.hit_nbytes[num_own:].sum() == pytest.approx(lost_nbytes)
+    dropped = before.hit_samples[:, ~staying].sum() - after.hit_samples[num_own:].sum()
+    assert 0 <= dropped < after.hit_samples[num_own:].size
+    rest = drop_iterations(plan, 3).training.tier
+    np.testing.assert_array_equal(rest.hit_nbytes, before.hit_nbytes[3:])
+    done = stop_after(plan, 3, np.full(8, 4)).training.tier
+    np.testing.assert_array_equal(done.hit_nbytes[:4], before.hit_nbytes[:4])
+    assert done.hit_nbytes[4:].sum() == 0

@@ -8,8 +8,10 @@ evicts what is in `simshuffle.job.plan.eviction`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +50,45 @@ class TierReads:
             self.hit_nbytes[:iterations] * factor,
             count(self.stored_samples),
             self.stored_nbytes[:iterations] * factor,
+        )
+
+    def change(self, change: Callable[[Any], Any]) -> TierReads:
+        """Return the reads with ``change`` applied to each of the four arrays."""
+        return TierReads(
+            change(self.hit_samples),
+            change(self.hit_nbytes),
+            change(self.stored_samples),
+            change(self.stored_nbytes),
+        )
+
+    def append(self, later: TierReads) -> TierReads:
+        """Return these reads with those of the iterations of ``later`` after them."""
+        return TierReads(
+            np.concatenate([self.hit_samples, later.hit_samples]),
+            np.concatenate([self.hit_nbytes, later.hit_nbytes]),
+            np.concatenate([self.stored_samples, later.stored_samples]),
+            np.concatenate([self.stored_nbytes, later.stored_nbytes]),
+        )
+
+    def deal(self, samples: Ints64, mean_nbytes: float, count: int) -> TierReads:
+        """Return the reads of batches of ``samples``, (K, M), that take the place of
+        these.
+
+        Hosts share the tier: it answers, or stores, the same part of the samples
+        whoever reads them. Parts of a sample are dropped from the counts.
+
+        Args:
+            samples: (K, M) samples of each batch.
+            mean_nbytes: bytes of a sample.
+            count: the samples, at least 1, of which these are the reads.
+        """
+        hit_share = float(self.hit_samples.sum()) / count
+        stored_share = float(self.stored_samples.sum()) / count
+        return TierReads(
+            np.floor(samples * hit_share).astype(np.int64),
+            samples * hit_share * mean_nbytes,
+            np.floor(samples * stored_share).astype(np.int64),
+            samples * stored_share * mean_nbytes,
         )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from simshuffle.errors import refuse
+from simshuffle.job.plan.cache_tier import TierReads
 from simshuffle.job.plan.epochs import BatchSums, EpochPlan, Reads, node_reads
 from simshuffle.job.plan.wiring import names_of, wiring
 from simshuffle.job.scenario.recovery import Recovery
@@ -165,9 +166,12 @@ def divide_among(
     samples = int(training.samples[:, ~staying].sum()) if dealt else 0
     if samples:
         mean_nbytes = float(training.nbytes[:, ~staying].sum()) / samples
-        reads = append_batches(
-            reads, even_batches(samples, world_size, batch_size), mean_nbytes
-        )
+        batches = even_batches(samples, world_size, batch_size)
+        tier = None
+        if training.tier is not None:
+            tier_of_lost = training.tier.change(lambda values: values[:, ~staying])
+            tier = tier_of_lost.deal(batches, mean_nbytes, samples)
+        reads = append_batches(reads, batches, mean_nbytes, tier)
     nothing = empty_plan(world_size)
     return replace(
         plan,
@@ -237,7 +241,8 @@ def change_reads(
 ) -> Reads:
     """Apply ``change`` to every (K, M) array of what is read.
 
-    Drops the ``fetches`` if false, and what a cache tier has always.
+    Drops the fetches unless ``fetches``. A cache tier is on hosts of its own, so it
+    loses nothing.
     """
     changed = reads.fetches if fetches else None
     if changed is not None:
@@ -251,6 +256,7 @@ def change_reads(
         change(reads.hit_nbytes),
         changed,
         None if reads.work is None else change(reads.work),
+        None if reads.tier is None else reads.tier.change(change),
     )
 
 
@@ -266,21 +272,27 @@ def even_batches(samples: int, world_size: int, batch_size: int) -> Ints64:
     return np.asarray(np.clip(unread, 0, batch_size), np.int64)
 
 
-def append_batches(reads: Reads, samples: Ints64, mean_nbytes: float) -> Reads:
+def append_batches(
+    reads: Reads, samples: Ints64, mean_nbytes: float, tier: TierReads | None
+) -> Reads:
     """Append batches of ``samples``, (K, M), of ``mean_nbytes`` bytes a sample.
 
-    None is in memory; fetches and a cache tier are dropped.
+    None is in memory, and fetches are dropped. ``tier`` is what a cache tier has of the
+    appended batches, and None where ``reads`` have none.
     """
     nothing = np.zeros_like(samples)
     work: Floats | None = None
     if reads.work is not None:
         work = np.concatenate([reads.work, np.ones(samples.shape)])
+    if reads.tier is not None and tier is not None:
+        tier = reads.tier.append(tier)
     return Reads(
         np.concatenate([reads.samples, samples]),
         np.concatenate([reads.nbytes, samples * mean_nbytes]),
         np.concatenate([reads.hit_samples, nothing]),
         np.concatenate([reads.hit_nbytes, nothing.astype(float)]),
         work=work,
+        tier=tier,
     )
 
 
