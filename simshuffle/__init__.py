@@ -87,6 +87,8 @@ def _verbs_by_function() -> dict[str, Any]:
 def _extension_functions() -> dict[str, str]:
     """Map the name of every other public function of extensions to its place,
     "module:function".
+
+    Dotted names, which live in subpackages (``train.record``), are left out.
     """
     from simshuffle.study.registry import merge_extensions  # noqa: PLC0415 - when one is used
 

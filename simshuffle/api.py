@@ -42,15 +42,15 @@ def run(
 
     Args:
         scenario: one or more, each from `simshuffle.load_scenario`, a file or a name.
-        progress: told the share done of each run that is running, if given.
-        seeds: of each run, from that of its scenario on.
+        progress: called with name and share done (0 to 1) of each run that is running.
+        seeds: how many seeds each run has, counted up from its scenario's seed.
         timeline: the ranks of which the timeline is kept: 'full' for all, 'ranks' for a
             sample, 'none'; if None all, but a sample where that would take more than
             some 3 million rows.
-        interval: with the 90 % interval of each run's last epoch, in
-            ``meta['intervals']``.
-        ranges: of inputs, by dotted key, lowest and highest value (SI units); others
-            have defaults.
+        interval: whether ``meta['intervals']`` gets the 90 % interval of each run's
+            last epoch.
+        ranges: lowest and highest value (SI units) of inputs by dotted key, only with
+            ``interval``; other inputs have default ranges.
         force_size: whether what is too large for this machine by estimate is simulated,
             too.
 
@@ -68,6 +68,7 @@ def run(
     """
 
     def tell(standing: Standing) -> None:
+        """Call ``progress`` for each run that is running."""
         for name, share in standing.running.items():
             if progress:
                 progress(name, share)
@@ -91,7 +92,10 @@ def run(
 
 
 def compare(a: Comparable, b: Comparable) -> Comparison:
-    """Compare two results, or two scenarios: their requests, and their outcomes.
+    """Compare the requests of two results or scenarios, and the outcomes of two
+    results.
+
+    If one side is a scenario, only requests are compared, and a note says so.
 
     Args:
         a, b: each a result or its folder, or a scenario, its file or its name.
@@ -100,15 +104,19 @@ def compare(a: Comparable, b: Comparable) -> Comparison:
         Tables of the differences; printed, what ``simshuffle compare`` prints.
 
     Raises:
-        InputError: one of them cannot be read, or they are results of different kinds.
+        InputError: one of them cannot be read, is a result of doctor, or they are
+            results of different kinds.
     """
     return comparison.compare(comparison.read_side(a), comparison.read_side(b))
 
 
 def read(folder: str | Path) -> Result:
-    """Read the result in ``folder``, of whatever study; long tables stay unloaded.
+    """Read the result in ``folder``, of whatever study.
+
+    Long tables are loaded when they are first used.
 
     Raises:
-        InputError: it holds none, or a damaged one.
+        InputError: the folder holds no result, a damaged one, or one of a study that is
+            not installed.
     """
     return read_folder(Path(folder))

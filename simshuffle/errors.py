@@ -25,13 +25,14 @@ class Problem:
         return replace(self, path=".".join(filter(None, (path, self.path))))
 
     def __str__(self) -> str:
+        """Return 'path: rule; got value. remedy', without the parts that are empty."""
         got = f"; got {self.value}" if self.value else ""
         fix = f". {self.remedy}" if self.remedy else ""
         return f"{self.path or '(file)'}: {self.rule}{got}{fix}"
 
 
 def list_first(names: Sequence[str]) -> str:
-    """List the first three names in quotes, and say how many more there are."""
+    """List the first three names in quotes, and say how many more there are, if any."""
     ending = f" and {len(names) - 3} more" * (len(names) > 3)
     return ", ".join(map(repr, names[:3])) + ending
 
@@ -41,7 +42,10 @@ class SimshuffleError(Exception):
 
 
 class Stopped(Exception):
-    """Raised on Ctrl-C after which partial results are kept; its text says which."""
+    """Raised on Ctrl-C after which partial results are kept; its text says which.
+
+    It is no SimshuffleError.
+    """
 
 
 class SimshuffleWarning(UserWarning):
@@ -53,7 +57,8 @@ class InputError(SimshuffleError, ValueError):
 
     Attributes:
         problems: all of them.
-        source: the file or object they are in.
+        source: the file or object they are in; '' if unknown, and the text then begins
+            with ``noun``.
     """
 
     noun = "input"
@@ -82,7 +87,8 @@ class InputError(SimshuffleError, ValueError):
 
 
 def refuse(path: str, rule: str, value: str, remedy: str, source: str) -> NoReturn:
-    """Refuse an input for one problem: arguments as of `Problem`, and where it is.
+    """Refuse an input for one problem: arguments as of `Problem`, and the ``source``,
+    the file or object that the input is in.
 
     Raises:
         InputError: always, whatever error it is raised for.

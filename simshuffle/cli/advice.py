@@ -27,7 +27,15 @@ UNMEASURED_SENTENCE = (
 def find_idle_inputs(
     scenarios: Sequence[Scenario], runs: Mapping[str, Scenario]
 ) -> list[IdleInput]:
-    """Return the inputs that change nothing in any run and that the files set."""
+    """Return the inputs that change nothing in any run and that a scenario sets.
+
+    [] if any run has jobs or background traffic.
+
+    Args:
+        scenarios: as written; a value is set if a file, a machine or an option gives
+            it, and not if it is a default.
+        runs: runs of these scenarios by name.
+    """
     return [
         idle
         for idle in idle_inputs(runs)
@@ -36,7 +44,9 @@ def find_idle_inputs(
 
 
 def _is_set(record: Any, path: Sequence[str]) -> bool:
-    """Return whether a file sets the value at a path of a record, or a default does."""
+    """Return True if the value at a path of a record was given, False if it is a
+    default or there is none.
+    """
     field, *subpath = path
     if field not in getattr(record, "model_fields_set", ()):
         return False
@@ -48,11 +58,17 @@ def advise_on_files(
     scenarios: Sequence[Scenario],
     runs: Mapping[str, Scenario],
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the verdicts of runs with further findings, and these as lines.
+    """Return the verdicts of runs with further findings, and the findings as lines.
 
-    Findings are 'idle_inputs' that the files set, 'decisive_inputs', and 'not_steady'
-    where caches still fill; all runs have them alike. ``rows`` have 'run' and
-    'epoch_s'.
+    Args:
+        rows: verdicts, with 'run' and 'epoch_s' (s of the last epoch).
+        scenarios: as written.
+        runs: runs of these scenarios by name.
+
+    Returns:
+        Copies of the rows, each with the same findings over all runs: 'idle_inputs' and
+        'decisive_inputs' (lists, which may be empty), and the sentence 'not_steady'
+        only where caches still fill. Then a line for each finding that is not empty.
     """
     idle = find_idle_inputs(scenarios, runs)
     decisive = decisive_inputs(runs)
@@ -79,12 +95,13 @@ def advise_on_answers(
 ) -> list[str]:
     """Return sentences on the answers to the questions of `simshuffle new`.
 
-    They say which given answers change nothing, and which inputs that are not given
-    decide; a warning is of the first run whose last batch is not full.
+    In this order: given answers that change nothing; a warning for the first run in
+    which no batch is full; and inputs that are not given and decide. The last sentence
+    is always there, and says so if no input decides.
 
     Args:
         scenario: that was written.
-        answer_of_option: the answers that the user gave.
+        answer_of_option: the answers that the user gave, by option ('--hosts').
         option_of_key: the option that decides a dotted key.
         given_keys: further dotted keys that are given.
     """

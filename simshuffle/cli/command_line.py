@@ -50,7 +50,7 @@ add theirs.
 
 
 def make_app(name: str, help_: str, epilog: str) -> typer.Typer:
-    """Return an app for verbs, with its help."""
+    """Return an app for verbs; its help is ``help_``, and ends with ``epilog``."""
     return typer.Typer(
         name=name,
         cls=Verbs,
@@ -74,7 +74,7 @@ def add_verbs() -> None:
     """Add all verbs to the app, and the groups of verbs.
 
     They are verbs that are written by hand, those of extensions, and those of the
-    studies.
+    studies. The words of a study's verb before the last one name its group.
     """
     apps = {"": app}
     for name, text in GROUPS.items():
@@ -130,8 +130,9 @@ def set_options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status.
 
-    It is 0, 1 for a failure, 2 for bad input and 130 where it was interrupted. Errors
-    are printed to standard error.
+    It is 0, 1 for a failure (an OSError, too), 2 for bad input and 130 where it was
+    interrupted. Errors are printed to standard error; other exceptions pass. -q and -v
+    of an earlier call are forgotten.
 
     Args:
         arguments: words of the command; those of the process if None.

@@ -53,7 +53,7 @@ NAME_RULE = "must be letters, digits, '.', '_' and '-'"
 def output_file(out: Path | None, name: str) -> Path | None:
     """Return the file that ``--out`` means; None if it is not given.
 
-    If it is a folder (`is_folder`), it is the file of the verb's own ``name`` in there.
+    For a folder that exists, it is the file ``name`` in there; else ``out`` itself.
     """
     return out / name if out is not None and is_folder(out) else out
 
@@ -81,8 +81,8 @@ def check_paths(
         suffixes: what follows the path in the names of the files.
 
     Raises:
-        InputError: the name is none, its folder is missing, or a file may not be
-            replaced.
+        InputError: the name of ``stem`` breaks `is_name`, its folder is missing, or a
+            file is a folder or may not be replaced.
     """
     problems = []
     if not is_name(stem.name):
@@ -109,9 +109,17 @@ def check_paths(
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write files of a folder, by their names, all or none; return their paths.
+    """Write files of a folder, all or none; return their paths in the order of the
+    texts.
 
     Files that exist are replaced, and come back if one cannot be written.
+
+    Args:
+        folder: that exists.
+        texts: texts by the names of the files; at least one.
+
+    Raises:
+        OSError: a file cannot be written.
     """
     from simshuffle.report.folders import room_for
 
@@ -187,6 +195,8 @@ def check_format(values: Mapping[str, Any]) -> None:
     """Check that the options of a verb, by name, do not ask for both JSON and another
     format.
 
+    ``to`` may be one word or several; words that are no format do not matter.
+
     Raises:
         InputError: they do.
     """
@@ -214,7 +224,8 @@ def show(
 ) -> None:
     """Print a result to standard output: its texts and tables, its files, its verdict.
 
-    As JSON or in a format for documents, its values or tables alone are printed.
+    As JSON or in a format for documents, its values or tables alone are printed:
+    neither files nor ``extra_lines`` nor verdict.
 
     Args:
         result: to print; its details too with --verbose.
@@ -225,6 +236,9 @@ def show(
         extra_lines: lines on what was done with the result.
         excerpt: which rows and columns of its tables are printed; None for all. JSON
             has all.
+
+    Raises:
+        InputError: no table has a row or column that the excerpt names.
     """
     if json:
         print_json(result.as_json())
@@ -249,7 +263,10 @@ def show(
 
 
 def list_files(folder: Path | None) -> Iterator[str]:
-    """Yield lines that name the folder of a result and its figures; none for None."""
+    """Yield lines that name the folder of a result and its figures; none for None.
+
+    Figures are the folder's .png files; each is taken to have a .pdf beside it.
+    """
     if folder is None:
         return
     figures = sorted(folder.glob("*.png"))
@@ -262,7 +279,10 @@ def list_files(folder: Path | None) -> Iterator[str]:
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split words at the first '--': those before it, and the command after it."""
+    """Split words at the first '--': those before it, and the command after it.
+
+    Neither has that '--'. Without one there is no command, [].
+    """
     end = words.index("--") if "--" in words else len(words)
     return [*words[:end]], [*words[end + 1 :]]
 
@@ -286,7 +306,11 @@ def print_answer(
 
 
 def print_json(values: Any) -> None:
-    """Print values as JSON; scalars of numpy are written as numbers, NaN is refused."""
+    """Print values as JSON; scalars of numpy are written as numbers.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
     text = json_.dumps(
         values, indent=1, allow_nan=False, default=lambda value: value.item()
     )
@@ -325,7 +349,8 @@ _volume = {"quiet": False, "verbose": False}
 def set_volume(*, quiet: bool, verbose: bool) -> None:
     """Set how much is printed from now on, added to what was asked for before.
 
-    With ``quiet`` the logger 'simshuffle' tells errors alone.
+    False takes nothing back; `reset_volume` does. With ``quiet`` the logger
+    'simshuffle' tells errors alone.
 
     Raises:
         InputError: both less and more are asked for.
@@ -341,7 +366,7 @@ def set_volume(*, quiet: bool, verbose: bool) -> None:
 
 
 def reset_volume() -> None:
-    """Print the usual messages from now on."""
+    """Print the usual messages from now on, as without --quiet and --verbose."""
     _volume.update(quiet=False, verbose=False)
     logging.getLogger("simshuffle").setLevel(logging.NOTSET)
 
@@ -350,7 +375,7 @@ def reset_volume() -> None:
 def study_progress(noun: str) -> Iterator[Progress | None]:
     """Show how far the cells of a study are, which are called ``noun``.
 
-    Yields the function that is told, or None with --quiet.
+    Yields the function to call with each `Standing`, or None with --quiet.
     """
     if _volume["quiet"]:
         yield None
@@ -364,7 +389,8 @@ def study_progress(noun: str) -> Iterator[Progress | None]:
 def share_progress(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:
     """Show the finished share of a single task that is no cell, called ``noun``.
 
-    Its context yields the function that is told the share, or None with --quiet.
+    Its context yields the function to call with the share (0 to 1), or None with
+    --quiet.
     """
     from simshuffle.study.standing import show_share
 
@@ -372,7 +398,7 @@ def share_progress(noun: str) -> AbstractContextManager[Callable[[float], None] 
 
 
 def complain(text: str) -> None:
-    """Print to standard error what went wrong."""
+    """Print to standard error what went wrong, with --quiet too."""
     typer.echo(text, err=True)
 
 
@@ -392,7 +418,8 @@ def say_detail(text: str) -> None:
 def print_warnings() -> Iterator[None]:
     """Print warnings of simshuffle as other messages, within this context.
 
-    With --quiet they are dropped. Other warnings stay as they are.
+    With --quiet they are dropped. A text is printed once for each line that warns.
+    Other warnings stay as they are.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("default", SimshuffleWarning)

@@ -39,7 +39,7 @@ def add_verb(app: typer.Typer, verb: Verb[Any]) -> None:
     own_names = {field.name for field in fields}
 
     def perform(*, json: bool, **words_of_option: Any) -> None:
-        """Run the verb with the values of its options."""
+        """Run the verb with the values of its options; None and [] are not given."""
         table_format = words_of_option.pop("to")
         if "to" in own_names:  # words of its own beside those of the format
             words_of_option["to"], table_format = split_formats(table_format or ())
@@ -65,6 +65,8 @@ def run_verb(
 ) -> None:
     """Find or compute the result of a verb, and print it.
 
+    The result is printed before an Exit is raised, and the reason on standard error.
+
     Args:
         verb: that was called.
         values: of its options that are given, by field.
@@ -72,6 +74,7 @@ def run_verb(
 
     Raises:
         InputError: the options are not valid.
+        SimshuffleError, Stopped: as of `Performance.result`.
         Exit: with status 1 if cells are lost or what was asked about is wrong, with 2
             if the result is no answer.
     """
@@ -108,7 +111,8 @@ def run_verb(
 def show_progress(noun: str) -> Iterator[Progress | None]:
     """Show the progress of cells, and end the loading of modules.
 
-    All that a command needs is loaded by now, see `tune_garbage_collector`.
+    Yields as `study_progress`: None with --quiet. All that a command needs is loaded by
+    now; `tune_garbage_collector` leaves it out of garbage collection.
     """
     tune_garbage_collector()
     with study_progress(noun) as progress:

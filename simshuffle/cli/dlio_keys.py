@@ -130,26 +130,31 @@ DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[float, float
     "exponential": (("scale",), lambda scale: (scale, scale)),
     "poisson": (("lam",), lambda lam: (lam, lam**0.5)),
 }
-"""The parameters of a time that is drawn, and its mean and standard deviation."""
+"""By the name of a distribution: its parameters in DLIO, and the function that returns
+mean and standard deviation of these, in this order.
+"""
 
 
 @dataclass
 class DlioKeys:
     """The values of a file of DLIO by dotted key, the keys that were read, and their
     problems.
+
+    Methods that read a value mark its keys in ``read_keys``, and collect problems
+    instead of raising them.
     """
 
     value_of_key: dict[str, Any]
     read_keys: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
-    # sentences on what was assumed, and what was left out beside `SENTENCE_OF_UNUSED_KEY`
-    assumptions: list[str] = field(default_factory=list)
+    assumptions: list[str] = field(default_factory=list)  # sentences
+    # sentences 'key: ...' on what was left out beside `SENTENCE_OF_UNUSED_KEY`
     unused_sentences: list[str] = field(default_factory=list)
 
     def get(self, *names: str) -> Any:
         """Return the value of the first of several names of one key that has one.
 
-        None if there is none. All names count as read from then on.
+        None if there is none, or only null. All names count as read from then on.
         """
         self.read_keys.update(names)
         return next(
@@ -162,7 +167,10 @@ class DlioKeys:
         )
 
     def add_problem(self, key: str, rule: str, value: Any, remedy: str) -> None:
-        """Note that the value of a key breaks a rule."""
+        """Note that the value of a key breaks a rule; nothing is raised.
+
+        A value of None is not quoted, and a long one is cut to 80 characters.
+        """
         self.problems.append(
             Problem(key, rule, "" if value is None else f"{value!r:.80}", remedy)
         )
@@ -181,7 +189,9 @@ class DlioKeys:
 
         Args:
             names: dotted keys of the number, of which the first that is there counts.
-            default: in place of a missing number; None if it is required.
+                Problems name the first one.
+            default: in place of a missing number, whatever ``minimum``; None if it is
+                required.
             minimum: the smallest number that is valid.
             example: a valid number, for the error.
         """
@@ -219,8 +229,14 @@ class DlioKeys:
     def read_time(self, name: str, default: float | None = None) -> tuple[float, float]:
         """Return mean and standard deviation (s) of a time, drawn or constant.
 
-        An unknown distribution is noted as a problem, and stands for 1 s. ``default``
-        is the mean of a missing time; None if it is required.
+        A missing deviation is 0, and a normal time is that of `normal_moments`. An
+        unknown distribution is noted as a problem, and stands for 1 s without
+        deviation.
+
+        Args:
+            name: dotted key of a number, or of a section with type and parameters.
+            default: mean (s) of a missing time; None if it is required. In a section it
+                does not count: all parameters but stdev are required there.
         """
         if not any(key.startswith(f"{name}.") for key in self.value_of_key):
             mean = self.read_number(name, default=default, example="0.323")
@@ -248,7 +264,8 @@ class DlioKeys:
     def add_key_problems(self) -> None:
         """Add a problem for each key that cannot be simulated or is a slip of the pen.
 
-        A slip is nearly the name of a key that decides a number.
+        A slip is nearly the name of a key that decides a number. Read all values
+        before: keys that were read are no slips.
         """
         for name, value in self.value_of_key.items():
             is_neutral = not isinstance(value, list) and value in NEUTRAL_VALUES
@@ -287,7 +304,9 @@ class DlioKeys:
     def describe_unused_keys(self) -> list[str]:
         """Return a sentence for each key or section that a scenario cannot hold.
 
-        Keys that were read, ask for nothing or decide nothing have none.
+        ``unused_sentences`` come first. Keys that were read, have one of
+        `NEUTRAL_VALUES` or are among `UNUSED_KEYS` have no sentence. An unknown key has
+        one, too.
         """
         sentences = {text.split(":")[0]: text for text in self.unused_sentences}
         for name, value in self.value_of_key.items():

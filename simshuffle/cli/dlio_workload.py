@@ -29,15 +29,19 @@ def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """Read from a YAML file of DLIO how samples are read, and how long accelerators
     pause.
 
-    Of a file that Hydra wrote, the section 'workload' is read.
+    Of a file that Hydra wrote, the section 'workload' is read. A section 'data_reader'
+    counts as 'reader'.
 
     Returns:
-        Texts of the scenario by name, and a sentence for each thing that is left out or
-        assumed.
+        Texts for the template of a scenario, by name: those of `read_accelerators`,
+        `read_data_set` and `read_loader`; source (the file's name), per_request
+        (samples that a request reads of a file) and thirds (3 times batch). Then a
+        sentence for each thing that is left out or assumed.
 
     Raises:
-        InputError: the file cannot be read; or a value is missing, not valid, or asks
-            for what is not simulated, each with its key.
+        InputError: the file cannot be read, has several documents or no section
+            'dataset'; or a value is missing, not valid, or asks for what is not
+            simulated, each with its key.
     """
     documents = read_yaml(path)
     document = documents[0] if len(documents) == 1 else None
@@ -78,7 +82,9 @@ def read_accelerators(keys: DlioKeys) -> dict[str, str]:
     """Read the accelerators, the epochs, and the utilisation with which a run passes.
 
     Keys are model, pause (s of a step), jitter (its deviation over its mean), epochs,
-    seed, steps (of an epoch; -1 or 0 for all) and au. Problems are noted in ``keys``.
+    seed, steps (of an epoch; -1 or 0 for all) and au (share of the time, 0 to 1).
+    A model whose name is none (`is_name`) is called dlio. Missing are 1 epoch, seed
+    123, all steps and an au of 0.9. Problems are noted in ``keys``.
     """
     if keys.get("workflow.train") is False:
         rule = "must be true: without training nothing is read"
@@ -114,7 +120,13 @@ def read_accelerators(keys: DlioKeys) -> dict[str, str]:
 
 
 def read_data_set(keys: DlioKeys) -> dict[str, str]:
-    """Read the data set, and the storage that holds it."""
+    """Read the data set, and the storage that holds it; note problems in ``keys``.
+
+    Keys are samples (of all files), files, per_file (samples), row_group (samples, 0
+    for none) and store; and in bytes size (mean of a sample, of the columns that are
+    read), std (its deviation) and resized (decoded; size where the file says nothing).
+    A shape (``record_dims``) comes before a length.
+    """
     if keys.get("dataset.format") == "synthetic":
         rule = "must be that of files: synthetic samples are read from nowhere"
         keys.add_problem("dataset.format", rule, "synthetic", "For example npz.")
@@ -171,7 +183,8 @@ def _array_nbytes(keys: DlioKeys, shape_key: str, type_key: str) -> float | None
 def _element_nbytes(keys: DlioKeys, key: str, type_name: Any) -> int:
     """Return the bytes of an element of a type of numpy.
 
-    1 in place of a type that is none, which is noted as a problem.
+    1 in place of a type that numpy does not know or that has no size; it is noted as a
+    problem.
     """
     try:
         nbytes = np.dtype(str(type_name)).itemsize
@@ -187,8 +200,9 @@ def read_parquet(keys: DlioKeys) -> tuple[float, int]:
     """Return the share of a record's bytes that is read, and the samples of a row
     group.
 
-    The share is 1 unless a column is left out. The samples are 0 where a request does
-    not read a row group.
+    The share (0 to 1) is 1 unless a column has ``read: false``; if all have it, that is
+    noted as a problem. A column without dtype has float32, without size 1 element. The
+    samples are 0 where a request does not read a row group.
     """
     column_keys = [
         key for key in keys.value_of_key if key.startswith("dataset.parquet.columns.")
@@ -219,7 +233,8 @@ def read_parquet(keys: DlioKeys) -> tuple[float, int]:
 def read_storage(keys: DlioKeys) -> str:
     """Return the store that files are read from: 'pfs' or 'object_store'.
 
-    An object store is noted as an assumption.
+    All `FILE_SYSTEMS` are 'pfs', a local one and a missing type, too; so is s3dlio with
+    a ``storage_root`` file:. Any other type is an object store, noted as an assumption.
     """
     storage_type = str(keys.get("storage.storage_type") or FILE_SYSTEMS[0])
     on_disk = str(keys.value_of_key.get("storage.storage_root", "")).startswith("file:")
@@ -235,9 +250,11 @@ def read_storage(keys: DlioKeys) -> str:
 def read_loader(keys: DlioKeys) -> dict[str, str]:
     """Read the loader: its workers, the batches that it prefetches, and preprocessing.
 
-    Keys are batch, workers, prefetch (batches of all workers), decode (s of a sample)
-    and cached ('yes' or 'no'). ``read_threads`` workers have an equal share of
-    ``prefetch_size`` batches each, rounded up; 0 are PyTorch's own 2 for each.
+    Keys are batch (samples), workers (of a rank), prefetch (batches of all workers of a
+    rank), decode (mean s of a sample; its deviation is dropped with a sentence) and
+    cached ('no' with ``odirect``, else 'yes'). ``read_threads`` workers have an equal
+    share of ``prefetch_size`` batches each, rounded up; 0 are PyTorch's own 2 for each.
+    Problems are noted in ``keys``.
     """
     loader = keys.get("reader.data_loader")
     if loader == "synthetic":
@@ -272,7 +289,11 @@ def read_loader(keys: DlioKeys) -> dict[str, str]:
 
 
 def _note_order(keys: DlioKeys) -> None:
-    """Note in ``keys`` that a scenario shuffles every epoch, where DLIO does not."""
+    """Note in ``keys`` that a scenario shuffles every epoch, where DLIO does not.
+
+    Each of `SHUFFLE_KEYS` that is written as off has a sentence. If both are missing,
+    the first one has it.
+    """
     unshuffled_keys = [
         name for name in SHUFFLE_KEYS if keys.get(name) in UNSHUFFLED_VALUES
     ]

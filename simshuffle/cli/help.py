@@ -54,7 +54,7 @@ Verbose = Annotated[
 
 def keyword(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
     """Return a parameter that typer makes an option or argument of, as ``annotation``
-    says.
+    (an `Annotated`) says; it is required without ``default``.
     """
     return Parameter(
         name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation
@@ -74,9 +74,9 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function a verb of ``app``.
 
-    An `Option` of a parameter is made one of typer's. The function is called with the
-    values that the words of the options are read as; words that cannot be read are
-    refused.
+    An `Option` of a parameter is made one of typer's, and -q and -v are added. The
+    function is called with the values that the words of the options are read as. Words
+    that cannot be read raise an InputError when the verb is called.
 
     Args:
         app: all verbs, or those of a group.
@@ -90,10 +90,13 @@ def command(
         runs: whether the verb runs another command: options that it does not know are
             words, and '--' stands before those of the command.
         hidden: whether the help of all verbs leaves this one out.
+
+    Returns:
+        A decorator that adds the function to ``app`` and returns it unchanged.
     """
 
     def register(verb: Callable[..., None]) -> Callable[..., None]:
-        """Add the verb to the app."""
+        """Add the verb to the app, and return it unchanged."""
         # lines of the source are not those of a terminal
         paragraphs = (text or inspect.getdoc(verb) or "").split("\n\n")
         paragraphs = [" ".join(paragraph.split()) for paragraph in paragraphs]
@@ -143,9 +146,13 @@ def with_volume_options(
 ) -> Callable[..., None]:
     """Return the verb with -q and -v, and with its `Option` parameters as typer's.
 
+    Its attribute ``words`` has the `Words` that an option completes, by the name of the
+    parameter.
+
     Args:
         verb: takes the values that the words of its options stand for.
-        parameters: that options are made from; those of the verb if empty.
+        parameters: that options are made from, each with an `Annotated`; those of the
+            verb if empty. One without an `Option` goes to typer as it is.
     """
     verb_parameters = [*parameters] or [
         *inspect.signature(verb, eval_str=True).parameters.values()
@@ -161,7 +168,11 @@ def with_volume_options(
 
     @functools.wraps(verb)
     def run(*, quiet: bool, verbose: bool, **values: Any) -> None:
-        """Set the volume, read the words of the options, and run the verb."""
+        """Set the volume, read the words of the options, and run the verb.
+
+        Raises:
+            InputError: words cannot be read, or options exclude each other.
+        """
         set_volume(quiet=quiet, verbose=verbose)
         say_detail(f"simshuffle {__version__}, Python {platform.python_version()}")
         check_format(values)
@@ -204,7 +215,8 @@ def typer_parameter(field: Field) -> Parameter:
     """Return a field as a parameter that typer understands.
 
     What typer cannot read itself is a text, or a list of texts; what is not needed and
-    has no plain default is None.
+    has no plain default is None, as is any default of an option that may be given
+    several times.
     """
     option = field.option
     is_argument = isinstance(option, Argument)
@@ -249,6 +261,8 @@ def typer_parameter(field: Field) -> Parameter:
 def read_words(field: Field, command_words: Any) -> Any:
     """Return the value that the words of an option stand for.
 
+    None, for an option that is not given, is always allowed.
+
     Raises:
         InputError: the option takes no such words.
     """
@@ -263,10 +277,11 @@ def read_words(field: Field, command_words: Any) -> Any:
 
 
 def label_parameters(parameters: list[Any]) -> list[Any]:
-    """Change how the help shows parameters, and return them.
+    """Change how the help shows parameters, in place, and return them.
 
-    The names of Python's types are removed, a flag has no value, an argument is called
-    by its name, and what few ever need is hidden.
+    The names of Python's types are removed, a flag has no value, and an argument is
+    called by its name. Typer's --install-completion and --show-completion are hidden.
+    The option --help calls `print_help`.
     """
     for parameter in parameters:
         if parameter.name in {"install_completion", "show_completion"}:
@@ -295,7 +310,10 @@ class VerbCommand(TyperCommand):
     """The command of a verb, whose help lists the words that options take."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of the command, of which a '--' before another command stays."""
+        """Parse the words of the command; ``args`` change.
+
+        The first '--' stays among the words of a verb that runs another command.
+        """
         if ctx.ignore_unknown_options and "--" in args:
             args.insert(args.index("--"), "--")  # click takes one of them away
         return super().parse_args(ctx, args)
@@ -310,7 +328,7 @@ class VerbCommand(TyperCommand):
         super().format_help(ctx, formatter)
 
     def list_words(self) -> None:
-        """Add to the help of every option the `Words` that it takes but does not name."""
+        """Add all `Words` that an option takes to its help, unless that names each."""
         parameter: Any
         for parameter in self.params:
             closed_words = getattr(self.callback, "words", {}).get(parameter.name)
@@ -360,7 +378,11 @@ class Verbs(TyperGroup):
         return label_parameters(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the verbs, in the order of the groups."""
+        """Return the names of the verbs, in the order of the groups (of `Group`).
+
+        In a group `FIRST_VERBS` come first, the others follow by name. Verbs of no
+        group come last.
+        """
         groups = [*get_args(Group), None]
 
         def position(name: str) -> tuple[int, int, str]:
@@ -374,9 +396,10 @@ class Verbs(TyperGroup):
         return sorted(super().list_commands(ctx), key=position)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the verb that the words name, by its old name too.
+        """Return name, command and further words of the verb that the words name.
 
-        An old name is told on standard error, with the new one.
+        An old name is taken, too, and told on standard error with the new one, but not
+        with --quiet or while words are completed.
 
         Raises:
             InputError: the verb is of a plugin that is not installed.

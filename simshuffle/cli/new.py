@@ -101,16 +101,18 @@ def write_drafts(
 
     Args:
         stem: path of the scenario, without suffix.
-        answers: by the names of the questions.
+        answers: by the names of the questions; the user's alone, without defaults.
         dlio_file: a file of DLIO in place of the answers that are not about the
             machine.
 
     Returns:
-        The paths; and a sentence for each strategy, or key of the file of DLIO, that is
-        left out.
+        The paths of the scenario and of its machine; and a sentence for each strategy
+        that is left out, or for each thing that a file of DLIO leaves out or assumes.
+        Files that exist are replaced.
 
     Raises:
-        InputError: as `draft_texts` and `dlio_drafts`.
+        InputError: an answer is missing or not valid, or the answers or the file of
+            DLIO do not make a scenario.
     """
     from simshuffle.cli.new_dlio import dlio_drafts
     from simshuffle.cli.new_scenario import draft_texts
@@ -127,8 +129,14 @@ def user_answers(
 ) -> dict[str, str]:
     """Return the answers that the user gave: options, and what was typed at a prompt.
 
-    What Enter took is left out, so that it counts as an estimate; a number that must be
-    given is named among the estimates instead.
+    An answer that equals the question's default counts as taken by Enter, unless an
+    option gave it. It is left out, so that it counts as an estimate. A needed one
+    stays; if it has a ``source_kind``, the answer 'estimated' names it. A machine's own
+    value that Enter took stays.
+
+    Args:
+        option_answers: answers of options, by the names of the questions.
+        all_answers: these and the answers of all prompts (`ask_questions`).
     """
     typed_answers = {
         name: answer
@@ -157,8 +165,9 @@ def list_advice(
 ) -> list[str]:
     """Return sentences on answers that change nothing, and on inputs that decide.
 
-    ``scenario`` is the file that was written. A file of DLIO has given the loader and
-    the decoding, too.
+    ``scenario`` is the file that was written, and is read. ``answers`` are the user's,
+    by the names of the questions. A file of DLIO has given the loader and the decoding,
+    too.
     """
     from simshuffle.cli.advice import advise_on_answers
     from simshuffle.job.scenario.scenario import load_scenario
@@ -179,8 +188,8 @@ def ask_questions(answers: dict[str, str]) -> dict[str, str]:
     """Ask on the terminal the questions that have no answer yet; return all answers.
 
     ``answers`` stay as they are. A machine that is chosen decides defaults; where hosts
-    have no SSD, its speeds are not asked for. Guesses are asked for at last, if any
-    number was typed.
+    have no SSD, its speeds are not asked for and have their defaults. Guesses are asked
+    for at last, if any number that was asked for or given differs from its default.
     """
     say("Press Enter where you do not know: what stands in brackets is taken.")
     typed_answers: dict[str, str] = {}
@@ -207,10 +216,14 @@ def ask_questions(answers: dict[str, str]) -> dict[str, str]:
         if question.name == TOPOLOGY:
             answers_of_machine = machine_answers(typed_answers[TOPOLOGY])
     estimates_question = SOURCE_QUESTIONS[0]
+    known_answers = answers | typed_answers
+    defaults = {question.name: question.default for question in QUESTIONS}
+    defaults |= answers_of_machine
     is_typed = any(
-        other_question.source_kind
-        and (answers | typed_answers).get(other_question.name) != other_question.default
-        for other_question in QUESTIONS
+        question.source_kind
+        and known_answers.get(question.name, defaults[question.name])
+        != defaults[question.name]
+        for question in QUESTIONS
     )
     if estimates_question.name not in answers and is_typed:
         say(f"\n{estimates_question.group}")

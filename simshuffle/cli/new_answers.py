@@ -29,7 +29,9 @@ def machine_answers(topology: str) -> dict[str, str]:
     """Return the answers that a network's file or a machine decides, by name of their
     question.
 
-    A shape decides none.
+    A shape decides none: {}. A network decides those of `network_answers`. A machine
+    decides gpus, accelerator, cores, memory and ssd, too, and 'nvlink', of which no question
+    is.
 
     Raises:
         InputError: the file or machine is not valid.
@@ -49,6 +51,7 @@ def machine_answers(topology: str) -> dict[str, str]:
         "gpus": str(cluster.host.gpus),
         "accelerator": cluster.host.accelerator,
         "hcas": str(cluster.host.hcas),
+        "cores": str(cluster.host.cores),
         "nvlink": readable(cluster.host.nvlink_bandwidth, Dimension.BANDWIDTH),
         "memory": readable(cluster.memory.capacity, Dimension.NBYTES),
         "ssd": readable(cluster.ssd.capacity, Dimension.NBYTES),
@@ -58,7 +61,8 @@ def machine_answers(topology: str) -> dict[str, str]:
 def network_answers(topology: Interconnect) -> dict[str, str]:
     """Return the answers 'hosts', 'hcas' and 'hca_bandwidth' that a network decides.
 
-    They are its hosts, the links of a host, and the lowest bandwidth of these.
+    They are its hosts, the links of a host, and the bandwidth of such a link: the
+    lowest one of a network's file.
     """
     link_bandwidth = getattr(topology, "link_bandwidth", None)
     if link_bandwidth is None:
@@ -75,10 +79,11 @@ def network_answers(topology: Interconnect) -> dict[str, str]:
 
 
 def complete_answers(user_answers: Mapping[str, str]) -> dict[str, str]:
-    """Return an answer to every question, by its name.
+    """Return an answer to every question of `QUESTIONS`, by its name.
 
-    It is the user's, else that of `machine_answers`, else the default. Blanks are
-    single ones.
+    It is the user's, else that of `machine_answers`, else the default, also where the
+    question is not asked. Several blanks in a row become one. Further names of the
+    user's answers and of `machine_answers` are passed on unchecked.
 
     Raises:
         InputError: an answer is missing that only the user knows, is not asked for, or

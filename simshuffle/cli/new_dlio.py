@@ -6,6 +6,7 @@ pause.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ ACCELERATOR = "emulated"
 PAGE_CACHE_OFF = (
     "  page_cache: 0 B  # reader.odirect: files are read beside the page cache\n"
 )
+_PAGE_CACHE_IN_BRACES = re.compile(r"(?<=[{,])\s*page_cache:[^,}]*,?")
 OBJECT_STORE = """\
 object_store: {}  # storage.storage_type; as Amazon S3 where nothing is said (docs/scenario.md)
 """
@@ -96,14 +98,17 @@ def dlio_drafts(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return DLIO's file ``path`` as texts of the scenario ``name`` and of its machine.
 
+    All GPUs of the machine are ranks. Nothing is written.
+
     Args:
         name: of the scenario.
         path: the file of DLIO.
-        machine_answers: to the questions about the machine, by name.
+        machine_answers: to the questions about the machine and its sources, by name;
+            the user's alone, without defaults.
 
     Returns:
-        The texts by the names of their files; and a sentence for each thing that they
-        leave out or assume.
+        The texts by the names of their files, the scenario's first; and a sentence for
+        each thing that they leave out or assume.
 
     Raises:
         InputError: as `read_dlio`; or an answer is missing, not valid or about what the
@@ -138,9 +143,11 @@ def dlio_drafts(
 
 
 def _complete_machine_answers(machine_answers: Mapping[str, str]) -> dict[str, str]:
-    """Return the answers to all questions: the given ones, else the defaults.
+    """Return the answers to all questions: the given ones, else those of the machine,
+    else the defaults.
 
-    The accelerator is `ACCELERATOR` unless it is given or the machine has its own.
+    Questions that the file of DLIO decides have their defaults. The accelerator is
+    `ACCELERATOR` unless it is given or the machine has its own.
 
     Raises:
         InputError: an answer is missing, not valid or about what the file of DLIO
@@ -201,7 +208,8 @@ def _cut_to_steps(
     one epoch stands for all, since later ones read what the first left.
 
     Returns:
-        The values, unchanged where all samples are read; and a note if they are cut.
+        The values, unchanged where all samples are read, else copied with fewer samples
+        and 1 epoch; and a list of one note if they are cut, else [].
     """
     key = "train.total_training_steps"
     steps = int(values["steps"])
@@ -218,8 +226,8 @@ def _cut_to_steps(
 
 
 def _note_cores(values: Mapping[str, str], answers: Mapping[str, str]) -> list[str]:
-    """Return a note that preprocessing takes cores, where they are too few for all
-    readers.
+    """Return a note that preprocessing takes cores, where those of a host are too few
+    for all its readers; [] elsewhere.
     """
     readers = int(answers["gpus"]) * int(values["workers"])
     cores = int(answers["cores"])
@@ -232,18 +240,28 @@ def _note_cores(values: Mapping[str, str], answers: Mapping[str, str]) -> list[s
 
 
 def without_page_cache(machine: str) -> str:
-    """Return the text of a machine whose memory caches no files."""
+    """Return the text of a machine with ``page_cache: 0 B``, so that its memory caches
+    no files.
+
+    The keys of ``memory:`` may stand in the lines below it or in braces. A machine
+    without ``memory:`` gets it.
+    """
+    machine = _PAGE_CACHE_IN_BRACES.sub("", machine)
     lines = [
         line
         for line in machine.splitlines(keepends=True)
         if not line.lstrip().startswith("page_cache:")
     ]
-    memory_line = next(
-        index for index, line in enumerate(lines) if line.startswith("memory:")
-    )
-    return "".join(
-        [*lines[: memory_line + 1], PAGE_CACHE_OFF, *lines[memory_line + 1 :]]
-    )
+    for index, line in enumerate(lines):
+        if line.startswith("memory:"):
+            key, brace, values = line.partition("{")
+            if brace:
+                setting = PAGE_CACHE_OFF.partition("#")[0].strip()
+                lines[index] = f"{key}{{{setting}, {values}"
+            else:
+                lines.insert(index + 1, PAGE_CACHE_OFF)
+            return "".join(lines)
+    return "".join([*lines, "memory:\n", PAGE_CACHE_OFF])
 
 
 def _check_steps(values: Mapping[str, str], ranks: int, source: str) -> None:

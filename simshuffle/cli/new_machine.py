@@ -336,9 +336,12 @@ def dragonfly_values(answers: Mapping[str, str]) -> dict[str, str]:
     """Return switches_per_group, hosts_per_switch and global_links of a balanced
     dragonfly as texts by name.
 
+    The layout is that of `balance_dragonfly`.
+
     Raises:
         InputError: the ports of a switch are too few for so many groups, or there are
-            more groups than hosts; it names the nearest number of groups that fits.
+            more groups than hosts; it names the nearest number of groups that fits, if
+            there is one up to 4096.
     """
     hosts, groups, hcas, ports = (
         int(answers[name]) for name in ("hosts", "groups", "hcas", "ports")
@@ -375,7 +378,10 @@ def balance_dragonfly(
 
     A balanced dragonfly has p links to hosts on a switch, 2p switches in a group and p
     links to other groups, with p + (2p - 1) + p ports (Kim, Dally, Scott & Abts, ISCA
-    2008).
+    2008). Here a switch has at most that many links to hosts, or one host. A group has
+    as many switches as its hosts need, not 2p, and each is linked to all others of the
+    group. A switch has as many links to other groups as to its hosts, more where other
+    groups could not be reached, and fewer where its ports do not suffice.
 
     Args:
         hosts: hosts of the machine.

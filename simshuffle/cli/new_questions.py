@@ -62,7 +62,7 @@ QUANTITY_OR_WORD: dict[Any, tuple[Any, str]] = {
 
 
 def list_pattern(item_pattern: str) -> str:
-    """Return a pattern of items between commas."""
+    """Return a pattern of one item or several between commas; blanks may be there."""
     return rf"({item_pattern})(\s*,\s*({item_pattern}))*"
 
 
@@ -150,7 +150,10 @@ class Question:
         ]
 
     def problem(self, answer: str) -> Problem | None:
-        """Return the problem with an answer of this kind; None if there is none."""
+        """Return the problem with an answer of this kind; None if there is none.
+
+        A quantity must be above 0, have a unit, and not end in a division ('1 s / 2').
+        """
         if self.kind == "topology":
             return start_problem(self.option, answer)
         if isinstance(self.kind, Dimension) or self.kind in QUANTITY_OR_WORD:
@@ -173,8 +176,8 @@ class Question:
 def start_problem(option: str, topology: str) -> Problem | None:
     """Return the problem with what a machine begins from; None if there is none.
 
-    Right is one of `SHAPES`, the name of a shipped machine, or a file that exists, of a
-    machine or a network.
+    Right is one of `SHAPES`, the name of a shipped machine, or a file that exists. The
+    file has a suffix of a machine or a network, and is not read.
     """
     exists = is_file(Path(topology))
     has_suffix = Path(topology).suffix in NETWORK_SUFFIXES + MACHINE_SUFFIXES
@@ -336,8 +339,10 @@ def start_of(topology: str) -> str:
 
 
 def questions_of(topology: str) -> list[Question]:
-    """Return the questions about a new machine that begins from ``topology``, in their
-    order.
+    """Return the questions of `QUESTIONS` for a machine that begins from ``topology``,
+    in their order.
+
+    Those about the data set, the model and the comparison are always among them.
     """
     start = start_of(topology)
     return [
@@ -348,5 +353,7 @@ def questions_of(topology: str) -> list[Question]:
 
 
 def split_answer(answer: str) -> list[str]:
-    """Return the words between the commas of an answer, each once."""
+    """Return the words between the commas of an answer, each once, in their order;
+    empty ones are dropped.
+    """
     return between_commas([answer])

@@ -119,12 +119,13 @@ def draft_texts(
 
     Args:
         name: of the scenario.
-        user_answers: by the names of the questions; those that have a default may be
-            missing.
+        user_answers: by the names of the questions, the user's alone; those that have a
+            default may be missing.
 
     Returns:
-        The texts; and a sentence for each strategy that is left out, as hosts have no
-        room for it.
+        The texts, the scenario's first; and a sentence for each strategy that is left
+        out. With `FITTING` those are left out for which hosts have no room at one or
+        more of the numbers of ranks; strategies that the user names all stay.
 
     Raises:
         InputError: an answer is missing or not valid, or they do not make a scenario.
@@ -175,7 +176,8 @@ def check_texts(
     Args:
         texts: by the names of their files; the first is the scenario, another its
             machine.
-        origins: what decides a dotted key, for errors.
+        origins: by dotted key, the option or key of a user's file that decides it; it
+            stands in an error in place of the key.
         source: what the texts are made from, for errors.
 
     Raises:
@@ -208,7 +210,11 @@ def requested_ranks(answers: Mapping[str, str]) -> list[int]:
 
 
 def derived_values(name: str, answers: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the template that follow from the answers, by name."""
+    """Return the values of the template that follow from the answers, by name.
+
+    All are texts. Of several numbers of ranks, 'ranks' is the largest, and 'gpu_counts'
+    has all. Bandwidths inside a host are those of `links_of_accelerator`.
+    """
     adapters = int(answers["hcas"]) * parse_quantity(
         answers["hca_bandwidth"], Dimension.BANDWIDTH
     )
@@ -236,7 +242,13 @@ def loading_values(
     """Return the values of the template on decoding, loader workers and sources, by
     name.
 
-    Decoding is a comment where no answer gives it.
+    Decoding is a comment where no answer gives it. Workers prefetch
+    `BATCHES_PER_WORKER` batches each.
+
+    Args:
+        answers: to all questions, by name.
+        origins: sources of the numbers, by the names of their questions
+            (`sources_of_inputs`).
     """
     decode = answers["decode"]
     workers = int(answers["workers"])
@@ -275,10 +287,10 @@ def overlap_lines(kind: str, timed: str) -> str:
 def sweep_lines(
     ranks: Sequence[int], strategies: Sequence[str], unfit_sentences: Sequence[str]
 ) -> str:
-    """Return the sweep over ranks and strategies that have several values; '' if none
-    has.
+    """Return the YAML of the sweep over ranks and strategies that have several values.
 
-    Sentences on strategies without room are comments below it, or stand alone.
+    Sentences on strategies without room are comments below it, or stand alone. It is ''
+    if nothing has several values and there are no sentences.
     """
     lines = [f"  world_size: {[*ranks]}"] if ranks[1:] else []
     if strategies[1:]:

@@ -109,17 +109,14 @@ def naming_problem(
 
 
 def _is_given(name: str, user_answers: Mapping[str, str]) -> bool:
-    """Return whether the user gave a number.
-
-    The word that the format decides it is none.
-    """
+    """Return whether the user gave a number; the answer `BY_FORMAT` is none."""
     return user_answers.get(name, BY_FORMAT) != BY_FORMAT
 
 
 def source_lines(sources_by_key: Mapping[str, str], indent: int) -> str:
-    """Return sources by key as lines of YAML below ``source:``.
+    """Return sources by key as quoted lines of YAML below ``source:``.
 
-    All but the first are indented by ``indent`` blanks.
+    The first line, ``source:``, is not indented; the others are, by ``indent`` blanks.
     """
     lines = (
         f"{' ' * indent}{key}: {json.dumps(text)}"

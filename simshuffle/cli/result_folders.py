@@ -38,7 +38,10 @@ LabelsOption = Annotated[
 
 
 def with_labels(result: Result, labels: str | None) -> Result:
-    """Return the result with waiting booked by ``labels``; unchanged if it is None."""
+    """Return the result with waiting booked by ``labels``; unchanged if it is None.
+
+    ``labels`` are 'cause' or 'paper'. Stored tables stay as they are.
+    """
     return (
         result
         if labels is None

@@ -170,7 +170,7 @@ def figure(
 
 
 def list_kinds() -> str:
-    """Return the kinds of figures as text, one a line."""
+    """Return the kinds of figures as text: name and sentence of each, and a hint."""
     width = max(map(len, KINDS))
     lines = ["Kinds of figures:"]
     for name, sentence in KINDS.items():

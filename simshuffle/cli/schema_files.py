@@ -57,7 +57,10 @@ def schema(kind: str) -> Json:
 
 
 def schema_of_options(record: type[Options]) -> Json:
-    """Return the schema of the options of a verb, as its function takes them."""
+    """Return the schema of the options of a verb, as its function takes them.
+
+    null is a choice of an option whose default is None.
+    """
     record_schema = TypeAdapter(record).json_schema()
     for field in fields_of(record):
         property_schema = record_schema["properties"][field.name]
@@ -127,7 +130,8 @@ def one_or_several(value_schema: Json) -> Json:
 def definitions_of(
     *records: type[BaseModel], by_kind: Iterable[tuple[type[BaseModel], str]] = ()
 ) -> Definitions:
-    """Return the definitions of records, with the texts that may stand for some.
+    """Return the definitions of records, with the texts that may stand for some, and a
+    key 'kind' in every schedule of messages.
 
     Args:
         records: that files hold.
@@ -149,8 +153,10 @@ def definitions_of(
 
 
 def kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
-    """Return the schema of ``kind:key=value,key=value``, see
-    `simshuffle.spec.library.by_kind`.
+    """Return a list of one schema, of the text ``kind:key=value,key=value``.
+
+    Each kind may set its own keys. ``members`` are definitions of records that have a
+    constant kind.
     """
     kinds = {
         member["properties"]["kind"]["const"]: definitions.dotted_keys(member)
@@ -160,7 +166,7 @@ def kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Jso
 
 
 def schedule_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
-    """Return the schema of a schedule as text: its name, and maybe keys that it sets.
+    """Return a list of one schema, of a schedule as text: its name, and maybe keys.
 
     Every name may set the keys of all kinds.
     """
@@ -171,7 +177,10 @@ def schedule_as_text(definitions: Definitions, members: Sequence[Json]) -> list[
 
 
 def short_form(keys_of_name: Mapping[str, Sequence[str]]) -> Json:
-    """Return the schema of a text that is one of the names, and maybe sets its keys."""
+    """Return the schema of a text that is one of the names, and maybe sets its keys.
+
+    What is set is not checked, only that the key is one of the name.
+    """
     forms = []
     for name, name_keys in keys_of_name.items():
         pair = rf"\s*({'|'.join(map(re.escape, name_keys))})\s*=[^,]*"

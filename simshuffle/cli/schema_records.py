@@ -47,7 +47,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return value
 
     def model_schema(self, schema: Any) -> Json:
-        """Return the schema of a record with its class."""
+        """Return the schema of a record, with its class in a list at key 'class'."""
         return {**super().model_schema(schema), "class": [schema["cls"]]}
 
 
@@ -56,10 +56,12 @@ class Definitions:
     them.
 
     Attributes:
-        by_name: the definitions, by the name of the record.
+        by_name: the definitions, by the name of the record (`short_name`); and those of
+            quantities, such as 'size' and 'time_above_0'.
     """
 
     def __init__(self, *records: type[BaseModel]) -> None:
+        """Make the definitions of the ``records`` of a document and of those inside."""
         record_modes: Any = [(record, "validation") for record in records]
         _, generated = models_json_schema(
             record_modes, schema_generator=SchemaGenerator
@@ -84,7 +86,8 @@ class Definitions:
     def add_texts(self, texts: Texts) -> None:
         """Allow texts in place of the records that may stand at some keys.
 
-        Changes the definitions.
+        Changes the definitions in place. The key of a record is changed in all records
+        that derive from it, too; texts come before records.
         """
         for (base, key), texts_of in texts.items():
             for record in self.definitions_below(base):
@@ -100,9 +103,7 @@ class Definitions:
                 value |= {"anyOf": [*allowed, *record_alternatives], **descriptions}
 
     def definition_of(self, record: type[BaseModel]) -> Json:
-        """Return the definition of a record; the document shows changes of the
-        definition.
-        """
+        """Return the definition of a record itself; changes of it are kept."""
         definition: Json = self.by_name[self._names[record]]
         return definition
 
@@ -111,7 +112,9 @@ class Definitions:
         return f"{_DEFINITIONS_PATH}{self._names[record]}"
 
     def definitions_below(self, base: type[BaseModel]) -> list[Json]:
-        """Return the definitions of the records that derive from ``base``."""
+        """Return the definitions of ``base``, if there is one, and of records that
+        derive from it.
+        """
         return [
             self.definition_of(record)
             for record in self._names
@@ -119,7 +122,10 @@ class Definitions:
         ]
 
     def members(self, value: Json) -> list[Json]:
-        """Return the definitions of the records that a value may be."""
+        """Return the definitions of the records that a value may be; [] if it is none.
+
+        Other types among its alternatives are left out.
+        """
         definitions = [
             self.by_name.get(referenced_name(alternative), alternative)
             for alternative in alternatives(value)
@@ -137,6 +143,10 @@ class Definitions:
             record: its keys, and those below them, may be keys of the mapping.
             names: the keys of the record that count.
             wrap: makes the schema of what stands at a key from that of its value.
+
+        Returns:
+            An object that allows no other keys. Keys below any name or number are
+            patterns.
         """
         keys: dict[str, dict[str, Json]] = {}
         for name in names:
@@ -210,8 +220,9 @@ class Definitions:
     def record_definition(self, generated: Json, record: type[BaseModel]) -> Json:
         """Return the definition of a record, from the schema that pydantic generated.
 
-        Descriptions are of docstrings, and defaults as files have them. Quantities are
-        added to `by_name`.
+        Descriptions are of docstrings, and defaults as files have them; null and
+        mappings are left out as defaults. A kind is required in records that are not
+        those of the document. Quantities are added to `by_name`.
         """
         sentence_of_key = sentences(record)
         keys = {}
@@ -331,9 +342,10 @@ def referenced_name(value: Json) -> str:
 
 def sentences(record: type) -> dict[str, str]:
     """Return the sentences in the section Attributes of a class and of its ancestors,
-    by name.
+    by name of the attribute.
 
-    Each is one line without the backticks.
+    Those of the class come before those of its ancestors. Each is one line with ' in
+    place of backticks.
     """
     sentence_of_name: dict[str, str] = {}
     for ancestor in reversed(record.__mro__):
@@ -344,15 +356,15 @@ def sentences(record: type) -> dict[str, str]:
 
 
 def summary(record: type) -> str:
-    """Return the first paragraph of a class's own docstring, as one line without
-    backticks.
+    """Return the first paragraph of a class's own docstring, as one line with ' in
+    place of backticks; '' if it has none.
     """
     text = inspect.cleandoc(record.__dict__.get("__doc__") or "")
     return plain_line(text.split("\n\n", maxsplit=1)[0])
 
 
 def plain_line(text: str) -> str:
-    """Return a text as one line without the backticks."""
+    """Return a text as one line, with ' in place of backticks."""
     return " ".join(text.replace("``", "'").replace("`", "'").split())
 
 

@@ -159,10 +159,18 @@ def measure_allreduce(
 
     Args:
         machine: whose ranks take part.
-        algorithm: the allreduce; '' for the default.
-        keys: of the allreduce to set.
-        sizes: texts between commas; None for the default.
-        progress: shows the finished share.
+        algorithm: the allreduce as ``kind:key=value,...``; '' for the scenario's, or
+            nccl for a machine.
+        keys: values of the allreduce to set, by key; None for none.
+        sizes: sizes with units between commas; None for 8 B to 1 GiB, each twice the
+            last.
+        progress: called with the finished share, 0 to 1; None for nobody.
+
+    Returns:
+        A BenchMeasurement: a row for each size, in the order of the sizes.
+
+    Raises:
+        InputError: the machine, a value or a size is not valid.
     """
     from simshuffle.studies import collective as study
 
@@ -183,7 +191,15 @@ def measure_alltoall(
 ) -> AlltoallTable | BenchMeasurement:
     """Simulate an all-to-all for each size of its messages.
 
-    Arguments are those of `measure_allreduce`; ``algorithm`` may name several.
+    Arguments are those of `measure_allreduce`; ``algorithm`` may name several between
+    commas, and is Open MPI's choice if ''. Sizes are bytes that a rank sends to each
+    other; None for 1 B to 1 MiB, each twice the last.
+
+    Returns:
+        An AlltoallTable: a row for each algorithm and size.
+
+    Raises:
+        InputError: the machine, a value, a size or an algorithm is not valid.
     """
     from simshuffle.studies import alltoall as study
     from simshuffle.studies import collective
@@ -281,8 +297,9 @@ def replay_tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Tab
 
     Args:
         result: of a replay.
-        with_ends: whether there is a table of ends.
-        compare: whether it has the expected ends and the errors, too.
+        with_ends: whether there is a table of ends (s), a row for each flow.
+        compare: whether it has the expected ends and the relative errors, too, if the
+            case expects any.
     """
     from simshuffle.fabric.network.replay import end_columns, facts, title
     from simshuffle.report.console import new_table

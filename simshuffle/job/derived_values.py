@@ -16,8 +16,14 @@ from simshuffle.spec.units import Dimension, readable
 
 
 def derive_values(scenario: Scenario) -> dict[str, str]:
-    """Derived values by name, as text with units; samples and bytes are expected values
-    per rank.
+    """Derived values by name, as text with units, in the order in which they are
+    printed.
+
+    Samples and bytes exchanged are expected values per rank. 'storage per host' is the
+    most that a host keeps, of the capacity of the tier: the SSD if nothing is kept.
+    'staging' is a lower bound. Values that a scenario does not have are left out:
+    those of tokens, of a network that its keys tell, of an exchange and of curves used
+    outside their range.
     """
     workload = scenario.workload
     dataset = scenario.workload.dataset
@@ -59,8 +65,8 @@ def derive_values(scenario: Scenario) -> dict[str, str]:
 
 
 def _sample(dataset: Dataset) -> str:
-    """Return a sentence on what follows from the mean size of a sample; '' if the data
-    set says it all.
+    """Return a sentence with the values of a sample that the scenario leaves out, and
+    the source of these defaults; '' if the scenario gives all of them.
     """
     size = dataset.decoded_size
     decode = dataset.decode
@@ -89,7 +95,8 @@ def _sample(dataset: Dataset) -> str:
 
 def _tokens(workload: Workload) -> dict[str, str]:
     """Return how sequences of tokens are packed, and how much an epoch reads of each
-    source; {} without tokens.
+    source, as texts by name; {} without tokens. Sources come only where the scenario
+    names them.
     """
     tokens = workload.dataset.tokens
     samples = workload.dataset.num_samples
@@ -120,4 +127,5 @@ def _tokens(workload: Workload) -> dict[str, str]:
 
 
 def _bytes(value: float) -> str:
+    """Return a number of bytes as text with its unit."""
     return readable(value, Dimension.NBYTES)

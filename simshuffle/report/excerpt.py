@@ -20,6 +20,7 @@ MAX_COLUMNS = 8
 DIGITS = 3
 """Significant digits of a number in a paper."""
 _NUMBER = re.compile(r"-?\d[\d,]*\.\d+")
+"""A number with decimals; commas may part its thousands."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Excerpt:
         where rows or columns are chosen. A table without a chosen row is left out, and
         one without a chosen column of numbers where another table has one. ``source``
         names the place of the options in an error.
+
+        Where no rows or columns are chosen, ``parts`` come back as they are, and the
+        caption is written into the first table in place. Names are case-sensitive.
 
         Raises:
             InputError: no table has a run or a column that is named.
@@ -86,7 +90,7 @@ def shorten_numbers(table: Table) -> Table:
 
     The first column stays as it is, as do digits before the decimal point. The half
     width behind '±' has as many decimals as its mean, and both have more where the half
-    width would be 0.
+    width would be 0. Numbers without decimals stay, as do texts around numbers.
     """
 
     def shorten(cell: str) -> str:
@@ -128,7 +132,10 @@ def _decimals(number: str, digits: int = DIGITS) -> int | None:
 
 
 def round_number(number: str, decimals: int | None) -> str:
-    """Return a number with so many decimals, None for 0; another text stays as it is."""
+    """Return a number with so many decimals, None for 0; another text stays as it is.
+
+    The number gets commas between its thousands.
+    """
     try:
         return f"{float(number.replace(',', '')):,.{decimals or 0}f}"
     except ValueError:
@@ -136,14 +143,17 @@ def round_number(number: str, decimals: int | None) -> str:
 
 
 def _has_numbers(table: Table) -> bool:
+    """Return whether any column is aligned right, as columns of numbers are."""
     return any(column.justify == "right" for column in table.columns)
 
 
 def _headings(table: Table) -> list[str]:
+    """Return the headings of all columns, each on one line."""
     return [" ".join(str(column.header).split()) for column in table.columns]
 
 
 def _row_names(table: Table) -> list[str]:
+    """Return the texts of the first column; [] for a table without columns."""
     return [str(cell) for cell in table.columns[0].cells] if table.columns else []
 
 
@@ -166,7 +176,8 @@ def _with_columns(table: Table, patterns: Sequence[str]) -> Table:
     """Return the table's columns whose heading a pattern matches, in the patterns'
     order.
 
-    All columns without a pattern; an empty table if none matches.
+    All columns without a pattern; a table without rows and columns if none matches. A
+    column that several patterns match is taken once, at the first of them.
     """
     headings = _headings(table)
     if patterns and not any(
@@ -187,8 +198,9 @@ def _with_columns(table: Table, patterns: Sequence[str]) -> Table:
 
 
 def with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
-    """Return the table with each cell changed; ``change`` is given its column and its
-    text.
+    """Return a copy of the table with each cell changed.
+
+    ``change`` is given the index of the cell's column, from 0, and the cell's text.
     """
     columns = [
         [change(index, str(cell)) for cell in column.cells]
@@ -202,7 +214,11 @@ def with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
 def rebuild_table(
     table: Table, column_indices: Sequence[int], rows: Sequence[Sequence[str]]
 ) -> Table:
-    """Return a table that looks like ``table``, with these columns and rows only."""
+    """Return a table that looks like ``table``, with these columns and rows only.
+
+    ``rows`` hold a text for each of the columns in ``column_indices``, in their order.
+    Styles of rows and lines between sections are lost; ``table`` is not changed.
+    """
     rebuilt = copy.copy(table)
     rebuilt.rows = []
     rebuilt.columns = [

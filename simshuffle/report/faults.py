@@ -14,11 +14,13 @@ MAX_NAMED_FAULTS = 3
 def describe_faults(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence on the faults of a run that was simulated.
 
+    The first `MAX_NAMED_FAULTS` are described; of the others only the number is told.
+
     Args:
         rows: ``faults`` of ``meta.json``: for each fault that began the thing it struck
             (``what``), ``at_s``, ``until_s`` (None: to the end), the share of its
-            ``rate`` that remained, how many ``links`` and ``gpus`` it hit, and how many
-            transfers under way were ``rerouted``.
+            ``rate`` that remained (0: it failed), how many ``links`` and ``gpus`` it
+            hit, and how many transfers under way were ``rerouted``.
     """
     if not rows:
         return "Faults: none began before the end"
@@ -33,7 +35,8 @@ def describe_faults(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def describe_fault(row: Mapping[str, Any]) -> str:
     """Return which thing a fault struck, its remaining rate, when, and how much it hit;
-    ``row`` is as in `describe_faults`.
+    ``row`` is as in `describe_faults`. A fault that hit no link and no GPU is
+    'not in use'.
     """
     start = _seconds(row["at_s"])
     end = row["until_s"]
@@ -50,7 +53,10 @@ def describe_fault(row: Mapping[str, Any]) -> str:
 
 
 def describe_rate(rate: float) -> str:
-    """Return the remaining rate of a faulty thing, in words."""
+    """Return the remaining rate of a faulty thing, a share of 1, in words.
+
+    0 is 'failed'.
+    """
     return f"at {100 * rate:.3g} % of its rate" if rate else "failed"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import INPUTS
 
+# files that any result may have beside tables and figures
 _DOCUMENTS = {
     *("meta.json", "columns.json", "scenario.yaml", "study.yaml", "calibration.yaml"),
     *("report.txt", "sealed.json", ".lock"),
@@ -42,11 +43,14 @@ def check_place(
     """Check that a result can be written to ``folder``: a new or empty folder, or with
     ``replace`` one that holds a result and nothing else.
 
+    A folder is made next to ``folder``, or in its nearest parent that exists, and
+    removed.
+
     Args:
         known_names: files and folders in it beside those that every result may have.
 
     Raises:
-        InputError: no result can be written there.
+        InputError: no result can be written there; the error names ``--out``.
     """
     try:
         rule, remedy = (
@@ -70,8 +74,8 @@ def _find_obstacle(
     """Return rule and remedy if something is in the way at ``folder``; None if nothing
     is.
 
-    In the way are files, the working directory, mounts, foreign files, and without
-    ``replace`` a result.
+    In the way are files, the working directory and folders around it, mounts, folders
+    without ``meta.json`` of a result, foreign files, and without ``replace`` a result.
     """
     is_folder = folder.is_dir()
     if not is_folder and os.path.lexists(folder):
@@ -110,8 +114,9 @@ def _find_obstacle(
 def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
     """Return the names in ``folder`` that no result has, in order.
 
-    They are files that no ``columns.json`` names, figures without their twin, links.
-    ``known_names`` are left out.
+    They are files that neither ``columns.json`` nor this module names, figures without
+    their twin (each has a .png and a .pdf), links, and folders with other files than a
+    result's. ``known_names``, and drafts of a process that was killed, are left out.
     """
     try:
         columns = json.loads((folder / "columns.json").read_text(encoding="utf-8"))
@@ -180,7 +185,11 @@ def _find_unwritable(folder: Path) -> tuple[str, str] | None:
 
 
 def room_for(path: Path, parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Make a temporary folder in ``parent`` for a draft of the file or folder ``path``."""
+    """Make a temporary folder in ``parent`` for a draft of the file or folder ``path``.
+
+    The folder is removed with all that is in it when its context ends; errors of the
+    removal are ignored.
+    """
     # the first characters only: the whole name may be as long as names can be
     return tempfile.TemporaryDirectory(
         dir=parent, prefix=f".{path.name[:40]}.part-", ignore_cleanup_errors=True
@@ -190,6 +199,9 @@ def room_for(path: Path, parent: Path) -> tempfile.TemporaryDirectory[str]:
 def take_place(draft: Path, path: Path) -> None:
     """Rename ``draft``, a file or folder in a folder of `room_for`, to ``path``. A file
     or folder at ``path`` stays until then, and comes back if the renaming fails.
+
+    An older folder is moved beside ``draft``, and removed with the folder of
+    `room_for`.
     """
     if not path.is_dir():
         draft.replace(path)
@@ -220,9 +232,12 @@ def write_folder(
 
     ``fill`` writes into a temporary folder beside it, which is then renamed. An older
     folder stays until the new one is complete, and comes back if the renaming fails.
+    Parents of ``folder`` that do not exist are made. Without ``replace``, a folder with
+    a result is refused; ``known_names`` are as in `check_place`.
 
     Raises:
-        InputError: as `check_place`.
+        InputError: no result can be written there, as `check_place` finds before
+            ``fill`` is called. Errors of ``fill`` pass through.
     """
     check_place(folder, replace=replace, known_names=known_names)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -235,7 +250,10 @@ def write_folder(
 
 
 def meta_of(folder: Path) -> dict[str, Any]:
-    """Return the values in ``meta.json`` of ``folder``; {} if it cannot be read."""
+    """Return the values in ``meta.json`` of ``folder``.
+
+    {} if the file is missing, cannot be read or is no mapping.
+    """
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -26,31 +26,34 @@ _Factors = Annotated[list[_Positive], Field(min_length=2, max_length=2)]
 
 class _OfRun(TypedDict):
     ranks: Annotated[int, Field(ge=1)]
-    seconds: _Positive
-    low: _Positive
+    seconds: _Positive  # the last epoch as predicted
+    low: _Positive  # s, ends of its 90 % interval
     high: _Positive
-    law: str
+    law: str  # in words: the law whose error the model's part is
+    # low and high of the factors on the epoch that each part alone gives
     inputs: _Factors
     model: _Factors
     chance: _Factors
 
 
 class _Hang(TypedDict):
-    key: str
-    kind: str
-    value: str
-    low: _Positive
+    key: str  # dotted key of an input of the scenario
+    kind: str  # where its value is from
+    value: str  # with its unit
+    low: _Positive  # ends of its range, as factors on its value
     high: _Positive
-    first: _Share
-    total: _Share
-    width: _Share
-    measured_by: str
+    first: _Share  # of the variance that it makes alone
+    total: _Share  # of the variance that it makes alone and together with others
+    width: _Share  # of the interval if the input was measured, over that of now
+    measured_by: str  # the command or benchmark that measures it
 
 
 class _Odds(TypedDict):
-    first: str
+    first: str  # name of a run
     second: str
-    share: _Share
+    share: _Share  # of the draws in which the first run is faster
+    # the input whose change turns the order: its value now, and the one that does;
+    # missing where no input does
     key: NotRequired[str]
     value: NotRequired[str]
     flips_at: NotRequired[str]
@@ -86,7 +89,7 @@ MIN_NOTABLE_SHARE = 0.05
 MIN_SURE_SHARE = 0.995
 """Share of draws from which on an order is called sure."""
 MIN_SHRINKAGE = 0.01
-"""Share of a prediction by which an interval must shrink for it to be said."""
+"""Share of a prediction by which half an interval must shrink for it to be said."""
 NO_INTERVALS = "errors of inputs and model are in no interval (--interval adds them)"
 """What is said of numbers that have none."""
 NO_INTERVALS_TO_COMPARE = "no interval: run with --interval"
@@ -151,8 +154,8 @@ def frame(stored: Plain) -> pd.DataFrame:
 def intervals_side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Return the runs that both tables of `frame` have, in the order of ``a``.
 
-    Columns run, a, a_low, a_high, b, b_low, b_high (s), and whether the two intervals
-    overlap.
+    Columns run, a, a_low, a_high, b, b_low, b_high (s), and ``overlap``: whether the
+    two intervals share a point. Runs that only one table has are left out.
     """
     shared = a.index[a.index.isin(b.index)]
     frames = {"a": a.loc[shared], "b": b.loc[shared]}
@@ -197,7 +200,7 @@ def side_by_side_table(rows: pd.DataFrame) -> Table:
 def table(stored: Plain) -> Table:
     """Return a table with a row for each run: its epoch, the interval, and its causes.
 
-    Each cause's range is in percent of the epoch.
+    Each cause's range is the change of the epoch that it alone makes, in percent.
     """
     heads = ["epoch", "90 % interval", "inputs", "model", "chance"]
     rows = (
@@ -215,6 +218,9 @@ def table(stored: Plain) -> Table:
 def odds_table(stored: Plain) -> Table | None:
     """Return how sure the order of runs is, a row for each pair; None where no pair is
     known.
+
+    The share of draws is 'all' above `MIN_SURE_SHARE`. The last column is the input
+    that turns the order, and the value at which it does; '-' where none does.
     """
     if not stored["odds"]:
         return None
@@ -235,7 +241,8 @@ def hangs_table(stored: Plain) -> Table | None:
     """Return what each interval's width hangs on, and what measures it; None for
     nothing.
 
-    It has the inputs that are notable, see `is_notable`.
+    Inputs below `MIN_NOTABLE_SHARE` are left out. The share is of the variance, with
+    what an input makes together with others.
     """
     rows = [
         [
@@ -266,8 +273,8 @@ def measure_next(stored: Plain) -> Iterator[str]:
     """Yield one line: which input's measurement shrinks an interval most, or that none
     does.
 
-    Only runs on the most ranks and their first inputs are considered; an interval must
-    shrink by at least `MIN_SHRINKAGE` of its prediction.
+    Only runs on the most ranks and their first inputs are considered, if notable; half
+    an interval must shrink by at least `MIN_SHRINKAGE` of its prediction.
     """
     max_ranks = max(run["ranks"] for run in stored["runs"].values())
     gains = [
@@ -287,7 +294,9 @@ def measure_next(stored: Plain) -> Iterator[str]:
 
 
 def is_notable(hang: Plain) -> bool:
-    """Return whether an input causes at least `MIN_NOTABLE_SHARE` of the variance."""
+    """Return whether an input, alone or with others, causes `MIN_NOTABLE_SHARE` or more
+    of the variance.
+    """
     return bool(hang["total"] >= MIN_NOTABLE_SHARE)
 
 
@@ -302,6 +311,7 @@ def format_range(low: float, high: float) -> str:
 
 
 def _factor_range(factors: Any) -> str:
+    """Return two factors as changes in whole percent: '-3 … +5 %'."""
     # 0.0 is added, as a rounded -0.2 is a minus nothing
     low, high = (round(100 * (end - 1)) + 0.0 for end in factors)
     return f"{low:+.0f} … {high:+.0f} %"

@@ -39,7 +39,9 @@ EVEN_SAMPLE = 8  # ranks of the sample that lie evenly, beside the extreme ones
 def seconds_by_rank(phases: pd.DataFrame) -> Floats:
     """Return the seconds in each phase of one epoch, (iterations + 1, M, phases).
 
-    Row 0 is for what goes before the first iteration and follows the last one.
+    Row 0 is for what goes before the first iteration and follows the last one. Phases
+    are in the order of `PHASES`, with those that overlap others. ``phases`` has one row
+    or more; a rank and phase without a row has 0 s.
     """
     iterations = int(phases["iteration"].max()) + 1
     ranks = int(phases["rank"].max()) + 1
@@ -58,8 +60,9 @@ def iteration_means(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
     """Return means and extremes over the ranks of an epoch: columns
     `ITERATION_COLUMNS`.
 
-    Phases that no rank had in an iteration have no row. ``seconds`` are from
-    `seconds_by_rank`.
+    Phases that no rank had in an iteration have no row. Rows are ordered by iteration
+    and phase. ``phases`` has one row or more, and ``seconds`` are from
+    `seconds_by_rank` of it.
     """
     mean = seconds.mean(axis=1)
     shortest = seconds.min(axis=1)

@@ -14,12 +14,13 @@ def links_of_whole_epochs(links: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     Of an epoch with I iterations, i of them simulated, a link carries I / i times its
     bytes. The simulated part lasted T s, and the epoch t s: so a link is in use for the
     share u T I / (i t) of the epoch, with u the share of the part, at most 1. T is the
-    median of bytes / (capacity u) over the links of the part. Unchanged if no epoch
-    leaves any out.
+    median of bytes / (capacity u) over the links of the part. Links of epochs without
+    such a part, or that ``epochs`` lacks, stay as they are; ``links`` itself is
+    returned if no epoch leaves any out.
 
     Args:
         links: columns run, epoch, capacity, nbytes, mean_utilisation, and seed where
-            several are.
+            several are. Their bytes are of the simulated iterations.
         epochs: columns `EPOCH_COLUMNS`, and seed where ``links`` has it.
     """
     keys = [key for key in keys_of(epochs) if key in links]

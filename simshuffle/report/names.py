@@ -10,16 +10,19 @@ from simshuffle.report.excerpt import with_cells
 
 
 def cut_text(text: str, max_letters: int) -> str:
-    """Return the text with at most ``max_letters`` letters; dots stand for the others."""
+    """Return the text with at most ``max_letters`` letters; dots stand for the others.
+
+    The three dots count as letters.
+    """
     return text if len(text) <= max_letters else f"{text[: max_letters - 3]}..."
 
 
 def without_schedule(runs: Sequence[str]) -> list[str]:
-    """Return names of runs without the schedule, their second word, if all have one
-    schedule.
+    """Return names of runs without the schedule, their second word, if it is the same
+    in all names that have one.
 
     Unchanged if some names would then be equal. A name with a schedule is 'partial-0.1
-    streamlined @64'.
+    streamlined @64'; a second word that begins with '@' or has a '=' is no schedule.
     """
     words = [run.split(" ") for run in runs]
     second_words = {
@@ -55,7 +58,11 @@ def short_names(runs: Iterable[str]) -> dict[str, str]:
 
 
 def shorten_names(text: str, short: Mapping[str, str]) -> str:
-    """Return the text with each name of ``short`` replaced by its short name."""
+    """Return the text with each name of ``short`` replaced by its short name.
+
+    Names are replaced in the order of ``short``, inside of words, too: longer names
+    must come first, as from `short_names`.
+    """
     for name, short_name in short.items():
         text = text.replace(name, short_name)
     return text
@@ -64,7 +71,10 @@ def shorten_names(text: str, short: Mapping[str, str]) -> str:
 def with_short_names(
     parts: Iterable[str | Table], short: Mapping[str, str]
 ) -> Iterator[str | Table]:
-    """Yield texts and tables with the names of ``short`` replaced by their short names."""
+    """Yield texts and tables with the names of ``short`` replaced by their short names.
+
+    Names are replaced in the cells of a table, not in its title and headings.
+    """
     for part in parts:
         if isinstance(part, str):
             yield shorten_names(part, short)
@@ -79,7 +89,12 @@ def with_short_names(
 def name_subset(runs: Sequence[str], all_runs: Sequence[str]) -> str:
     """Return words that name ``runs`` among ``all_runs``; '' if they are all.
 
-    'on 64 ranks' if they are all runs on as many ranks, else their names.
+    'on 64 ranks' or 'on 32 and 64 ranks' if they are all runs on as many ranks, by the
+    '@64' at the end of their names; else their names.
+
+    Args:
+        runs: names, one or more, each once.
+        all_runs: ``runs`` and any others.
     """
     if len(runs) == len(all_runs):
         return ""

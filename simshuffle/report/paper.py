@@ -56,7 +56,7 @@ AxisName = Literal["x", "y"]
 def draw(chart: Chart) -> Figure:
     """Draw a chart as a figure in the current style, at most `MAX_INCHES` high.
 
-    Legend and note come on top of that.
+    Legend and note come on top of that. A note takes the place of `Chart.x`.
     """
     with matplotlib.rc_context(STYLE):
         note = textwrap.fill(
@@ -165,7 +165,7 @@ def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
 def _groups(mark: Mark, chart: Chart) -> Iterator[tuple[pd.DataFrame, Look]]:
     """Yield the rows of a mark that have one look, with the look.
 
-    Nothing for labels, which are drawn last, and for rows without a place.
+    Nothing for labels, which are drawn last, and for rows without a place or look.
     """
     rows = mark.places()
     if rows.empty or mark.kind == "label" or not {"x", "y"} & set(rows):
@@ -284,6 +284,7 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> N
 
 
 def _draw_lines(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    """Draw one line through all rows, in their order."""
     ax.plot(rows["x"], rows["y"], **_line_style(look), zorder=drawing.order)
 
 
@@ -431,6 +432,7 @@ _DRAW: dict[str, Callable[[Axes, pd.DataFrame, Look, _Drawing], None]] = {
 
 
 def _legend_handle(kinds: set[str], look: Look) -> Patch | Line2D:
+    """Return a look's sample for the legend: an area for bars and bands, else a line."""
     if kinds & {"bar", "band"}:
         return Patch(label=look.label, **_face_style(look))
     style = {**_line_style(look), "label": look.label}
@@ -441,7 +443,7 @@ def _legend_handle(kinds: set[str], look: Look) -> Patch | Line2D:
 
 
 def _colour_map(ramp: Ramp) -> matplotlib.cm.ScalarMappable:
-    """Return the colour scale of a ramp for matplotlib."""
+    """Return the colour scale of a ramp for matplotlib, with light for low values."""
     norm = (LogNorm if ramp.log else Normalize)(ramp.low, ramp.high)
     return matplotlib.cm.ScalarMappable(norm, f"{ramp.colours}_r")
 

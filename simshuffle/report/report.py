@@ -151,7 +151,8 @@ def row_weights(timeline: Timeline) -> Floats | None:
     """Return (rows of the phases,) how many times each row counts in sums over an
     epoch.
 
-    More than once in the iterations that stand for others; None if there are none.
+    More than 1 in the iterations that stand for those left out, and 1 in all others.
+    None if no epoch left any out, and for recordings of real ranks.
     """
     sources = timeline.sources
     phases = timeline.phases
@@ -181,7 +182,9 @@ def seconds_of_rows(timeline: Timeline) -> pd.Series[float]:
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     """Return the mean over ranks of the seconds in each phase of each epoch.
 
-    Columns `keys_of`, and one for every phase; 0 for phases that do not occur.
+    Columns `keys_of`, and one for every phase of `PHASES`; 0 for phases that do not
+    occur. A rank without a phase counts as 0 s; there are as many ranks as the highest
+    number says. Iterations left out are counted by `row_weights`.
     """
     phases = timeline.phases
     keys = keys_of(phases)
@@ -201,7 +204,9 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
     """Return one row for each epoch of each run: columns `EPOCH_COLUMNS`.
 
     The seed follows the run where the timeline has it. An epoch of which iterations
-    were left out lasts as long as its phases together.
+    were left out lasts as long as its exclusive phases together, mean over ranks; any
+    other from the first start to the last end of all ranks. Other seconds are means
+    over ranks.
 
     Args:
         timeline: of one or more runs.
@@ -247,7 +252,7 @@ def breakdown(timeline: Timeline) -> pd.DataFrame:
 
 def drop_absent_labels(table: pd.DataFrame) -> pd.DataFrame:
     """Return breakdowns from `all_labels`, below one another, without those
-    `OPTIONAL_LABELS` that no run has.
+    `OPTIONAL_LABELS` that have 0 s in all runs.
     """
     for label in OPTIONAL_LABELS:
         has_label = table["label"] == label
@@ -267,7 +272,8 @@ def all_labels(
     `simshuffle.report.waiting.waiting_by_cause`). The time that gradients in flight add to the
     backward pass is booked at FW+BW and caused by GE+WU. All rows of an epoch add up to
     its duration, and the rows of a label to the time that the authors' timers book
-    there (`book_as_papers`).
+    there (`book_as_papers`). Each label has a row of own work, even of 0 s. Rows are
+    ordered by run (as in the sources), seed, epoch, label and cause.
 
     Args:
         in_phases: the timeline's `phase_seconds`, where they are known.
@@ -322,8 +328,9 @@ def waited_for(
 ) -> list[dict[str, Any]]:
     """Return the hosts that the ranks of an epoch wait for, worst first.
 
-    An item has 'host', 'label' and 'seconds'. [] if ranks wait for less than
-    `WAITED_FOR` of the epoch in all.
+    An item has 'host' (its name), 'label' (what costs most there) and 'seconds' (the
+    mean wait for it beyond the median of the other hosts). [] if ranks wait for less
+    than `WAITED_FOR` of the epoch in all.
 
     Args:
         timeline: of one epoch, with the phases of all ranks.
@@ -351,9 +358,10 @@ def waited_for(
 
 
 def hidden_seconds(epochs: Any, name: str) -> Any:
-    """Return the seconds of 'exchange' or 'allreduce' behind other work.
+    """Return the seconds of 'exchange' or 'allreduce' behind other work, mean over
+    ranks.
 
-    They are of one row, or of all rows, of a table from `epochs`.
+    They are of one row (a number), or of all rows (a series), of a table from `epochs`.
     """
     if name == "exchange":
         return epochs["exchange_total_s"] - epochs["exchange_exposed_s"]
@@ -367,9 +375,10 @@ book it.
 
 
 def arrange_labels(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
-    """Return the breakdown as it is shown: columns as of `by_cause`.
+    """Return the breakdown as it is shown: columns `keys_of`, label, waiting, seconds.
 
-    As papers book it nothing is waiting.
+    With 'cause' waiting is a row of its own, under the label that is waited for. With
+    'paper' it is part of the label where it happens, and ``waiting`` is False.
     """
     return (
         by_cause(table)
@@ -397,9 +406,10 @@ def legend(table: pd.DataFrame, labels: Booking = "cause") -> str:
 
 
 def explain_labels(names: Iterable[str]) -> str:
-    """Return the meanings of labels that occur in ``names``; '' if none does.
+    """Return a sentence on the meanings of labels in ``names``; '' if none has any.
 
-    They occur by themselves or as waiting for them.
+    ``names`` are from `part_name`: labels, or waiting for them, which is explained in a
+    further sentence.
     """
     text = "\n".join(names)
     meanings = [

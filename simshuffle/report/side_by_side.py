@@ -30,7 +30,8 @@ ABSENT, MAX_LETTERS = "-", 60
 def list_differing_keys(table: pd.DataFrame) -> Iterator[str | Table]:
     """Yield the table of keys with different values in the requests, up to `MAX_KEYS`.
 
-    A sentence follows if there are more.
+    A sentence follows if there are more. ``table`` is as in `differences`, with the
+    keys that say most first.
     """
     yield differences("What was asked", table.head(MAX_KEYS))
     if len(table) > MAX_KEYS:
@@ -40,6 +41,9 @@ def list_differing_keys(table: pd.DataFrame) -> Iterator[str | Table]:
 def differences(title: str, table: pd.DataFrame) -> Table:
     """Return a table of keys and their values in A and B, with the run where the runs
     differ.
+
+    ``table`` has the columns key, a and b, and may have run: '' for all runs. None is
+    shown as `ABSENT`; values are cut at `MAX_LETTERS`.
     """
     has_runs = "run" in table and (table["run"] != "").any()
     console_table = new_table(title, ["run"] if has_runs else [])
@@ -68,6 +72,7 @@ def last_epochs(table: pd.DataFrame) -> Iterator[str]:
     epochs.
 
     It names the run that differs most, and the largest difference of the others.
+    ``table`` is as in `values`; nothing is yielded without columns epoch and label.
     """
     if not {"epoch", "label"} <= {*table} or table.empty:
         return
@@ -103,6 +108,12 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
 
     A table of more than `MAX_ROWS` rows shows only rows that differ. The largest
     difference is named among values of at least `MIN_HEADLINE_SHARE` of their siblings.
+
+    Args:
+        name: of the table, for its title and the sentence.
+        table: columns a, b and difference (B less A, in percent of A: 0 also where it
+            is rounding, NaN where it is unknown, which counts as different); maybe
+            `HALF_WIDTH_COLUMNS`; all others are keys of a row.
     """
     if table.empty:
         yield f"{name}: nothing to compare."
@@ -140,7 +151,7 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
 
 
 def _keys(table: pd.DataFrame) -> list[str]:
-    """Return the columns that tell rows apart."""
+    """Return the columns that tell rows apart: all but values, half widths, difference."""
     return [
         str(column)
         for column in table
@@ -151,7 +162,8 @@ def _keys(table: pd.DataFrame) -> list[str]:
 def largest_beside(table: pd.DataFrame) -> pd.Series[float]:
     """Return (rows,) the largest value of A or B among the siblings of each row.
 
-    Siblings differ from a row in the last key alone, and have its measure.
+    Siblings differ from a row in the last key alone, and have its measure. With no
+    other key than the last, all rows are siblings.
     """
     keys = _keys(table)
     size = table[["a", "b"]].abs().max(axis=1)
@@ -186,7 +198,10 @@ def _side_by_side(name: str, table: pd.DataFrame, keys: Sequence[str]) -> Table:
 
 
 def _number(value: float, half_width: float | None = None) -> str:
-    """Return a value, and half its interval with as many decimals if there is one."""
+    """Return a value, and half its interval with as many decimals if there is one.
+
+    `ABSENT` where the value is NaN; no half width where it is None, NaN or 0.
+    """
     if pd.isna(value):
         return ABSENT
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
@@ -196,7 +211,9 @@ def _number(value: float, half_width: float | None = None) -> str:
 
 
 def _change(percent: float) -> str:
-    """Return a difference in percent; '=' where there is none, or rounding alone."""
+    """Return a difference in percent, with its sign; '=' where there is none, or
+    rounding alone, and `ABSENT` for NaN.
+    """
     if pd.isna(percent):
         return ABSENT
     if percent == 0:

@@ -13,6 +13,7 @@ from typing import Any
 from simshuffle.version import __version__
 
 COLUMN_INCHES = 3.4  # width of a figure that nobody chose a style for
+# colour of each label of a breakdown
 COLOURS = {
     "I/O": "#4477AA",
     "FW+BW": "#228833",
@@ -113,7 +114,7 @@ def min_height() -> float:
 
 def letters_in_line(count: int) -> int:
     """Return how many letters a line of the current style has room for, if a line of
-    `COLUMN_INCHES` has room for ``count``.
+    `COLUMN_INCHES` has room for ``count``; rounded down.
     """
     return int(count * width() / COLUMN_INCHES + 1e-9)
 
@@ -133,6 +134,8 @@ def line_height() -> float:
 
 
 class _Parameters(Mapping[str, Any]):
+    """Matplotlib's parameters of the style that is current when they are read."""
+
     def __getitem__(self, name: str) -> Any:
         return {**_COMMON, **_current_style.get()[0].rc}[name]
 
@@ -149,7 +152,7 @@ STYLE: Any = _Parameters()
 
 def sign_figure(name: str, fingerprints: Sequence[str]) -> str:
     """Return the signature of a figure's file: that simshuffle drew it, the version,
-    the figure's name, and the fingerprints of the results that it shows.
+    the figure's name, and the fingerprints of the results that it shows, if any.
     """
     results = f" of results {', '.join(fingerprints)}" if fingerprints else ""
     return f"{SIGNATURE_START} {__version__}, figure {name}{results}"
@@ -163,6 +166,10 @@ _METADATA = {".png": ("Software", "Description"), ".pdf": ("CreationDate", "Subj
 
 
 def metadata(suffix: str, description: str) -> dict[str, Any]:
-    """Return the metadata of a .png, .pdf or .svg file: a ``description``, and no date."""
+    """Return the metadata of a .png, .pdf or .svg file: a ``description``, and no date.
+
+    None makes matplotlib leave an entry out: a date, or in a .png its own name. ''
+    adds no description.
+    """
     date_key, subject_key = _METADATA.get(suffix, ("Date", "Description"))
     return {date_key: None, **({subject_key: description} if description else {})}

@@ -11,17 +11,17 @@ import pandas as pd
 
 
 def plain_rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Return the rows, each as values by the names of columns; empty values become
-    None.
+    """Return the rows, each as values by the names of columns; empty values (NaN)
+    become None.
     """
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def json_text(values: Any) -> str:
-    """Return values as JSON; values of numpy are written as numbers.
+    """Return values as indented JSON; values of numpy are written as numbers.
 
     Raises:
-        ValueError: a number is not finite.
+        ValueError: a number is NaN or infinite.
     """
     return json.dumps(
         values, indent=1, allow_nan=False, default=lambda value: value.item()
@@ -46,6 +46,7 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 def stack_tables(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join tables below one another, at least one; a single one is returned itself.
 
+    Rows of several tables are numbered anew, from 0. The given tables are not changed.
     A column of categories has the categories of all tables, in the order in which they
     come. A column that is of categories in some tables only becomes a column of
     objects.

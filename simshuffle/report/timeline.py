@@ -170,8 +170,8 @@ class Timeline:
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
-    """Join the tables of several timelines below one another; several may be of one
-    run.
+    """Join the tables and facts of several timelines below one another, in their order;
+    several may be of one run.
     """
     names = dict.fromkeys(name for timeline in timelines for name in timeline.facts)
     facts = {
@@ -191,7 +191,8 @@ def phase_rows(
 ) -> dict[str, NDArray[Any]]:
     """Return columns of rows of exclusive phases of one epoch, as arrays by name.
 
-    Phases are numbers in `PHASES`; rows are ordered by iteration, rank and phase.
+    The names are those of `PHASE_COLUMNS` without the run. Phases are numbers in
+    `PHASES`; rows are ordered by iteration, rank and phase.
 
     Args:
         epoch: from 1.
@@ -228,10 +229,11 @@ def seconds_by_iteration(
 ) -> Floats:
     """Return (iterations, phases) s in each exclusive phase, mean over ranks.
 
-    Time before and after all iterations is left out. ``parts`` are from `phase_rows`,
-    of one epoch.
+    Time before and after all iterations is left out, and so are the phases `HIDDEN`.
+    ``parts`` are from `phase_rows`, of one epoch; phases are in the order of `PHASES`.
     """
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
+    # flat (iterations + 1, phases); row 0 is for rows of no iteration
     totals = np.zeros((iterations + 1) * len(PHASES))
     for part in parts:
         flat_index = part["iteration"].astype(np.int64) * len(PHASES) + part["phase"]
@@ -249,6 +251,7 @@ def seconds_in(
     """
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     codes = [PHASES.index(name) for name in phases]
+    # flat (iterations + 1, M); row 0 is for rows of no iteration
     totals = np.zeros((iterations + 1) * world_size)
     for part in parts:
         is_chosen = np.isin(part["phase"], codes)
@@ -265,10 +268,11 @@ def seconds_in(
 def hidden_rows(
     epoch: int, spans: list[tuple[int, float, float]], world_size: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """Return rows of gradients in flight while ranks compute; [] without ``spans``.
+    """Return rows of gradients in flight while ranks compute, as a list of one part as
+    from `phase_rows`; [] without ``spans``.
 
-    All ranks of an epoch have equal rows; else a list of one part, as from
-    `phase_rows`.
+    All ranks have equal rows, of phase 'allreduce_hidden' and 0 bytes. The iterations
+    of the rows count from 1.
 
     Args:
         epoch: from 1.
@@ -297,7 +301,8 @@ def hidden_rows(
 def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
     """Return the phases table of one run, columns `PHASE_COLUMNS`.
 
-    ``parts`` are from `phase_rows`; they are emptied.
+    ``parts`` are from `phase_rows`, one or more, and their rows stay in this order. The
+    dictionaries are emptied, so that memory is free.
     """
     columns = {
         name: np.concatenate([part.pop(name) for part in parts])

@@ -123,13 +123,15 @@ class Waits:
     step: NDArray[np.integer[Any]]
     label: NDArray[np.int8]  # (rows,) its label
     idle: Flags  # (rows,) whether it is waiting
-    later: Flags  # (rows,) whether it is after the allreduce of its iteration
+    # (rows,) whether it starts with the allreduce of its iteration, or later
+    later: Flags
     # (steps, ranks, labels) s of waiting before the allreduce, after it, and in all
     before_allreduce: Floats
     after_allreduce: Floats
     idling: Floats
     share: Floats  # (steps, ranks, labels) which part of ``before_allreduce`` each label causes
-    last: NDArray[np.intp]  # (steps,) the rank that comes last
+    # (steps,) the rank that comes last: it waits least before the allreduce
+    last: NDArray[np.intp]
 
     def weights(self, table: pd.DataFrame) -> Floats:
         """Return (steps,) how many times each step counts, from a column ``weight`` of
@@ -144,8 +146,11 @@ class Waits:
 def _causes_of_epoch(
     table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Floats]:
-    """Return the seconds by cause, (labels,) mean over ranks, for each label with
-    waiting in it.
+    """Return (labels,) s of waiting by cause, mean over ranks, for every label by name.
+
+    Those of a label add up to all the waiting that is booked to it; they are 0 for a
+    label without waiting. A column ``weight`` of ``table`` says how many times each row
+    counts.
     """
     epoch = waits(table, labels)
     names = list(labels)
@@ -338,22 +343,23 @@ def hosts_waited_for(
 ) -> list[dict[str, Any]]:
     """Return the hosts that an epoch waits for, worst first, as plain values.
 
-    A host is named from the share `WAITED_FOR` of the epoch on. A host without a fault
-    of its own must also come last more often than by chance, in something that a rank
-    does alone: where ranks share a file system or cables, who is behind stays behind
-    for a while, and is not the cause.
+    Only the `MAX_HOSTS` worst hosts are looked at. A host is named if ranks wait for
+    it, beyond the median of the other hosts, for at least the share `WAITED_FOR` of the
+    epoch. A host without a fault of its own must also come last more often than by
+    chance, in something that a rank does alone: where ranks share a file system or
+    cables, who is behind stays behind for a while, and is not the cause.
 
     Args:
         seconds: (hosts, labels) s, from `waits_by_host`.
         comes_last_often: (hosts,) flags, from `waits_by_host`.
-        epoch_s: length of the epoch.
+        epoch_s: length of the epoch (s).
         names: of the hosts.
         faulty: the hosts that have a fault.
         unshared_labels: indices of the labels in which ranks share no resource.
 
     Returns:
-        For each host its name, the index of the label that costs most, and ``seconds``,
-        beyond the median of the other hosts.
+        For each host its name (host), the index of the label that costs most (label),
+        and the s that ranks wait for it beyond the median of the other hosts (seconds).
     """
     by_host = seconds.sum(axis=1)
     hosts = []
@@ -375,8 +381,8 @@ def name_hosts(links: pd.DataFrame, count: int) -> list[str]:
     """Return the names of the ``count`` hosts of a run in the order in which ranks fill
     them.
 
-    The names are those of the devices in ``links``. Hosts have numbers where no kind of
-    device carried anything on all of them.
+    The names are those of the devices in ``links``. They are 'number 0', 'number 1' and
+    so on where no kind of device carried anything on all hosts.
     """
     for tier, devices in links.groupby("tier", observed=True, sort=False):
         hosts = [str(device).rpartition(f".{tier}")[0] for device in devices["link"]]
@@ -389,8 +395,10 @@ def name_hosts(links: pd.DataFrame, count: int) -> list[str]:
 def _steps(
     iteration: NDArray[np.integer[Any]], phase: NDArray[np.integer[Any]]
 ) -> NDArray[np.integer[Any]]:
-    """Return (rows,) the iteration of each phase, the nearest; one more for phases
-    after the last iteration.
+    """Return (rows,) the iteration of each phase, from 1.
+
+    Of phases without iteration, the importance pass is of the first one; all others are
+    of one after the last.
     """
     is_before = phase == PHASES.index("importance")
     return np.where(

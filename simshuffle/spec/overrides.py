@@ -78,7 +78,7 @@ def set_key(
 
 
 def plain_copy(value: Any) -> Any:
-    """Copy plain values: mappings and lists, and all that is in them."""
+    """Copy plain values: dicts and lists at every depth; other values are shared."""
     if isinstance(value, dict):
         return {key: plain_copy(member) for key, member in value.items()}
     if isinstance(value, list):
@@ -104,8 +104,8 @@ def value_under(container: Any, part: str) -> Any:
 def _missing_parent_problem(
     key: str, prefix: str, obstacle: Any, value: Any
 ) -> Problem:
-    """Return the problem of a dotted key of which step ``prefix`` is missing, or holds
-    the plain value ``obstacle``.
+    """Return the problem of setting a dotted key to ``value``: its step ``prefix`` is
+    missing (``obstacle`` is None), or holds the plain value ``obstacle``.
     """
     if obstacle is None:
         rule = f"cannot be set: there is no '{prefix}'"
@@ -148,8 +148,10 @@ def keys_overlap(key: str, other_key: str) -> bool:
 
 
 def sort_outermost_first(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Order values by dotted key, a record before the keys below it, so that all values
-    have an effect; else in their order.
+    """Sort values by the number of steps of their dotted keys, fewest first.
+
+    A record then comes before the keys below it, and all values have an effect. Keys of
+    equally many steps keep their order.
     """
     return {key: values[key] for key in sorted(values, key=lambda key: key.count("."))}
 
@@ -218,8 +220,10 @@ def grid_problems(
 
 
 def combination_name(values: Mapping[str, Any], omitted: Collection[str] = ()) -> str:
-    """Return a name for a combination, such as 'seed=3 rings=2', without the keys
-    ``omitted``.
+    """Return a name for a combination, such as 'seed=3 rings=2'.
+
+    A dotted key stands with its last step alone, also if two end alike. The dotted keys
+    in ``omitted`` are left out.
     """
     return " ".join(
         f"{key.rsplit('.', 1)[-1]}={short_text(value)}"
@@ -231,10 +235,10 @@ def combination_name(values: Mapping[str, Any], omitted: Collection[str] = ()) -
 def add_axis_values(
     problem: Problem, axes: Mapping[str, Sequence[Any]], combination: Mapping[str, Any]
 ) -> Problem:
-    """Add to the problem of a combination the values of the axes that it comes from.
+    """Return the problem of a combination, with the values of the axes behind it.
 
-    These are the axes at, above or below its own key; else all. Axes of one value are
-    left out. ``axes`` has all values of each key.
+    These are the axes at, above or below the problem's own key; if there are none, all
+    axes. Axes of one value are left out. ``axes`` has all values of each key.
     """
     related_keys = [key for key in combination if keys_overlap(key, problem.path)]
     axis_texts = []
@@ -250,7 +254,7 @@ def add_axis_values(
 
 def short_text(value: Any) -> str:
     """Return the text of a value in the name of a combination: of a record its name or
-    kind, and of one that names a file some digits of the file's contents too.
+    kind, '...' if it has neither, and the first digits of its ``sha256``, if any.
     """
     if not isinstance(value, dict):
         return str(value)
@@ -311,7 +315,7 @@ def read_axis(text: str) -> tuple[str, list[Any]]:
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """Split a text at the commas that are not within quotes or brackets."""
+    """Split a text at the commas that are not within quotes, [] or {}."""
     pieces = [""]
     depth = 0
     quote = ""

@@ -50,12 +50,14 @@ class DraftList:
     """The layers of a network, in the order in which its forward pass runs them.
 
     Args:
-        example: an input of the network; its first index is the sample of the batch.
+        example: an input of the network; its first index is the sample of the batch. A
+            tensor without indices is a batch of one.
 
     Attributes:
         batch_size: samples in the batch.
         layers: the drafts.
-        sample: the network's input, as a draft that is not among the layers.
+        sample: the network's input, as a draft that is not among the layers. A sample
+            with a single index, (values,), has shape (1, values).
         path: paths of the modules being run, the innermost last, each with whether it
             has no submodules.
     """
@@ -89,7 +91,8 @@ class DraftList:
             shape: of its output for one sample.
             allow_slices: see `sources`.
             keeps_input, keeps_output: what it keeps for the backward pass.
-            values: further keywords of `Builder.layer`.
+            values: keywords of `Builder.layer` that are no fields of `Draft`, such as
+                ``kernel``. Others, such as ``flops``, are set on the draft afterwards.
         """
         predecessors = self.sources(outputs, allow_slices)
         if kind == "add":
@@ -107,9 +110,10 @@ class DraftList:
         return draft
 
     def unique_name(self, kind: str, path_entry: tuple[str, bool] | None = None) -> str:
-        """Return a name for a layer that no other has: the module's path, by default of
-        the one that runs, with the ``kind`` if the module has submodules, and with a
-        count if needed.
+        """Return a name for a layer that no other has: the module's path, with the
+        ``kind`` if the module has submodules, and with a count if needed.
+
+        ``path_entry`` is the module's entry of `path`, by default of the one that runs.
         """
         path, is_leaf = path_entry or (self.path[-1] if self.path else ("", False))
         base = path if is_leaf and path else f"{path}.{kind}".removeprefix(".")
@@ -148,8 +152,9 @@ class DraftList:
         return view
 
     def sample_shape(self, tensor: torch.Tensor) -> Shape:
-        """Return the shape of one sample's part of ``tensor``; (values,) if the sample
-        is not the first index.
+        """Return the shape of one sample's part of ``tensor``; (1,) for a single value.
+
+        It is (values,) if the first index is not as long as the batch.
         """
         if tensor.ndim and tensor.shape[0] == self.batch_size:
             return tuple(tensor.shape[1:]) or (1,)
@@ -167,8 +172,8 @@ class DraftList:
         """Return the shape of one sample's part of ``result``: that of the layer which
         ``source`` is from, if it has as many values.
 
-        Else it is that of tokens, if the last index is the layer's channels, or that of
-        ``result``.
+        Else it is (features, tokens), if ``result`` has three indices and the last is
+        as long as the layer's channels; else the `sample_shape` of ``result``.
         """
         assert source.draft is not None  # noqa: S101 - for mypy
         shape = source.draft.output
@@ -178,8 +183,9 @@ class DraftList:
         return self.token_shape(result) if feature_last else self.sample_shape(result)
 
     def layer_list(self, name: str, unused: int) -> LayerList:
-        """Return the layers as a list of this ``name``, with a layer 'unused' of so
-        many parameters if there are any.
+        """Return the layers as a network of this ``name``.
+
+        If there are ``unused`` parameters, its first layer is 'unused' and has them.
         """
         builder = Builder(name, self.sample.output)
         if unused:
@@ -204,9 +210,11 @@ class DraftList:
 
 
 def _tensor_splits(drafts: Sequence[Draft]) -> dict[str, str]:
-    """Return, by name, how tensor parallelism splits linear layers of tokens and
-    embeddings: 'column', by outputs, before attention or an activation and at the end;
-    'row', by inputs, after one.
+    """Return how tensor parallelism splits linear layers of tokens, and embeddings of
+    the sample, by name; layers that it does not split are left out.
+
+    A linear layer right after attention or an activation is 'row', split by inputs. One
+    right before them or at the end, and an embedding, is 'column', split by outputs.
     """
     successors: dict[Draft, list[Draft]] = {}
     for draft in drafts:

@@ -200,7 +200,11 @@ class ResNet(Spec):
 
     @property
     def label(self) -> str:
-        """Description for figures, such as 'ResNet-8'."""
+        """Description for figures, such as 'ResNet-8'.
+
+        The stride of the first convolution follows if it is 2, and the norm if it is
+        not batch norm.
+        """
         stem = "" if self.stem_stride == 1 else f", stem of stride {self.stem_stride}"
         return _with_norm(f"ResNet-{self.depth}{stem}", self.norm)
 

@@ -147,13 +147,34 @@ def test_rates_are_fair_after_every_change_of_routes(seed, capped):
         now += rng.exponential(2.0)
         while upcoming <= now:
             upcoming, _ = network.advance(now)
-        slots, routes = network.find_transfers_on([0])
+        slots, _ = network.find_transfers_on([0])
         new = np.full((len(slots), 4), -1, np.int32)
         for i in range(len(slots)):
-            alone = (routes[i] >= 0).sum() < 2
-            size = 1 if alone else int(rng.integers(2, min(4, n_links - 1) + 1))
+            size = int(rng.integers(1, min(4, n_links - 1) + 1))
             new[i, :size] = 1 + rng.choice(n_links - 1, size, replace=False)
         upcoming = network.reroute(slots, new, now)
         assert len(network.find_transfers_on([0])[0]) == 0
         assert_fair(network, n_links)
     assert network.alive == 0
+
+
+def test_a_transfer_of_one_link_shares_fairly_when_it_goes_on_over_two():
+    """It leaves link 0 to the second flow, and shares links 1 and 2 with one flow each: 1 unit/s of
+    the 2 of link 1, so that the flow on link 2 gets the other 2 of 3."""
+    network = FluidNetwork([2.0, 2.0, 3.0], width=2, tags=4)
+    records = tasks(4, work=100.0, nbytes=100.0, tag=[0, 1, 2, 3])
+    network.post(0.0, TransferBatch(records, pad_routes([[0], [0], [1], [2]])))
+    network.advance(1.0)
+    slots, _ = network.find_transfers_on([0])
+    network.reroute(slots[:1], np.array([[1, 2]], np.int32), 1.0)
+    assert_fair(network, 3)
+    rates = sorted(check._View(network._state).rates.values())
+    assert rates == pytest.approx([1.0, 1.0, 2.0, 2.0])
+
+
+def test_a_route_that_leaves_no_place_for_its_rate_limit_is_refused():
+    network = FluidNetwork([1.0, 1.0, 1.0], width=2, capped=True, tags=2)
+    routes = np.array([[0, 1, 2], [0, 1, -1]], np.int32)
+    network.post(0.0, TransferBatch(tasks(1, work=1.0, cap=0.5), routes[1:]))
+    with pytest.raises(ValueError, match="3 links does not fit the width of 3"):
+        network.post(0.0, TransferBatch(tasks(1, work=1.0, cap=0.5), routes[:1]))

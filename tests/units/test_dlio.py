@@ -11,6 +11,7 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.cli.dlio_workload import read_dlio
 from simshuffle.cli.new import write_drafts
+from simshuffle.cli.new_dlio import without_page_cache
 from simshuffle.errors import InputError
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import load_scenario
@@ -276,3 +277,26 @@ def test_fewer_samples_than_a_batch_of_all_ranks_make_no_step(tmp_path):
     assert "16 ranks" in problem.remedy
     scenario = scenario_of(tmp_path, plain, hosts="2", gpus="8")[0]
     assert scenario.workload.iterations(scenario.world_size) == 1
+
+
+@pytest.mark.parametrize(
+    "memory",
+    ["", "memory: {capacity: 64 GB, page_cache: 5 GB}\n", "memory: {page_cache: 5 GB}\n",
+     "memory:\n  capacity: 64 GB\n  page_cache: 5 GB\n"],
+)  # fmt: skip
+def test_the_page_cache_is_turned_off_however_a_machine_is_written(memory):
+    machine = yaml.safe_load(without_page_cache(f"name: mine\n{memory}ssd: {{capacity: 1 TB}}\n"))
+    assert machine["memory"]["page_cache"] == "0 B"
+    assert machine["memory"].get("capacity", "64 GB") == "64 GB"
+    assert machine["ssd"] == {"capacity": "1 TB"}
+
+
+def test_readers_are_compared_with_the_cores_of_a_named_machine(tmp_path):
+    """A host of ABCI has 40 cores and 4 GPUs: 11 readers a GPU are more, and fewer than 64."""
+    reader = {"reader__read_threads": 11, "reader__preprocess_time": 0.01}
+    plain = changed(ONE_SAMPLE_A_FILE, dataset__num_files_train=40_000, **reader)
+    path = written(tmp_path, plain)
+    _, warnings = write_drafts(tmp_path / "mine", {"topology": "abci"}, path)
+    (note,) = [text for text in warnings if "takes a core" in text]
+    assert "the 40 cores" in note
+    assert "its 44 readers" in note

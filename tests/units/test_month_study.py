@@ -1,6 +1,8 @@
 """The study of a month: what is asked, refused, shared between runs, and said."""
 
+import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -166,3 +168,11 @@ def test_times_are_told_in_words():
 
 def test_a_length_of_nothing_is_a_month():
     assert asked(saving()).values.length == replace(study.MonthLength(), days=30.0)
+
+
+def test_hosts_that_are_not_expected_to_fail_have_no_time_between_faults():
+    """Rates so low that a day's faults round to 0: no period follows from them."""
+    month = Month.__new__(Month)
+    month._failures = SimpleNamespace(expected_faults=lambda hosts, seconds: 0.0)
+    month.restarts = SimpleNamespace(hosts=4)
+    assert month.seconds_between_faults == math.inf

@@ -273,6 +273,23 @@ def test_a_wizard_asks_what_the_network_needs(here, monkeypatch):
     assert load_scenario("mine.yaml").cluster.topology.shape == [4, 4]
 
 
+@pytest.mark.parametrize("typed", [False, True])
+def test_guesses_are_asked_for_only_if_a_number_was_typed(here, monkeypatch, typed):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    asked = []
+    replies = {BY_NAME["topology"].text: "abci"}
+    if typed:
+        replies[BY_NAME["batch_time"].text] = "12 ms"
+
+    def prompt(text, default, err):
+        asked.append(text.strip())
+        return replies.get(asked[-1], default)
+
+    monkeypatch.setattr(typer, "prompt", prompt)
+    assert main(["new", "mine", "--ranks", "16"]) == 0
+    assert (verb.SOURCE_QUESTIONS[0].text in asked) is typed
+
+
 # ------------------------------------------------------------------------ what fits, and is timed
 
 

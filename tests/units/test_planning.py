@@ -12,7 +12,7 @@ import pytest
 
 from simshuffle import plan_training
 from simshuffle.cli import main
-from simshuffle.errors import ScenarioError
+from simshuffle.errors import InputError, ScenarioError
 from simshuffle.extensions.planning import asked as planned
 from simshuffle.extensions.planning import first
 from simshuffle.extensions.planning.curves import parse_setting_name, read_curves
@@ -159,6 +159,7 @@ def test_results_of_tta_are_curves_too(results_made):
         ("partial 0.1", ("partial", 0.1)),
         ("partial-0.1", ("partial", 0.1)),
         ("IS-Pair 0.3", ("IS-Pair", 0.3)),
+        ("partial-1.2.3", ("partial-1.2.3", None)),
     ],
 )
 def test_a_curve_is_called_as_tables_call_it(name, setting):
@@ -340,6 +341,18 @@ def test_a_turning_point_that_no_run_shows_is_none():
     assert "global-pfs costs +10 % beside local" in turn["why"]
 
 
+def test_a_strategy_that_fits_only_a_moved_ssd_is_compared_where_it_fits(monkeypatch):
+    """Its run is kept under factor 1, where hosts have no room for it."""
+    model = decision()
+    search = FlipSearch(model, 32.0, False)
+    now = search.current_choice
+    search.simulated["roomy", 1.0] = 1.0
+    by_factor = {1.0: {now: 10.0}, 4.0: {now: 10.0, "roomy": 12.0}}
+    monkeypatch.setattr(type(model), "costs_at", lambda self, factor: by_factor[factor])
+    why = search._describe_refutation({"after": "roomy", "factor": 4.0})
+    assert why.endswith(f"roomy costs +20 % beside {now}")
+
+
 def test_a_turning_point_is_not_simulated_beyond_the_time_for_its_input():
     turn, run = searched(lambda model, offer, factor: 1.0, seconds_left=0.01)
     assert (run, turn["confirmed"], turn["why"]) == ([], False, NOT_SIMULATED)
@@ -371,6 +384,19 @@ def test_closed_forms_answer_first():
     assert lines[0].startswith("Train with ")
     assert "at least" in lines[0]
     assert 2 <= len(lines) <= 5
+
+
+def test_closed_forms_say_that_only_strategies_without_room_reach_the_target():
+    request = SimpleNamespace(feasible_candidates=[SimpleNamespace(epochs=None)])
+    (line,) = first.closed_form_answer(request)
+    assert line == "No strategy for which the hosts have room reaches the target accuracy."
+
+
+@pytest.mark.parametrize("fraction", ["0.1", "0.10"])
+def test_a_strategy_that_is_named_twice_is_refused(fraction):
+    named = [f"partial_local_shuffle:exchange_fraction={q}" for q in ("0.1", fraction)]
+    with pytest.raises(InputError, match="must be named once"):
+        strategies(strategy=named)
 
 
 def test_within_a_minute_long_runs_are_coarse_and_the_longest_are_left_out(monkeypatch):

@@ -15,6 +15,7 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.learning.time_to_accuracy import simulated
 from simshuffle.extensions.learning.time_to_accuracy.join import Join, first_answer, request
 from simshuffle.extensions.learning.time_to_accuracy.study import STUDY, TimeToAccuracy
+from simshuffle.extensions.learning.time_to_accuracy.text import _sort_reaching_rows
 from simshuffle.extensions.learning.time_to_accuracy.verb import TtaOptions
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.simulate import simulate
@@ -428,3 +429,12 @@ def enlarged(workload: Any) -> Any:
 def joined(folder: Path, scenario: Scenario, **options: Any) -> Any:
     wanted = TtaOptions(study=folder, scenario=scenario, **options)
     return engine.run(STUDY, request(wanted, folder, scenario))
+
+
+def test_settings_without_a_time_stand_last_of_those_that_all_or_some_seeds_reached():
+    rows = pd.DataFrame(
+        [("a", 3, 3, np.nan), ("b", 3, 3, 2.0), ("c", 2, 3, 1.0), ("d", 3, 3, 1.0),
+         ("e", 0, 3, 0.5), ("f", 1, 3, np.nan), ("g", 1, 3, 0.5)],
+        columns=["setting", "reached", "n", "time_s"],
+    )  # fmt: skip
+    assert [row["setting"] for row in _sort_reaching_rows(rows)] == list("dbagcf")

@@ -88,7 +88,10 @@ def probe(
 
 
 def storage_fragment(folder: Path, limit: str, seconds: float) -> str:
-    """Return the fragment of a file system that is measured for about ``seconds`` s.
+    """Return the fragment, as YAML, of a file system that is measured for about
+    ``seconds`` s.
+
+    The files that it writes are removed again.
 
     Args:
         folder: a folder on the file system.
@@ -110,8 +113,11 @@ def storage_fragment(folder: Path, limit: str, seconds: float) -> str:
 
 
 def network_fragment(ranks: int) -> str:
-    """Return the fragment of an allreduce between ``ranks`` processes, by the law of a
-    ring.
+    """Return the fragment, as YAML, of an allreduce that gloo runs between ``ranks``
+    processes on this host, by the law of a ring.
+
+    Raises:
+        InputError: torch is missing, a process fails, or nothing could be fitted.
     """
     import tempfile
 
@@ -127,8 +133,8 @@ def network_fragment(ranks: int) -> str:
 
 
 def time_gloo(ranks: int) -> bytes:
-    """Return the times that `simshuffle.train.gloo_times` prints in ``ranks``
-    processes.
+    """Return what `simshuffle.train.gloo_times` prints in ``ranks`` processes on this
+    host: a table as of nccl-tests.
 
     Raises:
         InputError: torch is missing, or a process fails.

@@ -32,9 +32,11 @@ def allreduce_seconds(
 ) -> dict[int, float]:
     """Return the s of an allreduce that steps show, by the number of ranks.
 
-    They are the recorded ones, or what several ranks take longer than one, if there are
-    enough cores for their steps. Numbers of ranks whose allreduce is no more than
-    `NOTICED` of a step are left out.
+    The seconds are the median over full batches of the shortest allreduce of a rank. If
+    that is nan or no more than `NOTICED` of a step, what several ranks take longer than
+    one counts in its place, provided that one rank was recorded and there are enough
+    cores. One rank is left out, and so are numbers of ranks whose allreduce is no more
+    than `NOTICED` of a step.
 
     Args:
         ranks: the numbers of ranks that were recorded, the fewest first.
@@ -69,11 +71,13 @@ def allreduce_settings(
     """Return the ``allreduce`` of a scenario: a ring of one latency and one bandwidth.
 
     M ranks do 2 (M - 1) steps of a latency each, and move 2 (M - 1) / M of the
-    gradients over the bandwidth.
+    gradients over the bandwidth. Quantities are text with units, equal inside a host
+    and between hosts. Without ``nbytes`` all is latency; with one number of ranks all
+    is bandwidth. What is not fitted is 0 s or `NO_LIMIT`.
 
     Args:
-        seconds_of_ranks: s of an allreduce by the number of ranks; free if there are
-            none.
+        seconds_of_ranks: s of an allreduce by the number of ranks; if empty, the
+            allreduce takes no time.
         nbytes: of the gradients; 0 if not known.
         source: name of the record.
     """

@@ -35,7 +35,7 @@ LATE_S = 1e-3
 holder is to give it up after 5 ms, `sys.getswitchinterval`).
 """
 FAST = 0.25
-"""Times what even the fastest 5 % take at first, below which a sample came from memory
+"""Times the 5 % quantile of first reads, below which a repeated read came from memory
 (chosen).
 """
 MIN_HIT_SHARE = 0.05
@@ -50,10 +50,11 @@ PyTorch 2.13).
 
 
 def candidate_causes(loop: RecordedLoop) -> list[LoopWithoutCause]:
-    """Return every cause that the record can show, whether it costs time or not.
+    """Return every cause that the record can show, whether removing it saves time or
+    not, in no order of weight.
 
-    Several may have one name, as slow workers do. Causes of fetches are left out where
-    no fetch was recorded.
+    Several may have one name, as slow workers do. Causes of fetches, workers and
+    samples are left out where no fetch was recorded.
     """
     candidates = list(_step_causes(loop))
     if loop.fetches_recorded:
@@ -76,7 +77,7 @@ def candidate_causes(loop: RecordedLoop) -> list[LoopWithoutCause]:
 
 def _percent(part: Floats, total: Floats) -> str:
     """Return the sum of a part as a share of the sum of a total, at most 100 %, as
-    text.
+    text: "12 %".
     """
     return f"{100 * min(part.sum() / max(total.sum(), 1e-300), 1.0):.0f} %"
 
@@ -94,7 +95,9 @@ _PART_SENTENCES = {
         "Workers wait for locks in {share} of their time: one at a time gets on.",
     ),
 }
-"""For each cause the operation of a fetch, and the sentence on it."""
+"""For each cause the operation of a fetch, and the sentence on it; ``each`` is the mean
+s of one operation.
+"""
 SAMPLE_CODE = "sample code"
 """Name of what samples take beside opening, reading, decoding and locks, where no
 transform is called.
@@ -109,7 +112,10 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     batches if it has workers.
 
     An object of a server is opened by a request for it, so opening is no cause there.
-    Where no transform is called, that part goes by the name `SAMPLE_CODE`.
+    Where no transform is called, that part goes by the name `SAMPLE_CODE`. Parts that
+    compute also take their share of the waits for cores with them
+    (`reduce_computing`). A batch that is not sent is still `HANDOVER_S` in handing over
+    at most.
     """
     times = loop.times
     sentences = dict(_PART_SENTENCES)
@@ -145,8 +151,13 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop without its read requests, without its bytes, and with a larger
-    cache; the last one always, the others if they took time.
+    """Yield the loop without its read requests (latency), without its bytes
+    (bandwidth), and with a larger page cache; the last one always, the others if they
+    took time.
+
+    A larger cache saves what the device gave in epochs after the first. Where the file
+    system does not say that, it saves the `_cache_misses`. Requests to a server include
+    its opens.
     """
     request_s, cached_s, device_s = split_reading(loop)
     if loop.from_server:
@@ -182,15 +193,17 @@ def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 class CacheMisses(NamedTuple):
     """Cost of repeated reads of samples that were not in memory."""
 
-    extra_s: Floats  # (B, M) s more than the samples that came from memory took
-    hit_share: float  # of the repeated reads, that came from memory
+    # (B, M) s that misses took beyond the median of the samples from memory
+    extra_s: Floats
+    hit_share: float  # of the repeated reads, that came from memory; 0 without any
 
 
 def _cache_misses(loop: RecordedLoop) -> CacheMisses:
     """Tell hits from misses by their time, where a file system does not say what it
     reads from a device: a repeated read that is much faster than first reads came from
     memory. No miss costs anything if less than `MIN_HIT_SHARE` of the repeated reads
-    are hits, or are misses; a batch's misses cost at most its opens and reads.
+    are hits, or are misses; a batch's misses cost at most its opens and reads. Samples
+    without an index are left out.
     """
     extra_s = np.zeros(loop.times.load_s.shape)
     samples = loop.samples[loop.samples["sample"] >= 0]
@@ -213,7 +226,8 @@ def _cache_misses(loop: RecordedLoop) -> CacheMisses:
 
 def _step_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop without copies to the device, and without summing gradients; each
-    if it was recorded.
+    if it was recorded, and for at most the time of the step. Waits of ranks for one
+    another are not a part of the summing.
     """
     step_s = loop.sum_of("step")
     for name, template in (
@@ -257,9 +271,11 @@ def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop without its waits for Python's interpreter, if threads get it
     `LATE_S` late or later in the mean.
 
-    A wait for the interpreter is what a step neither computes nor waits for a core, the
-    device or other ranks. PyTorch's operators each give the interpreter up and ask for
-    it again (torch/csrc/autograd, `pybind11::gil_scoped_release`).
+    A wait for the interpreter is what a step neither computes nor waits for a core,
+    copies or other ranks. Of a rank without workers it is also what its waits neither
+    compute, open, read nor lock. All is taken off the steps. PyTorch's operators each
+    give the interpreter up and ask for it again (torch/csrc/autograd,
+    `pybind11::gil_scoped_release`).
     """
     mean_delay_s = loop.sum_of("gil").sum() / max(
         loop.sum_of("gil", "count").sum(), 1.0

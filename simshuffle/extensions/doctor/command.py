@@ -180,8 +180,11 @@ def doctor(options: DoctorOptions) -> None:
 def _check_words(
     records: Sequence[str], words: Sequence[str], options: DoctorOptions
 ) -> None:
-    """Check that there is a record or a command, and no option that needs the other
-    one.
+    """Check that there are not both a record and a command, that several records exist,
+    and that no option is for a command where there is a record.
+
+    Raises:
+        InputError: one of these is not so.
     """
     if records and words:
         rule = "cannot stand before a command"
@@ -209,7 +212,12 @@ def _check_words(
 
 
 def _check_prediction(records: Sequence[str], options: DoctorOptions) -> None:
-    """Check that the machine exists, and that options of a prediction stand beside one."""
+    """Check that the machine exists, and that --set, --include and further records
+    stand beside --on or --ranks.
+
+    Raises:
+        InputError: one of these is not so.
+    """
     if options.on is not None:
         from simshuffle.job.scenario.scenario import machine_of
 
@@ -231,8 +239,10 @@ def _add_prediction(
     options: DoctorOptions,
     further_records: Sequence[Record] = (),
 ) -> Examination:
-    """Return an examination with its prediction, if one is asked for, from all the
-    records.
+    """Return an examination with its prediction from all the records; as it is, if none
+    is asked for.
+
+    Without --ranks it is for as many ranks as the first record has.
     """
     if not options.predicts:
         return examination
@@ -246,7 +256,9 @@ def _add_prediction(
 
 
 def _locate(text: str) -> Path:
-    """Return the path of a record: as it is written, or below results/."""
+    """Return the path of a record: below results/ if it exists only there, else as it
+    is written.
+    """
     path = Path(text)
     return _RESULTS / path if not path.exists() and (_RESULTS / path).exists() else path
 
@@ -255,8 +267,11 @@ _RESULTS = Path("results")
 
 
 def _default(words: Sequence[str]) -> Path:
-    """Return the result folder of a command, named after its script, or else its
-    program.
+    """Return the result folder of a command, results/doctor-NAME.
+
+    NAME is the last part of the module behind -m, else the stem of the first word that
+    is a script, else of the program; at most 80 letters, others than A-Z, a-z, 0-9,
+    '_', '.' and '-' as '-'.
     """
     module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
     scripts = [word for word in words if PurePath(word).suffix in SCRIPTS]
@@ -272,7 +287,7 @@ def _default(words: Sequence[str]) -> Path:
 class _RecordedCommand:
     """A command that is run, recorded and examined."""
 
-    words: list[str]
+    words: list[str]  # of the command
     folder: Path  # of the result
     options: DoctorOptions
 
@@ -280,8 +295,12 @@ class _RecordedCommand:
         """Record, diagnose, try, and write the result; return the exit status of the
         command, 128 + n after signal n.
 
+        A command that failed before its first batch leaves no result, which is said.
+
         Raises:
             Stopped: the command was interrupted.
+            InputError: there is no such program, no result can be written to the
+                folder, or the record of a command with status 0 cannot be diagnosed.
         """
         from simshuffle.extensions.doctor.examined import FILES
         from simshuffle.extensions.doctor.running import check_command, run_recorded
@@ -317,7 +336,7 @@ class _RecordedCommand:
 
     def _examine_if_enough(self, room: Path, ended: ScriptEnd) -> None:
         """Examine the record. A script that failed may have recorded too little, which
-        is said.
+        is said; of one that did not fail it raises an InputError.
         """
         try:
             self._examine(room, ended)
@@ -330,6 +349,9 @@ class _RecordedCommand:
     def _examine(self, room: Path, ended: ScriptEnd) -> None:
         """Examine the recorded rows, try remedies, and write and print the result; the
         rows are removed.
+
+        Nothing is tried after a signal. If the prediction fails, the result without it
+        is written before its error is raised.
         """
         from simshuffle.extensions.doctor.diagnosis import diagnose
         from simshuffle.extensions.doctor.examined import Examination
@@ -364,6 +386,8 @@ class _RecordedCommand:
     ) -> Examination:
         """Return an examination with the remedies tried, or as it is, said so, if the
         script cannot be measured; the command took ``seconds`` in all.
+
+        The script runs again, once for each trial and once as it is.
         """
         from simshuffle.extensions.doctor.trying import (
             ScriptRuns,
@@ -392,8 +416,8 @@ class _RecordedCommand:
 def _room_beside(folder: Path) -> Iterator[Path]:
     """Make a temporary folder beside a result folder, and remove it in the end.
 
-    It stays where it still has rows then, and that is said. Raises Stopped if this
-    process is interrupted.
+    It stays where it still has rows then, and that is said. The parents of ``folder``
+    are made. Raises Stopped if this process is interrupted (KeyboardInterrupt).
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     room = Path(

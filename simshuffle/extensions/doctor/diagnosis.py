@@ -67,22 +67,22 @@ REMEDIES = Schema(
 
 @dataclass(frozen=True)
 class Totals:
-    """The time of a loop: sums over its batches, means over its ranks.
+    """The time of a loop as recorded: sums over its batches, means over its ranks.
 
-    The first batch is left out, because the loop waits for it once.
+    The first batch is left out if waits are known, because the loop waits for it once.
     """
 
-    batches: int  # number of each rank's batches
+    batches: int  # number of each rank's batches that count
     epochs: int  # number of epochs
     ranks: int  # number of ranks
     seconds: float  # of waits and steps
-    waited_s: float  # s that the loop waited for data
+    waited_s: float  # s that the loop waited for data; 0 if not known
     step_s: float  # s of all steps
-    of_steps: Mapping[str, float]  # s of the steps' parts, by operation
+    of_steps: Mapping[str, float]  # s of `STEP_PARTS`, by operation, if recorded
     batch_s: float  # mean s of a batch: wait and step
-    first_s: float  # s until the first batch was there
+    first_s: float  # s that the loop waited for the very first batch
     seen: bool  # whether the fetches that make the batches were recorded
-    replay_error: float  # share by which the replay of the record is off
+    replay_error: float  # share by which the replay is longer; below 0 if shorter
     least_share: float  # share of the seconds from which something is a cause
     waits_known: bool = True  # whether the waits for data were recorded
 
@@ -92,8 +92,8 @@ class Cause:
     """A cause of time that a loop loses."""
 
     name: str  # of the cause
-    seconds: float  # that the loop would take less without it
-    share: float  # of the loop's seconds
+    seconds: float  # that all batches of the loop would take less without it
+    share: float  # of the loop's seconds that are ``seconds``
     confidence: float  # share of resamples of the record in which it comes first
     sentence: str  # what the record shows of the cause
 
@@ -104,9 +104,11 @@ class Remedy:
 
     name: str  # of the change
     gain_s: float  # predicted s that a batch takes less
-    low: float  # end of the 90 % interval of ``gain_s``, of chance, the replay and what is assumed
-    high: float  # the other end
-    share: float  # of the loop's seconds
+    # ends of the 90 % interval of ``gain_s`` (s), of chance, the replay and what is assumed; low
+    # may be below 0
+    low: float
+    high: float
+    share: float  # of the time of a batch that ``gain_s`` is
     cost: str  # cores, bytes, a change of code
     # settings for the recorder; None where it cannot change it
     change: Mapping[str, Any] | None
@@ -128,9 +130,9 @@ class Diagnosis:
     def verdict(self) -> str:
         """Return the sentences on how long the loop waits, and on the first cause.
 
-        Without a cause they say that the loop is healthy, if its waits are known; that
-        the record cannot tell why, if it waits for `HEALTHY` or more and no fetch was
-        recorded.
+        Without a cause they say that the record cannot tell why, if the loop waits for
+        `HEALTHY` of its time or more and no fetch was recorded; else that the loop is
+        healthy, if its waits are known, and else only how long a step takes.
         """
         loop = self.loop
         waited_share = loop.waited_s / loop.seconds
@@ -198,9 +200,14 @@ def diagnose(record: Record) -> Diagnosis:
     Every cause is removed from the record in turn, and the loop is replayed: the time
     saved is the cost of the cause. A special case that explains half of what a broad
     one does goes before it. Waits for cores that other programs had are taken off
-    first; the time saved is scaled to the loop as it was recorded. Without waits and
-    at least `MIN_BATCHES` batches no cause is named. Raises an InputError if the record
-    has no loop.
+    first; the time saved is scaled to the loop as it was recorded. A cause is named
+    from `HEALTHY` of the loop's time on; the limit grows, to `MOST_HIDDEN` times that
+    at most, as other programs made the loop longer. Of a loop without recorded waits
+    and with fewer than `MIN_BATCHES` batches no cause is named.
+
+    Raises:
+        InputError: the record has no loop, the loop takes no time, or it has fewer than
+            `MIN_BATCHES` batches (1 where waits were not recorded).
     """
     measured = extract_loop(record)
     begin = measured.first_counted_batch
@@ -253,7 +260,7 @@ def _totals(loop: RecordedLoop, replay_error: float, min_share: float) -> Totals
 
     Args:
         loop: as it was recorded.
-        replay_error: share by which its replay is off.
+        replay_error: share by which its replay is longer.
         min_share: share of its time from which something is a cause.
     """
     begin = loop.first_counted_batch
@@ -308,10 +315,12 @@ def _saved_seconds(batch_s: Floats, candidates: Sequence[LoopTimes]) -> Floats:
 
 
 def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
-    """Return the s saved over all batches in resamples of a record, (RESAMPLES, N).
+    """Return the s saved over all batches in resamples of a record, (RESAMPLES, N);
+    the same in every call.
 
     Blocks of batches are drawn with replacement, because consecutive batches depend on
-    each other. The first batch of every epoch stays in each resample: it is no chance.
+    each other. The first batch of every epoch but the first stays in each resample: it
+    is no chance.
 
     Args:
         gains: (batches, N) s that each batch takes less in N other loops.
@@ -341,7 +350,8 @@ def _rank_causes(
     """Return the causes that cost at least ``min_share``, the heaviest first.
 
     Heaviest is the one with the most seconds times weight. Of several candidates of one
-    name, as of several workers, the heaviest stays; [] if none costs enough.
+    name, as of several workers, the heaviest stays; [] if none costs enough. Confidence
+    counts the candidates that cost enough, each by itself.
 
     Args:
         candidates: N possible causes.
@@ -388,8 +398,9 @@ def _rank_remedies(
     """Return the remedies that save at least `LEAST_GAIN` of the loop's time, the best
     first.
 
-    The interval of a gain is widened by the error of the replay at both ends; its low
-    end counts only the share that remains if assumptions do not hold.
+    The interval of a gain holds the gain, and is widened by the error of the replay at
+    both ends. Its low end counts only the share that remains if assumptions do not
+    hold.
 
     Args:
         candidates: N possible remedies.
@@ -397,8 +408,8 @@ def _rank_remedies(
         best_gains: (batches, N) as ``gains``, if nothing that is assumed holds the loop
             up.
         loop: without the waits that other programs caused.
-        batch_s: (batches,) s of each batch.
-        replay_error: share by which the replay of the record is off.
+        batch_s: (batches,) s of each batch, with these waits.
+        replay_error: share by which the replay of the record is off, not below 0.
     """
     if not candidates:
         return []

@@ -38,7 +38,7 @@ TRIES = "tries.json"
 SCENARIOS = "scenarios"
 """Name of the folder of predicted scenarios."""
 FILES = (RECORD, DIAGNOSIS, TRIES, SCENARIOS)
-"""Names in a result folder beside its figure and meta.json."""
+"""Names that a result folder may have beside its figure and meta.json."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class Examination:
 
     def as_json(self) -> dict[str, Any]:
         """Return ``diagnosis``, ``tries`` and, if there is one, ``prediction`` as plain
-        values, in s and shares.
+        values, in s and shares; the record is left out.
+
+        Each of the tries also has ``within``: whether its intervals overlap.
         """
         tries = [
             {**asdict(outcome), "within": outcome.within} for outcome in self.tries
@@ -83,16 +85,19 @@ class Examination:
         """Write the result folder, completely or not at all, and return it.
 
         Args:
-            folder: to be written.
+            folder: to be written; its parents are made.
             force: whether an existing result is replaced.
 
         Raises:
-            InputError: as of `simshuffle.report.folders.check_place`.
+            InputError: the folder holds other files, or a result and no ``force``; or
+                it cannot be written.
         """
         return write_folder(folder, self._fill, replace=force, known_names=FILES)
 
     def _fill(self, folder: Path) -> None:
-        """Write all files of the result into a folder that exists."""
+        """Write all files of the result into an empty folder that exists: meta.json,
+        record, diagnosis, figure, and trials and scenarios if there are any.
+        """
         # matplotlib, where it is drawn
         from simshuffle.report import canvas, paper  # noqa: PLC0415
 
@@ -122,21 +127,26 @@ class Examination:
 
 
 def examine(path: Path) -> Examination:
-    """Read a record and diagnose it; of a result folder take its trials, too, but no
-    prediction.
+    """Read a record and diagnose it anew; of a result folder take its trials, too, but
+    no prediction.
 
     Args:
         path: a record, a trace, or a folder that `Examination.save` wrote.
 
     Raises:
-        InputError: it is none of them, has no loop, or its trials cannot be read.
+        InputError: it is none of them, `diagnose` refuses its loop, or its trials
+            cannot be read.
     """
     record = replace(read(path), source=str(path))
     return Examination(record, diagnose(record), _read_trials(path / TRIES))
 
 
 def _read_trials(path: Path) -> list[TrialOutcome]:
-    """Read the trials of a result folder; [] if it has none."""
+    """Read the trials from their file; [] if there is none.
+
+    Raises:
+        InputError: the file is not one of trials.
+    """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return [

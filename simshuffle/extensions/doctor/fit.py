@@ -68,10 +68,10 @@ def fit(
     records: Record | Sequence[Record], include: Sequence[Path] = ()
 ) -> FittedTraining:
     """Fit the scenario of one training to its record, or its records at several numbers
-    of ranks.
+    of ranks. A cold first epoch is left out (`_drop_cold_epoch`).
 
     Args:
-        records: of the same training on the same host.
+        records: of the same training on the same host, in any order.
         include: fragments of measured values. What the record knows better is left out
             of them; a limit of what readers share is taken as known.
 
@@ -89,12 +89,15 @@ def fit(
 
 
 def _num_ranks(record: Record) -> int:
-    """Return the number of ranks of the training, else of the rows."""
+    """Return the number of ranks of the training, else the highest of the rows, + 1."""
     return int(record.about.get("ranks") or record.rows["rank"].max() + 1)
 
 
 class _ScenarioFit:
-    """The parts of a scenario, fitted one after the other to records of one training."""
+    """The parts of a scenario, fitted one after the other to records of one training.
+
+    Fitting adds to the notes and the measured values: each part is fitted once.
+    """
 
     def __init__(self, records: Sequence[Record], include: Sequence[Path]) -> None:
         """Read tables of the records, which have the fewest ranks first."""
@@ -117,7 +120,9 @@ class _ScenarioFit:
         )  # bytes/s; None if no fragment has one
 
     def _known_bandwidth(self) -> float | None:
-        """Return the least of `BANDWIDTH_KEYS` in the fragments, bytes/s; else None."""
+        """Return the least of `BANDWIDTH_KEYS` in the fragments, bytes/s, of a curve
+        its first point; else None.
+        """
         values = [
             fragment.values[key]
             for fragment in self.fragments
@@ -133,13 +138,13 @@ class _ScenarioFit:
 
     @property
     def source(self) -> str:
-        """Name of the record: its command, host and number of batches."""
+        """Name of the record: command, host and number of steps, of all ranks."""
         batches = sum(map(len, self.steps))
         return f"record of {' '.join(self.command)} on {self.host}, {batches} batches"
 
     @property
     def command(self) -> list[str]:
-        """The script and its options, or all words where there is no script."""
+        """The script and its options, or all words where none ends with .py."""
         words: list[str] = list(self.about.get("command") or ["training"])
         script = next(
             (index for index, word in enumerate(words) if word.endswith(".py")), 0
@@ -148,7 +153,7 @@ class _ScenarioFit:
 
     @property
     def host(self) -> str:
-        """The name of the host."""
+        """The name of the host; "this host" if not known."""
         return str((self.about.get("host") or {}).get("name") or "this host")
 
     @property
@@ -164,7 +169,7 @@ class _ScenarioFit:
 
     def _loader_keys(self, workers: int) -> dict[str, int]:
         """Return the keys of the loader: its workers, and the batches that are prepared
-        ahead.
+        ahead of a rank; 1 each without workers.
         """
         prefetch = int(self.loader.get("prefetch_factor") or 2)
         return {"workers": max(workers, 1), "prefetch": max(workers * prefetch, 1)}
@@ -240,7 +245,8 @@ class _ScenarioFit:
         )
 
     def add_loads_to_passes(self, times: dict[str, str | int], load_s: float) -> None:
-        """Add the load of a sample to the times of the passes, and note that.
+        """Add the load of a sample to the times of the passes, and note that; the times
+        no longer count as measured.
 
         A rank that makes its batches itself does one after the other.
 
@@ -276,6 +282,7 @@ class _ScenarioFit:
     ) -> dict[str, Any]:
         """Return the ``dataset`` of the scenario, and note its decoding as measured.
 
+        A data set of unknown length has as many samples as the fewest ranks trained on.
         Args:
             name: of the data set.
             decode: s of a core for a sample.
@@ -344,7 +351,7 @@ class _ScenarioFit:
 
     def fit_allreduce(self, step: FittedSteps, cores: int) -> dict[str, Any]:
         """Return the allreduce of ranks of this host, from what steps take longer for
-        it.
+        it; free, with a note, if none shows.
         """
         seconds_of_ranks = allreduce_seconds(
             self.ranks,
@@ -416,7 +423,7 @@ class _ScenarioFit:
 
 def _sample_law(loads: pd.DataFrame) -> tuple[float, ValueWithInterval]:
     """Return the mean bytes of a sample, 1 if not known, and the s of a core for a
-    sample.
+    sample, 0 without loads.
     """
     if not len(loads):
         return 1.0, ValueWithInterval(0.0)
@@ -448,7 +455,8 @@ def _read_jitter(loads: pd.DataFrame, latency: float) -> float:
 
 def _drop_cold_epoch(record: Record) -> Record:
     """Return the record without its first epoch, whose caches are cold and whose
-    processes are warming up, if the later ones have at least half as many steps.
+    processes are warming up, if the later ones have at least half as many steps; else
+    the record itself. Rows of no batch go that began before the second epoch.
     """
     rows = record.rows
     step_epochs = rows.loc[rows["operation"] == "step", "epoch"]

@@ -49,12 +49,18 @@ class FittedValue:
     note: str  # how it was measured
 
     def text(self, number: float) -> str:
-        """Return a number of the value's dimension as the scenario has it."""
+        """Return a number of the value's dimension as the scenario has it: with unit,
+        to 6 digits.
+        """
         return readable(number, self.dimension, 6)
 
 
 class MeasuredValues:
-    """The measured values of a scenario, collected while its parts are fitted."""
+    """The measured values of a scenario, collected while its parts are fitted.
+
+    Attributes:
+        values: in the order in which they were noted.
+    """
 
     def __init__(self) -> None:
         self.values: list[FittedValue] = []
@@ -62,7 +68,7 @@ class MeasuredValues:
     def note(
         self, key: str, estimate: ValueWithInterval, dimension: Dimension, note: str
     ) -> str:
-        """Keep a value as measured, unless it is 0, and return its text in the
+        """Keep a value as measured, unless it is 0 or below, and return its text in the
         scenario, with unit.
 
         Args:
@@ -77,7 +83,7 @@ class MeasuredValues:
         return fitted.text(estimate.value)
 
     def drop(self, prefix: str) -> None:
-        """Drop the values whose keys begin with a prefix."""
+        """Drop the values whose keys begin with ``prefix``."""
         self.values = [
             value for value in self.values if not value.key.startswith(prefix)
         ]
@@ -86,11 +92,10 @@ class MeasuredValues:
 class SharedCores(NamedTuple):
     """Effects of the ranks of a host on each other, as they share its cores."""
 
-    step_factor: float  # by which steps are longer
-    worker_cores: int  # cores that are left to workers
-    decode_factor: (
-        float  # by which workers decode longer, as their cores are no whole number
-    )
+    step_factor: float  # by which steps are longer, at least 1
+    worker_cores: int  # cores of the host that are left to workers, rounded up
+    # by which workers decode longer, as the cores left are no whole number
+    decode_factor: float
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class FittedTraining:
     cores: int  # of the host
     step_s: float  # s of the step of a full batch
     step_cores: float  # cores that a rank keeps busy in its step
-    load_s: float  # s in which a worker makes a full batch
+    load_s: float  # s in which a worker makes a full batch, if no other reads
     decode_s: float  # of these, s on a core
     workers: int  # of a rank; 0 where it makes its batches itself
     distributed: (
@@ -123,6 +128,11 @@ class FittedTraining:
     def on(self, ranks: int, machine: str | Path | None = None) -> dict[str, Any]:
         """Return the document of the scenario on this host, or on a machine, with the
         measured values under ``calibrated``.
+
+        On this host each rank has a GPU of the one host, and times that become longer
+        as ranks share its cores no longer count as measured. On a machine only values
+        of the data set and of steps count as measured. Fragments set what the record
+        does not know.
 
         Args:
             ranks: number of ranks.
@@ -148,10 +158,13 @@ class FittedTraining:
 
     def _apply_fragments(self, document: dict[str, Any]) -> list[dict[str, Any]]:
         """Set what fragments say and the record does not, and return the records of
-        that.
+        that for ``calibrated``.
 
         Args:
             document: of a scenario, changed in place.
+
+        Raises:
+            InputError: a key of a fragment cannot be set.
         """
         own_keys = {value.key for value in self.values}
         problems: list[Problem] = []
@@ -174,8 +187,8 @@ class FittedTraining:
         return records
 
     def to_yaml(self) -> str:
-        """Return the training as it was recorded, on this host: a file that `simshuffle
-        run` reads.
+        """Return the training as it was recorded, on this host with the most ranks that
+        were recorded: a file that `simshuffle run` reads, with the notes at its head.
         """
         lines = (f"{self.source}.", *self.notes, *self.host_notes)
         head = "".join(f"# {line}\n" for line in lines)
@@ -189,7 +202,8 @@ class FittedTraining:
 
         An iteration takes the longest of a step, of loading, and of the work of all
         ranks over the cores of the host. While steps take their part of the cores,
-        workers have the others.
+        workers have the others. Where none is left, workers count with all cores, and
+        only steps become longer.
         """
         core_s = self.step_cores * self.step_s + self.decode_s
         isolated_s = max(self.step_s, self.load_s / max(self.workers, 1))
@@ -204,7 +218,7 @@ class FittedTraining:
         return SharedCores(step_factor, worker_cores, worker_cores / spare_cores)
 
     def _apply_shared_cores(self, document: dict[str, Any], ranks: int) -> set[str]:
-        """Set what `share_cores` says, and return the keys that are no longer as
+        """Set what `share_cores` says, and return the dotted keys that are no longer as
         measured.
 
         Args:
@@ -218,6 +232,9 @@ class FittedTraining:
         def lengthen(
             times: dict[str, Any], names: Sequence[str], key: str, factor: float
         ) -> None:
+            """Multiply the times of these names that are there, if the factor is above
+            1, and add their keys, below ``key``, to the changed ones.
+            """
             for name in names if factor > 1 else ():
                 if name in times:
                     seconds = factor * parse_quantity(times[name], SECONDS)
@@ -250,11 +267,18 @@ class FittedTraining:
         self, document: dict[str, Any], machine_name: str | Path
     ) -> list[dict[str, Any]]:
         """Put the training on a machine, and return the records of the values that it
-        keeps.
+        keeps: those of the data set and of steps.
+
+        Steps last as long on the accelerator of the machine; those of a CPU lose their
+        jitter. The allreduce becomes an estimate of NCCL's. Samples come from the
+        parallel file system, or from memory if the record has no bytes of them.
 
         Args:
             document: of the scenario, changed in place.
             machine_name: name or file.
+
+        Raises:
+            InputError: there is no such machine.
         """
         machine = machine_of(str(machine_name))
         path = Path(machine_name)
@@ -299,8 +323,9 @@ class FittedTraining:
     def _calibration_records(
         self, values: Sequence[FittedValue]
     ) -> list[dict[str, Any]]:
-        """Return what the scenario keeps of measured values: value, interval, source
-        and range.
+        """Return what the scenario keeps of measured values under ``calibrated``: key,
+        value, interval, confidence, source, note and range (``over``). An end of the
+        interval that is not known is left out.
         """
         records = []
         for fitted in values:
@@ -325,8 +350,8 @@ class FittedTraining:
         return records
 
     def fragment(self) -> str:
-        """Return the measured values of the workload, as a fragment that a scenario of
-        another machine includes.
+        """Return the measured values of the workload, as the YAML text of a fragment
+        that a scenario of another machine includes; those of the server are left out.
         """
         measured = [value for value in self.values if value.key.startswith("workload.")]
         content = {

@@ -52,8 +52,8 @@ def batch_seconds(record: Record) -> pd.Series[float]:
 
     The main loader takes the most time; loaders with equal settings count, too, as of a
     script with a new one for each epoch. The index is loader, epoch and position of the
-    batch in its epoch. A batch whose step was cut is left out. Empty if no batch was
-    recorded.
+    batch in its epoch, from 0. A batch without a step, or without a wait, is left out
+    on that rank. Empty if no batch was recorded.
     """
     rows = record.rows_of("wait", "step")
     rows = rows[rows["batch"] >= 0]
@@ -72,7 +72,9 @@ def batch_seconds(record: Record) -> pd.Series[float]:
 
 
 def _main_loaders(record: Record, rows: pd.DataFrame) -> list[int]:
-    """Return the loader that takes the most time, and all loaders with its settings."""
+    """Return the loader that takes the most time, and all loaders with its settings;
+    the first one may come twice.
+    """
     longest: Any = rows.groupby("loader")["seconds"].sum().idxmax()
     settings_of = dict(enumerate(record.about.get("loaders", ())))
     equal_loaders = [
@@ -87,17 +89,19 @@ def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
     """Return the share of a batch's time of ``control`` that ``changed`` saves.
 
     Compared are the batches that both did, by their position in the epoch, without
-    those that the workers had fetched ahead of the first one. Their mean counts, not
-    the median: batches of several workers come together, so that most wait for nothing
-    and one for all. The interval is a bootstrap over blocks of neighbours (Künsch 1989,
-    here without overlap), each of whole turns of the workers where there are enough
-    batches.
+    those of the first epoch that the workers had fetched ahead of the first one, at
+    least that one. Their mean counts, not the median: batches of several workers come
+    together, so that most wait for nothing and one for all. The last batches that fill
+    no block are left out. The interval is a bootstrap over blocks of neighbours (Künsch
+    1989, here without overlap), each of whole turns of the workers where there are
+    enough batches. It is the same in every call.
 
     Args:
         control: the record of the training as it is.
         changed: the record of the training with a change.
-        num_skipped: first batches of each new loader that are left out, beside those
-            that were fetched ahead.
+        num_skipped: first batches of each loader's first epoch that are left out,
+            beside those that were fetched ahead; 0 leaves out only the latter, and only
+            of the first loader.
 
     Raises:
         SimshuffleError: there are fewer than `MIN_BLOCKS` such batches.

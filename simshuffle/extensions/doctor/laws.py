@@ -38,7 +38,7 @@ CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class ValueWithInterval:
-    """A value and the ends of its 90 % interval; nan where there is none."""
+    """A value and the ends of its 90 % interval; these are nan where there is none."""
 
     value: float
     low: float = float("nan")
@@ -49,8 +49,11 @@ class ValueWithInterval:
 
 
 def main_loader(record: Record) -> int:
-    """Return the loader of which most steps are. Raises an InputError if there are no
-    steps.
+    """Return the index of the loader of which most steps are, of several the lowest; -1
+    for steps of no loader.
+
+    Raises:
+        InputError: the record has no steps that take time.
     """
     steps = record.rows_of("step")
     steps = steps[steps["seconds"] > 0]
@@ -62,24 +65,36 @@ def main_loader(record: Record) -> int:
 
 
 def loader_settings(record: Record) -> Mapping[str, Any]:
-    """Return the settings of the `main_loader`; {} if they are not known."""
+    """Return the settings of the `main_loader`; {} if they are not known.
+
+    Raises:
+        InputError: the record has no steps that take time.
+    """
     loaders = record.about.get("loaders") or []
     index = main_loader(record)
     return loaders[index] if 0 <= index < len(loaders) else {}
 
 
 def batch_loads(record: Record) -> pd.DataFrame:
-    """Return a row for each batch that workers made, in the order of time.
+    """Return a row for each batch of the main loader whose fetch was recorded, in the
+    order of time; none without fetches.
 
-    The columns are rank, epoch, batch, start_s, seconds, samples, nbytes, opens
-    (files), decoded (bytes of the batch once decoded, 0 if not known), core_s (s that a
-    core took), and waited_s (s in which the worker wanted no core). Samples that were
-    not counted are the batch size of the loader, or 0.
+    The columns are rank, epoch, batch, start_s, seconds (of the fetch), samples, nbytes
+    (that were read), opens (files), decoded (bytes of the batch once decoded, 0 if not
+    known), core_s (s of a core for fetching and sending), and waited_s (s in which the
+    worker wanted no core). Samples that were not counted are the batch size of the
+    loader, or 0.
+
+    Raises:
+        InputError: the record has no steps that take time.
     """
     rows = record.rows[record.rows["loader"] == main_loader(record)]
     fetches = rows[rows["operation"] == "fetch"].drop_duplicates(KEY).set_index(KEY)
 
     def sums(operations: Sequence[str], column: str) -> pd.DataFrame:
+        """Return the sums of a column over each fetched batch, a column for each
+        operation.
+        """
         table = _sums_of_batches(rows, operations, column)
         return table.reindex(fetches.index, fill_value=0.0)
 
@@ -110,11 +125,13 @@ def batch_loads(record: Record) -> pd.DataFrame:
 
 
 def step_rows(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each step, in the order of time.
+    """Return a row for each step of each rank with the main loader, in the order of
+    time.
 
     The columns are rank, epoch, batch, start_s, seconds, samples, core_s, queued_s, and
-    one for each of `STEP_PARTS` (s; nan if not known). Steps whose number of samples is
-    not known are left out.
+    one for each of `STEP_PARTS` (s); s that are not known are nan. A step has the
+    samples of its load, else those it counts, else the batch size of the loader. Steps
+    whose number of samples is not known are left out.
 
     Args:
         record: of a training.
@@ -145,7 +162,8 @@ def _step_parts(record: Record, steps: pd.DataFrame) -> pd.DataFrame:
     """Return the s of each of `STEP_PARTS` in each step, by `KEY`.
 
     The rows of parts name no batch: a part belongs to the last step of its rank that
-    had begun. A part that no row has is nan, one that a step alone lacks is 0.
+    had begun; parts before the first step are dropped. A part that no row of the record
+    has is nan, one that a step alone lacks is 0.
     """
     starts = steps[["start_s", *KEY]].sort_values("start_s").astype({"rank": "int32"})
     rows = record.rows_of(*STEP_PARTS)[["start_s", "rank", "operation", "seconds"]]
@@ -178,14 +196,15 @@ def _sums_of_batches(
 def bootstrap_intervals(
     table: pd.DataFrame, statistics: Callable[[pd.DataFrame], Sequence[float]]
 ) -> list[ValueWithInterval]:
-    """Return statistics of a table with their 90 % intervals.
+    """Return statistics of a table with their 90 % intervals, which hold the values.
 
     The ends are the 5 % and 95 % quantiles over resampled blocks (Künsch, Annals of
-    Statistics 17, 1989); nan if no size of a batch has `MIN_BLOCKS` rows.
+    Statistics 17, 1989), the same in every call; nan if no size of a batch has
+    `MIN_BLOCKS` rows.
 
     Args:
         table: rows in the order of time, with a column ``samples``.
-        statistics: gives numbers of such a table.
+        statistics: gives numbers of such a table, always as many.
     """
     values = statistics(table)
     resampled = [statistics(resample) for resample in _resample_blocks(table)]
@@ -200,10 +219,11 @@ def bootstrap_intervals(
 
 
 def _resample_blocks(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield resamples of a table with as many batches of each size as it has.
+    """Yield `RESAMPLES` resamples of a table with about as many batches of each size as
+    it has.
 
-    Batches of a size with too few stay as they are; nothing is yielded if all have too
-    few.
+    Batches of a size with fewer than `MIN_BLOCKS` stay as they are; nothing is yielded
+    if all sizes have fewer.
     """
     sizes = table["samples"].unique()
     rows_of_sizes = [np.flatnonzero(table["samples"] == size) for size in sizes]
@@ -219,7 +239,9 @@ def _resample_blocks(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def _draw_blocks(rows: Ints, rng: np.random.Generator) -> Ints:
-    """Return row numbers, in blocks drawn with replacement."""
+    """Return row numbers from ``rows``, in at most `BLOCKS` blocks of neighbours drawn
+    with replacement.
+    """
     blocks = np.array_split(rows, min(BLOCKS, len(rows)))
     return np.concatenate(
         [blocks[index] for index in rng.integers(0, len(blocks), len(blocks))]
@@ -240,10 +262,11 @@ def step_law(steps: pd.DataFrame) -> StepLaw:
     """Fit the law of steps to a table with the columns ``own_s`` and ``samples``.
 
     Where sizes do not differ, or larger batches take no longer, the law is the median
-    per sample of full batches, and nothing is fixed.
+    per sample of the largest batches, and nothing is fixed.
     """
 
     def fit_both(table: pd.DataFrame) -> list[float]:
+        """Return the fixed s and the s a sample, at least 0 each, by `relative_fit`."""
         samples = table["samples"].to_numpy(float)
         seconds = table["own_s"].to_numpy(float)
         design = np.column_stack([np.ones_like(samples), samples])
@@ -252,6 +275,7 @@ def step_law(steps: pd.DataFrame) -> StepLaw:
         ]
 
     def median_per_sample(table: pd.DataFrame) -> list[float]:
+        """Return the median s a sample."""
         return [float((table["own_s"] / table["samples"]).median())]
 
     if steps["samples"].nunique() > 1 and fit_both(steps)[1] > 0:
@@ -263,8 +287,8 @@ def step_law(steps: pd.DataFrame) -> StepLaw:
 
 
 def robust_spread(ratio: pd.Series[float]) -> float:
-    """Return the standard deviation over the mean, from the middle two thirds, so that
-    outliers do not count; 0 if the median is not above 0.
+    """Return half the width of the middle 68 % over the median: the standard deviation
+    over the mean, without outliers; 0 if the median is not above 0.
     """
     low, median, high = np.quantile(ratio, [0.1587, 0.5, 0.8413])
     return float((high - low) / 2 / median) if median > 0 else 0.0

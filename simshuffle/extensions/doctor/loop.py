@@ -35,25 +35,28 @@ class RecordedLoop:
     through.
     """
 
-    # (operations, B, M) for each of `SUMMED_COLUMNS`; nan if not known
+    # (operations, B, M) for each of `SUMMED_COLUMNS`; nan if not known, 0 without rows
     sums: Mapping[str, Floats]
     recorded_operations: frozenset[str]  # operations that have rows
-    # rows of single samples: seconds, sample, batch_index, rank_index
+    # rows of single samples: seconds, sample (its index, -1 if not known), batch_index, rank_index
     samples: pd.DataFrame
     worker_of_batch: (
         Ints  # (B, M) worker that made a batch; -1 for the rank itself or not known
     )
     epoch_end_s: Floats  # (E, M) s in which workers end after an epoch's last step
     times: LoopTimes  # of the loop as it was recorded
-    # of the loader, as ``loaders`` of `Record.about` has them
+    # of the loader, as ``loaders`` of `Record.about` has them; {} if not known
     settings: Mapping[str, Any]
     device: str  # as torch names it; '' if not known
     threads: int  # of torch in the process of a rank
-    core_wait_s: Floats  # (B, M) s of the fetches in which other programs had the cores
-    cores: int | None  # that the process may use, a rank's share
+    # (B, M) s of the fetches in which other programs had the cores; 0 until `remove_core_waits`
+    # has taken these off
+    core_wait_s: Floats
+    # facts on the host and its files; None if not known
+    cores: int | None  # that the process may use, a rank's share, at least 1
     cores_of_others: float | None  # mean number of these that other programs had
     memory_nbytes: float | None  # of the host
-    from_server: bool  # whether samples come from a server, and not from files
+    from_server: bool  # whether no file was opened, so that samples come from a server
     mean_file_nbytes: float | None  # mean bytes of an opened file
     total_file_nbytes: float | None  # bytes of all opened files
     notes: list[str]  # sentences on rows that could not be used
@@ -67,14 +70,20 @@ class RecordedLoop:
 
     def sum_of(self, operation: str, column: str = "seconds") -> Floats:
         """Return the sum of one column over an operation's rows of each batch and rank,
-        (B, M).
+        (B, M): 0 without rows, nan where a row does not know it.
+
+        The array is a view of ``sums``. A step's seconds also have the time from the
+        end of its wait to its start; those of an epoch's last step, the wait for the
+        workers' end.
         """
         table: Floats = self.sums[column][CODES[operation]]
         return table
 
     @property
     def measured_batch_s(self) -> Floats:
-        """Recorded s of each batch, (B, M): its wait and its step."""
+        """Recorded s of each batch, (B, M): its wait and its step, as `sum_of` has
+        them.
+        """
         return self.sum_of("wait") + self.sum_of("step")
 
     @property
@@ -87,8 +96,8 @@ class RecordedLoop:
 
     @property
     def allreduce_s(self) -> Floats:
-        """Seconds of the steps' collectives, (B, M), without waits of ranks for one
-        another: if ranks meet, the shortest of the ranks' for all.
+        """Seconds of the steps' collectives, (B, M), at most the steps, without waits
+        of ranks for one another: if ranks meet, the shortest of the ranks' for all.
         """
         collective_s = np.minimum(self.sum_of("allreduce"), self.sum_of("step"))
         if self.times.ranks_meet:
@@ -110,17 +119,22 @@ class RecordedLoop:
 
     @property
     def epoch_of_batch(self) -> Ints:
-        """Epoch of each batch, (B,), from 0."""
+        """Index of each batch's epoch, (B,), from 0 for the first of the loop."""
         bounds = self.times.epoch_bounds
         return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
 
 
 def extract_loop(record: Record) -> RecordedLoop:
-    """Return the loop of a record that took longest.
+    """Return the loop of a record that took longest: that over one loader.
 
-    Batches count that all ranks waited for and stepped with; a loop whose waits were
-    not recorded gets waits of 0 s. Raises an InputError if there is no loop, it takes
-    no time, or has fewer than `MIN_BATCHES` batches, 1 where waits are not known.
+    Batches count that all ranks waited for and stepped with, in the order of their
+    epochs and numbers; rows of others are dropped. Rows of no loader belong to the
+    batch during which they began. A loop whose waits were not recorded gets waits of
+    0 s. Parts of fetches that were not timed are filled in from those that were.
+
+    Raises:
+        InputError: there is no loop, it takes no time, or has fewer than `MIN_BATCHES`
+            batches, 1 where waits are not known.
     """
     turns = _turns(record)
     loader, notes = _longest_loader(turns)
@@ -178,8 +192,10 @@ def extract_loop(record: Record) -> RecordedLoop:
 
 
 def _host_facts(about: Mapping[str, Any], num_ranks: int) -> dict[str, Any]:
-    """Return the fields of `RecordedLoop` on devices and files, a rank's share of the
-    cores.
+    """Return the fields of `RecordedLoop` on host, device, files and code places, by
+    name; None for facts that are not known, but 1 thread and the device ''.
+
+    Cores are a rank's share of the host's, rounded down.
     """
     host = about.get("host", {})
     num_files = about.get("files")
@@ -211,8 +227,8 @@ def _turns(record: Record) -> pd.DataFrame:
 
 
 def _longest_loader(turns: pd.DataFrame) -> tuple[int, list[str]]:
-    """Return the loader whose waits and steps took longest, and a note on the other
-    loaders, [] if these took no time.
+    """Return the index of the loader whose waits and steps took longest, summed over
+    the ranks, and a note on the other loaders, [] if these took no time.
     """
     seconds_of_loader = turns.groupby("loader")["seconds"].sum()
     loader = int(seconds_of_loader.index[int(seconds_of_loader.argmax())])
@@ -224,8 +240,8 @@ def _longest_loader(turns: pd.DataFrame) -> tuple[int, list[str]]:
 
 
 def _zero_waits(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return a wait of 0 s in front of each step, for a loop whose waits were not
-    recorded.
+    """Return the rows of a wait of 0 s at the start of each step, for a loop whose
+    waits were not recorded.
     """
     operations = pd.CategoricalDtype(list(OPERATIONS))
     waits = steps.assign(
@@ -239,7 +255,7 @@ def _complete_batches(
     turns: pd.DataFrame, source: str, min_batches: int
 ) -> tuple[pd.MultiIndex, Ints]:
     """Return (epoch, batch) of the batches that every rank waited for and stepped with,
-    and the ranks, (M,).
+    and the ranks, (M,), both rising.
 
     Raises:
         InputError: the turns take no time, or there are fewer than ``min_batches``
@@ -261,7 +277,9 @@ def _complete_batches(
 
 
 def _epoch_end_seconds(rows: pd.DataFrame, epochs: Ints, ranks: Ints) -> Floats:
-    """Return the s of the waits of every epoch for which no batch came, (E, M)."""
+    """Return the s of the waits of every epoch for which no batch came, (E, M); 0 for
+    none.
+    """
     last_waits = rows[(rows["operation"] == "wait") & (rows["batch"] < 0)]
     sums = last_waits.groupby(["epoch", "rank"])["seconds"].sum().unstack()
     seconds: Floats = (
@@ -274,7 +292,8 @@ def _fill_untimed_parts(sums: Mapping[str, Floats]) -> None:
     """Fill in the parts of fetches that were not timed, from those that were; in place.
 
     The parts get the mean shares of the time of a fetch without collating, and the mean
-    numbers of files and bytes. ``sums`` is as of `RecordedLoop.sums`.
+    numbers of files and bytes. Nothing is filled in if no fetch has timed parts.
+    ``sums`` is as of `RecordedLoop.sums`.
     """
     codes = [CODES[part] for part in FETCH_PARTS]
     seconds = sums["seconds"]

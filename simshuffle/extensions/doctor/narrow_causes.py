@@ -29,8 +29,8 @@ TWICE = 2.0
 SLOW = 1.25
 """Times its peers' median from which a worker or rank is slow (chosen)."""
 MIN_DIPS = 4
-"""Outliers from which only the larger ones count, and gaps that suffice for the wider
-limit of `MAX_GAP_SPREAD` (chosen).
+"""Outliers from which on only the larger ones count, and gaps that suffice for the
+wider limit of `MAX_GAP_SPREAD` (chosen).
 """
 MAX_GAP_SPREAD = (0.1, 0.35)
 """Standard deviation of the gaps between dips over their mean, below which they are
@@ -47,7 +47,8 @@ def slow_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield, for each worker slower than its rank's others, the loop with it as fast as
     these.
 
-    Slower is a median load of more than `SLOW` times the median of the others'.
+    Slower is a median load of more than `SLOW` times the median of the others' medians.
+    Batches of an unknown worker do not count.
     """
     for rank in range(loop.times.load_s.shape[1]):
         worker_of_batch = loop.worker_of_batch[:, rank]
@@ -79,6 +80,7 @@ def find_outliers(values: Floats) -> Flags:
     """Return flags of the values, (N,), that are far above the others.
 
     They are above the median by `OUTLIER` robust deviations and above `TWICE` times it.
+    Where more than half of the values are 0, all above 0 are flagged.
     """
     median = np.median(values)
     robust_deviation = np.median(np.abs(values - median)) / 0.6745
@@ -89,7 +91,9 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop in which samples that are slow each time take the median, if there
     are any.
 
-    A sample counts by the fastest of its reads, and is slow as `find_outliers` says.
+    A sample counts by the fastest of its reads, one without an index by each read. It
+    is slow as `find_outliers` says. It costs at most what its batch takes beyond the
+    median load.
     """
     samples = loop.samples
     seconds = samples["seconds"].to_numpy()
@@ -125,8 +129,8 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 class PeriodicOutliers(NamedTuple):
     """Values far above the others that come after equal gaps."""
 
-    is_outlier: Flags  # (N,); none if the outliers are not periodic
-    period: float  # mean gap, in values; nan if they are not periodic
+    is_outlier: Flags  # (N,); all False if the outliers are not periodic
+    period: float  # mean gap from one dip's begin to the next's, in values; nan if none
 
 
 def find_periodic_outliers(values: Floats, max_distance: int) -> PeriodicOutliers:
@@ -156,8 +160,10 @@ def find_periodic_outliers(values: Floats, max_distance: int) -> PeriodicOutlier
 
 
 def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop without fetches, and without steps, that are slow in equal
-    intervals, if there are any; the first of each epoch do not count.
+    """Yield the loop in which fetches (loader dips), and steps (loop dips), that are
+    slow in equal intervals take the median, if there are any on a rank.
+
+    The first fetch of each worker and the first step of each epoch do not count.
     """
     times = loop.times
     for operation, max_distance in (("fetch", max(times.workers, 1)), ("step", 1)):
@@ -192,8 +198,8 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
 
 def worker_start_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop that keeps its workers after the first epoch, if it starts new
-    ones.
+    """Yield the loop that keeps its workers after the first epoch, if it has several
+    epochs and starts new workers in each.
     """
     worker_start_s = loop.times.worker_start_s
     starts_workers = not loop.settings.get("persistent_workers")
@@ -207,8 +213,9 @@ def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop with the fewest additional workers that gain nearly the most time,
     if any do.
 
-    It has at most as many workers as cores. Nothing is yielded where the cores, or what
-    batches compute, are not known.
+    It has at most as many workers as a rank has cores. The less of their time workers
+    compute, the less weight it has. Nothing is yielded where the cores, or what batches
+    compute, are not known.
     """
     times = loop.times
     if loop.cores is None or not np.isfinite(cpu_s_of_batch(loop)):
@@ -233,8 +240,9 @@ def slow_rank_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield, for each rank, the loop with it as fast as the others, if ranks wait for
     one another.
 
-    Loads and steps are shortened to the others' median, each where the rank takes more
-    than `SLOW` times as long; for a rank that does not, the loop is as it is.
+    Loads and steps are shortened by one factor each, so that their median is the
+    others', where the rank takes more than `SLOW` times as long. For a rank that does
+    not, the loop is as it is.
     """
     times = loop.times
     num_ranks = times.load_s.shape[1]

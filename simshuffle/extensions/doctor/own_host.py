@@ -19,13 +19,16 @@ def own_host(
 ) -> dict[str, Any]:
     """Return the ``cluster`` of a scenario as plain values, of one host with one GPU.
 
+    Network, SSD, memory and parallel file system have no latency and are so fast that
+    they never bind; there is no page cache.
+
     Args:
         name: of the cluster.
         device: name of the GPU.
         cores: of the host.
-        memory_nbytes: of the host.
+        memory_nbytes: of the host; the SSD gets the same capacity.
         server: keys of an object store, which has a latency, a rate of each reader and
-            one of all.
+            one of all; copied as they are.
     """
     capacity = readable(memory_nbytes, Dimension.NBYTES)
     return {

@@ -31,12 +31,12 @@ class CodePlace:
     function: str  # its name
     file: str  # path of its file
     line: int  # the line seen most often
-    calls: str  # the function of a library that is called there; '' for none
-    share: float  # of the stacks seen of the operation
+    calls: str  # the function of a library seen most often below it; '' for none
+    share: float  # of the stacks seen of the operation, in which this function is
 
     @property
     def where(self) -> str:
-        """Function, file and line."""
+        """Function, name of the file without its folder, and line: "f (a.py:3)"."""
         return f"{self.function} ({PurePath(self.file).name}:{self.line})"
 
     def sentence(self) -> str:
@@ -46,9 +46,10 @@ class CodePlace:
 
 
 def main_place(loop: RecordedLoop, operation: str) -> CodePlace | None:
-    """Return the function in which an operation of a fetch spends most of its time;
-    None if it has less than `NOTABLE` of the stacks, or these are fewer than
-    `MIN_SIGHTINGS`.
+    """Return the function in which an operation of a fetch spends most of its time.
+
+    None if the function has less than `NOTABLE` of the operation's stacks, if these are
+    fewer than `MIN_SIGHTINGS`, or if the recorder looked at no stacks.
     """
     sightings = [
         sighting
@@ -89,8 +90,9 @@ def is_transform(loop: RecordedLoop) -> bool:
     """Return whether what samples take beside opening, reading and decoding is a
     transform.
 
-    True for a record in which the recorder looked at no stacks; else if a transform is
-    at work in at least `MOSTLY` of `MIN_SIGHTINGS` stacks or more.
+    True for a record in which the recorder looked at no stacks; else if the operation
+    was seen in `MIN_SIGHTINGS` stacks or more, and a transform is at work in at least
+    `MOSTLY` of them.
     """
     if loop.code_places is None:
         return True

@@ -67,28 +67,29 @@ class RanksPrediction:
     """The predicted times of a training with one number of ranks."""
 
     ranks: int  # number of ranks
-    iterations: int  # of an epoch
+    iterations: int  # of the last epoch
     epoch_s: float  # of the last epoch, which is the most like all that follow
     # low end of the 90 % interval of ``epoch_s``; None if not requested
     low_s: float | None
     high_s: float | None  # its high end
-    # s of an iteration: what it goes into, and what ranks wait for
+    # mean s of an iteration that go into each part: `OWN_WORK`, and "read", "decode" or "wait for
+    # NAME", which ranks wait for
     parts_s: Mapping[str, float]
     bottleneck: str  # what bounds the epoch
     # largest exchange fraction that costs nothing; None if not known
     hidden: float | None
     next: str  # resource with the least room at twice the ranks; '' if there is no place for them
-    next_share: float | None  # its time over that of computing
+    next_share: float | None  # its time over that of computing; None without a name
 
     @property
     def step_s(self) -> float:
-        """Seconds of an iteration."""
+        """Mean seconds of an iteration of the last epoch, waits included."""
         return self.epoch_s / self.iterations
 
     @property
     def stall(self) -> tuple[str, float]:
-        """Name of what ranks wait for most, and its share of the epoch; 'nothing' and 0
-        if they wait for nothing.
+        """Name of what ranks wait for most, without "wait for", and its share of the
+        epoch; 'nothing' and 0 if they wait for nothing.
         """
         waits_s = {
             part: seconds
@@ -105,7 +106,9 @@ class RanksPrediction:
 
     @property
     def interval(self) -> str:
-        """The ends of the 90 % interval (s) as text; '' without one."""
+        """The ends of the 90 % interval of the epoch as text, in s but without the
+        unit; '' without one.
+        """
         if self.low_s is None or self.high_s is None:
             return ""
         return f"{self.low_s:.3g} to {self.high_s:.3g}"
@@ -131,7 +134,9 @@ class Prediction:
 
     @property
     def verdict(self) -> str:
-        """The sentences on the most ranks, and what these rest on."""
+        """The sentences on the largest number of ranks, and on the record and the
+        number of assumptions that they rest on.
+        """
         largest = self.ranks[-1]
         next_limit = ""
         if largest.next_share is not None:
@@ -146,7 +151,9 @@ class Prediction:
         return f"On {self.machine}, {largest}{next_limit}. {basis}"
 
     def parts(self) -> list[str | Table]:
-        """Return what a terminal shows: the verdict, the table of ranks, and the notes."""
+        """Return what a terminal shows: the verdict, the table of ranks without columns
+        that are empty in all rows, and the notes.
+        """
         rows = []
         for prediction in self.ranks:
             stall, stall_share = prediction.stall
@@ -211,7 +218,8 @@ def predict(
     include: Sequence[Path] = (),
     hidden: bool = True,
 ) -> Prediction:
-    """Predict a training that was recorded, once for each distinct number of ranks.
+    """Predict a training that was recorded, once for each distinct number of ranks, by
+    simulating it.
 
     Args:
         record: one, or several of the same training with several numbers of ranks.
@@ -224,9 +232,13 @@ def predict(
         hidden: whether on a machine the largest hidden exchange fraction is searched,
             which takes some ten simulations for each number of ranks above 1.
 
+    Returns:
+        The predictions, the fewest ranks first, and the scenarios.
+
     Raises:
-        InputError: a record has no steps or batches; there is no such machine, or it
-            has fewer GPUs than ranks; or an override is not valid.
+        InputError: no rank is asked for, or a number below 1; `fit` refuses the records
+            or a fragment; there is no such machine, or it has fewer GPUs than ranks; or
+            an override is not valid.
     """
     if not ranks or min(ranks) < 1:
         remedy = "For example --ranks 8,64."
@@ -240,6 +252,7 @@ def predict(
     training = fit(record, include)
 
     def scenario_of(num_ranks: int) -> Scenario:
+        """Return the scenario of a number of ranks; InputError if there is no place."""
         document = training.on(num_ranks, machine)
         return from_dict(document, f"{training.name} with {num_ranks} ranks", overrides)
 
@@ -270,7 +283,7 @@ class NextLimit(NamedTuple):
     """The resource with the least room beside computing."""
 
     name: str  # '' if there is no place for so many ranks
-    share: float | None  # its time over that of computing
+    share: float | None  # its time over that of computing; None without a name
 
 
 def _predict_ranks(
@@ -288,6 +301,7 @@ def _predict_ranks(
     last = epochs[epochs["world_size"] == scenario.world_size].iloc[-1]
 
     def rows_of_last(name: str) -> pd.DataFrame:
+        """Return the rows of a table on the last epoch of the run."""
         table = result.tables[name]
         is_last = (table["run"] == last["run"]) & (table["epoch"] == last["epoch"])
         return pd.DataFrame(table[is_last])
@@ -330,7 +344,11 @@ def _predict_ranks(
 
 def _largest_hidden_fraction(scenario: Scenario, notes: list[str]) -> float | None:
     """Return the largest exchange fraction that costs nothing; None, with a note, where
-    hosts cannot hold the samples.
+    it cannot be simulated, as on hosts that cannot hold the samples.
+
+    Args:
+        scenario: of the training.
+        notes: is extended.
     """
     try:
         options = HidingOptions(
@@ -344,8 +362,9 @@ def _largest_hidden_fraction(scenario: Scenario, notes: list[str]) -> float | No
 
 
 def _next_limit(scenario_of: Callable[[int], Scenario], ranks: int) -> NextLimit:
-    """Return the resource that takes longest beside computing with twice the ranks; no
-    name and None if the machine has no place for so many.
+    """Return the resource that takes longest beside computing with twice the ranks,
+    allreduce and exchange included; no name and None if the machine has no place for so
+    many.
 
     Args:
         scenario_of: gives the scenario of a number of ranks.

@@ -30,11 +30,12 @@ TIMED_OPERATIONS = ("wait", "step", "fetch")
 class CoreWaits:
     """Waits of a loop's threads for cores."""
 
-    # (B, M) s that each of `TIMED_OPERATIONS` waited for a core
+    # (B, M) s that each of `TIMED_OPERATIONS` waited for a core; 0 if not known
     queued_s: Mapping[str, Floats]
-    computed_s: Mapping[str, Floats]  # (B, M) s of a core that each took
-    total_s: float  # s that all threads waited
-    wanted_s: float  # s in which all threads computed or waited for a core
+    # (B, M) s of a core that each took; 0 if not known
+    computed_s: Mapping[str, Floats]
+    total_s: float  # s that all threads of all ranks waited
+    wanted_s: float  # s in which all threads of all ranks computed or waited for a core
     share_of_others: float  # of the waits, that other programs caused
 
 
@@ -46,7 +47,10 @@ def remove_core_waits(loop: RecordedLoop) -> RecordedLoop:
     the loop has more threads than cores, its threads also wait for one another.
     Then waits count in proportion to what the loop and other programs computed. How
     long each part of a fetch waited for a core is not known, only the whole fetch:
-    waits go off the computing parts first.
+    waits go off the computing parts first. Collectives lose what they ended late
+    because a rank had no core. ``core_wait_s`` of the loop is what its fetches lose. A
+    note is added if the waits are more than `NOTICED` of the time in which threads
+    could compute.
     """
     waits = _core_waits(loop)
     if loop.cores is None or not waits.total_s:
@@ -89,7 +93,7 @@ def remove_core_waits(loop: RecordedLoop) -> RecordedLoop:
 
 def _core_waits(loop: RecordedLoop) -> CoreWaits:
     """Return the waits for cores, and the share that other programs caused: all, unless
-    threads and workers outnumber the cores.
+    threads and workers outnumber the cores. A step counts once for each of its threads.
 
     Where ranks meet and a collective was not recorded, a step's wait is that of the
     rank that waited least.
@@ -162,8 +166,10 @@ def _shorten_fetch_parts(seconds: Floats, waited_s: Floats) -> None:
     """Take waits for cores off the parts of fetches, the computing ones first; in
     place.
 
+    What the parts do not last is dropped.
+
     Args:
-        seconds: (operations, B, M) s of each operation.
+        seconds: (operations, B, M) s of each operation, changed in place.
         waited_s: (B, M) s that workers waited for cores.
     """
     remaining_s = waited_s

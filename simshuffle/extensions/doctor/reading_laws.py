@@ -25,11 +25,9 @@ from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.spec.arrays import Floats
 
 UNSEEN = 100.0
-"""Times the highest rate that was seen that a limit is taken to be which was not
-reached.
-"""
+"""Times the highest rate that was seen: the limit taken where none was reached."""
 MAX_READS = 20_000
-"""Single samples that are looked at."""
+"""Single samples that are looked at, the first ones of the record."""
 ALMOST_ALL = 0.95
 """Share of all samples that must be recorded one by one."""
 LATENCIES = 60
@@ -44,7 +42,10 @@ CLEARLY = 3.0
 
 @dataclass(frozen=True)
 class ReadingLaw:
-    """The law of reading: a sample waits for its latency, and then gets its bytes."""
+    """The law of reading: a sample waits for its latency, and then gets its bytes.
+
+    Where no bytes are known, rates are in samples/s.
+    """
 
     latency: ValueWithInterval  # s of a sample
     own_rate: ValueWithInterval  # bytes/s that a reader gets at most
@@ -61,8 +62,9 @@ def sample_reads(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each wait for bytes, in the order of time.
 
     The columns are start_s, seconds, waited_s, samples, nbytes (the number of samples
-    if bytes are not known). The rows are single samples where the record has almost
-    all, and whole batches otherwise.
+    if bytes are not known). The rows are the first `MAX_READS` single samples where the
+    record has at least `ALMOST_ALL` of them, and whole batches otherwise. Batches of
+    0 s are left out; no row is left without fetches.
 
     Args:
         record: of a training.
@@ -99,12 +101,14 @@ def fit_reading_law(
     or, where it serves one after the other, never meet. Readers that do not share it
     say the same only where nobody would meet by chance either, which says nothing.
 
-    Where no limit shows, ``binds`` is False, and the bandwidth is `UNSEEN` times the
-    highest rate.
+    Where no limit shows, as with one number of ranks and no known bandwidth, ``binds``
+    is False, the bandwidth is `UNSEEN` times the highest rate, and the latency is all
+    that a sample waits. A known bandwidth always binds. Intervals are the same in every
+    call.
 
     Args:
-        tables: `sample_reads` for each number of ranks, the fewest first.
-        known_bandwidth: B, bytes/s, if it was measured otherwise.
+        tables: `sample_reads` for each number of ranks, the fewest first, none empty.
+        known_bandwidth: B, bytes/s, if it was measured otherwise; None if not known.
     """
     fewest, *larger = tables
     max_latency = float(fewest["waited_s"].sum() / fewest["samples"].sum())
@@ -118,6 +122,9 @@ def fit_reading_law(
         larger_blocks = _TimeBlocks.from_tables(larger, latencies)
 
     def find_law(rng: np.random.Generator | None = None) -> tuple[float, float] | None:
+        """Return latency and bandwidth of the record, or with ``rng`` of a resample;
+        None if the rates never agree.
+        """
         if larger_blocks is None:
             shared_rates = np.full(len(latencies), known_bandwidth)
         else:
@@ -154,8 +161,9 @@ def fit_reading_law(
 
 
 def _highest_rate(tables: Sequence[pd.DataFrame]) -> float:
-    """Return the highest mean rate that readers of a table had while any waited,
-    bytes/s.
+    """Return the highest of the tables' mean rates while any reader waited, bytes/s.
+
+    Waits count as at least `MIN_BUSY_SHARE` of the readers' time.
     """
     rates: list[float] = []
     for table in tables:
@@ -220,7 +228,8 @@ def _mean_readers(table: pd.DataFrame) -> float:
 
 
 def _law_without_limit(table: pd.DataFrame, max_rate: float) -> ReadingLaw:
-    """Return the law of readers that were not in each other's way.
+    """Return the law of readers that were not in each other's way: a sample waits for
+    its mean wait alone, and ``binds`` is False.
 
     Args:
         table: `sample_reads` of the fewest ranks.
@@ -228,6 +237,7 @@ def _law_without_limit(table: pd.DataFrame, max_rate: float) -> ReadingLaw:
     """
 
     def mean_wait(rows: pd.DataFrame) -> list[float]:
+        """Return the mean s that a sample waits."""
         return [rows["waited_s"].sum() / rows["samples"].sum()]
 
     (latency,) = bootstrap_intervals(table, mean_wait)
@@ -241,7 +251,7 @@ def _law_without_limit(table: pd.DataFrame, max_rate: float) -> ReadingLaw:
 class _TimeBlocks:
     """Blocks of time of records, from which the rate of a server is resampled."""
 
-    nbytes: Floats  # (blocks,) bytes that were read
+    nbytes: Floats  # (blocks,) bytes of reads that ended in the block
     busy_s: Floats  # (blocks, latencies) s in which a server of that latency was busy
 
     @classmethod
@@ -295,6 +305,9 @@ def _find_latency(
     log_ratio = np.log(own_rates) - np.log(shared_rates)
 
     def latency_at(level: float) -> float | None:
+        """Return the least latency at which the logarithm of the ratio reaches a level,
+        s; None if it never does.
+        """
         index = int(np.argmax(log_ratio >= level))
         if index == 0:
             return 0.0 if log_ratio[0] >= level else None
@@ -315,7 +328,7 @@ def _find_latency(
 
 def _share_met_by_chance(tables: Sequence[pd.DataFrame], latency: float) -> float:
     """Return the share of the time of transfers in which readers would meet others by
-    chance.
+    chance, mean over the tables.
 
     k readers that transfer for a share p of the time each have the server busy for 1 -
     (1 - p)^k.

@@ -34,14 +34,17 @@ def recorded_times(
     """Return the times of the loop as it was recorded.
 
     Where fetches were not recorded, the waits stand for loads without workers, with a
-    note. Batches made unseen take the median load.
+    note. Batches made unseen take the median load. Unknown settings are the workers
+    that were seen, and 2 batches ahead of each. Without workers a handover is the part
+    of the wait beyond the load.
 
     Args:
         rows: the rows of the loop.
-        seconds: (operations, B, M) s of each operation.
+        seconds: (operations, B, M) s of each operation; in place, collectives that
+            were not recorded become the median of the others.
         recorded_operations: operations that have rows.
         epoch_bounds: (E + 1,) index of each epoch's first batch, and B.
-        settings: of the loader.
+        settings: of the loader; {} if not known.
         notes: is extended by sentences on what is not known.
     """
     seconds_of = {operation: seconds[code] for operation, code in CODES.items()}
@@ -102,8 +105,11 @@ def _add_handover(
     idled.
 
     A worker sends one batch after the other; ``send_s`` includes its wait for the
-    previous send. The s that a worker idled between a request and its load become a
-    part of the load, if batches are handed out in order. Unknown times are the median.
+    previous send, which the returned times do not. The s that a worker idled between a
+    request and its load become a part of the load, if batches are handed out in order;
+    below 0, they shorten it, to 0 s at the least. Unknown times are the median. What a
+    busy worker adds to a handover is 0 if fewer than `MIN_HANDOVERS` were busy, or
+    idle.
 
     Args:
         times: of the loop, without sends and handovers.
@@ -161,7 +167,7 @@ def _add_handover(
 
 
 def _fill_with_median(values: Floats) -> Floats:
-    """Return the values with their median in place of nan."""
+    """Return the values with their median in place of nan; nan if all are."""
     return np.where(np.isnan(values), np.nanmedian(values), values)
 
 
@@ -172,8 +178,9 @@ def _steps_without_waits(
     and whether ranks meet.
 
     The last rank waits for none, so the shortest of the ranks' collectives is what
-    these take. Where only some collectives were recorded, the others become their
-    median, in place.
+    these take. Where only some collectives were recorded, the others become the rank's
+    median, at most its step, in place. A single rank meets none, nor do ranks without
+    recorded collectives: their steps are returned themselves.
 
     Args:
         seconds_of: for each operation (B, M) s.
@@ -203,7 +210,9 @@ def _worker_starts(
     """Return the s from the request for an epoch's first batch until each worker
     begins, (E, W, M).
 
-    Workers that were not seen begin at the median of all; all at 0 s if none was seen.
+    The request is where the rank began to wait; a worker that began before has less
+    than 0 s. Workers that were not seen begin at the median of all; all at 0 s if none
+    was seen.
 
     Args:
         load_start: (B, M) s at which a worker began a batch; nan if not known.

@@ -27,8 +27,12 @@ PHASES = ("copy", "forward", "backward", "optimizer", "allreduce")
 class Recording:
     """A recording, to be entered once.
 
+    Entering begins to watch this process and its new subprocesses (by variables of the
+    environment), or joins a recording that runs. Leaving ends what entering began.
+
     Attributes:
-        record: of all processes that took part; set when the context is left.
+        record: of all processes that took part; set when the context is left, but not
+            if the loop failed before its first batch.
     """
 
     record: Record
@@ -96,10 +100,10 @@ class Recording:
     @contextmanager
     def phase(self, operation: str) -> Iterator[None]:
         """Name an operation of a batch that the recorder cannot see, as a copy that is
-        not torch's.
+        not torch's; the context is timed, and its bytes are not known.
 
         Operations inside it are not timed by themselves. Outside a step nothing is
-        recorded.
+        recorded. The recording must have been entered.
 
         Args:
             operation: one of `PHASES`.
@@ -122,7 +126,7 @@ class Recording:
                 step.add(CODES[operation], start, time.perf_counter_ns() - start, 0)
 
     def write(self, path: str | Path) -> None:
-        """Write the record to a Parquet file."""
+        """Write the record to a Parquet file, once the context is left."""
         self.record.write(Path(path))
 
 
@@ -137,14 +141,15 @@ def record(
         recording.write("training.parquet")
 
     Where the training is recorded already, as by `simshuffle doctor`, that recording
-    goes on, and the record has what was recorded so far.
+    goes on, and the record has what was recorded so far. ``loader`` and ``folder`` have
+    no effect then.
 
     Args:
         loader: of the loops; all loaders of the process if it is left out.
-        folder: for the rows of the processes, which stay; a temporary one if it is left
-            out.
+        folder: for the rows of the processes, which stay; made if it does not exist. A
+            temporary one if it is left out.
 
     Raises:
-        InputError: no batch was taken when the context is left.
+        InputError: no batch was taken when the context is left without another error.
     """
     return Recording(loader, None if folder is None else Path(folder))

@@ -40,12 +40,13 @@ class RemedyCandidate:
     times: LoopTimes  # with it
     cost: str  # cores, bytes, a change of code
     change: Mapping[str, Any] | None = (
-        None  # settings for the recorder, if it can make the change
+        None  # settings for the recorder; None if it cannot make the change
     )
     assumption_free_share: float = (
         1.0  # share of the gain that remains if assumptions do not hold
     )
-    best_times: LoopTimes | None = None  # if nothing that is assumed holds the loop up
+    # times if nothing that is assumed holds the loop up; None: they are ``times``
+    best_times: LoopTimes | None = None
     cause: str = ""  # that the change is against; '' where it may help against several
 
     @property
@@ -112,12 +113,12 @@ def candidate_remedies(
     """Return what may help against the causes of a slow loop; [] without causes.
 
     Settings of the loader and caches are tried whatever the causes are, if fetches were
-    recorded.
+    recorded. The candidates are not in the order of their gains, and may gain nothing.
 
     Args:
         loop: without the waits that other programs caused.
         times_without: the times of the loop without each possible cause, by its name.
-        causes: names of those that cost time.
+        causes: names of the causes that cost time, all of them in ``times_without``.
     """
     candidates = []
     for cause in causes:
@@ -188,7 +189,8 @@ def _use_more_cores(
     loop: RecordedLoop, times_without: Mapping[str, LoopTimes]
 ) -> Iterator[RemedyCandidate]:
     """Yield the loop with more of the host's cores, if its rank has more threads and
-    workers than the cores that it may use.
+    workers than the cores that it may use; nothing where cores are not known, or waits
+    for them are no possible cause.
 
     Args:
         loop: without the waits that other programs caused.
@@ -217,13 +219,15 @@ def _use_more_cores(
 
 
 def _spare_cores(loop: RecordedLoop) -> int:
-    """Return the cores that a rank's workers leave, at least one."""
+    """Return the cores that a rank's workers leave, at least one; where cores are not
+    known, the rank has one for each thread.
+    """
     return max(1, (loop.cores or loop.threads) - loop.times.workers)
 
 
 def _sum_every_fourth(loop: RecordedLoop) -> LoopTimes:
     """Return the times of the loop that sums gradients and updates in every fourth
-    batch only.
+    batch only: each step takes a fourth of that time, in the mean.
     """
     return shorten(
         loop.times, step_s=0.75 * (loop.allreduce_s + loop.sum_of("optimizer"))
@@ -270,8 +274,8 @@ def _use_more_workers(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
 
 
 def _change_settings(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
-    """Yield the loop with other arguments of its DataLoader: prefetch, order, lasting
-    workers; nothing where it has no workers.
+    """Yield the loop with other arguments of its DataLoader: prefetch if more gains
+    anything, order, lasting workers; nothing where it has no workers.
     """
     times = loop.times
     if not times.workers:
@@ -312,10 +316,10 @@ def _keep_in_memory(
     loop: RecordedLoop, causes: Sequence[str]
 ) -> Iterator[RemedyCandidate]:
     """Yield the loop with its files in memory, or its samples in a worker's, where they
-    fit into `MAX_CACHE_SHARE` of it.
+    fit into `MAX_CACHE_SHARE` of it; nothing where the memory is not known.
 
-    Files are kept only against costs of reading; samples only where there are several
-    epochs, and no workers or a single lasting one.
+    Files are kept only against costs of reading, if their bytes are known. Samples are
+    kept only where there are several epochs, and no workers or a single lasting one.
 
     Args:
         loop: without the waits that other programs caused.

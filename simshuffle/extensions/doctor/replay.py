@@ -58,7 +58,7 @@ class LoopTimes:
         """Return the times with ``workers`` workers of each rank.
 
         Loads stay as they are. Additional workers begin as the existing ones do, in
-        turn.
+        turn. With 0, the rank itself loads.
         """
         like_worker = np.arange(max(workers, 1)) % self.worker_start_s.shape[1]
         return replace(
@@ -70,7 +70,7 @@ def replay_loop(times: LoopTimes) -> Floats:
     """Return the s that every batch takes, (B, M), up to the end of its step.
 
     A batch begins at the end of the previous step; an epoch's first batch when it is
-    requested.
+    requested. Where ranks meet, a step ends on all ranks with the slowest one.
     """
     return replay_loops([times])[:, 0]
 
@@ -80,7 +80,8 @@ def replay_loops(candidates: Sequence[LoopTimes]) -> Floats:
     for one.
 
     Args:
-        candidates: N loops with equal epochs, workers, prefetch and order of batches.
+        candidates: N loops with equal epochs, workers, prefetch and order of batches,
+            and equal ``ranks_meet`` and ``busy_extra_s``: those of the first count.
     """
     first = candidates[0]
     shape = first.load_s.shape
@@ -139,9 +140,10 @@ def _replay_in_order(
     requests.
 
     Args:
-        times: the workers, prefetch and meetings of all N loops.
+        times: the workers, prefetch, meetings and ``busy_extra_s`` of all N loops.
         load_s, step_s, send_s, handover_s: (B, N, M) s of this epoch.
-        was_busy: (B, N, M) whether workers were busy at the recorded handovers.
+        was_busy: (B, N, M) whether workers were busy at the recorded handovers. Where
+            they are no longer, a handover takes less time; where they now are, more.
         worker_start_s: (W, N, M) s at which each worker begins.
     """
     if (
@@ -184,13 +186,13 @@ def _replay_in_order(
 
 def is_busy(moment: Floats, start: Floats, end: Floats, times: LoopTimes) -> Flags:
     """Return whether the worker that made a batch makes another one at a moment, (B,
-    ...).
+    ...); False without workers.
 
     Args:
         moment: (B, ...) s, one for each batch of an epoch.
         start, end: (B, ...) s at which the worker of each batch begins and ends making
             it.
-        times: the workers and the prefetch.
+        times: the workers and the prefetch; batches beyond the prefetch do not count.
     """
     busy = np.zeros(moment.shape, dtype=bool)
     for turn in range(1, times.prefetch + 1):
@@ -218,11 +220,12 @@ class _WorkerPool:
 
     def request_batch(self, moment: float, load_s: float) -> None:
         """Request a batch of the next worker in turn that has fewer than the most
-        requests.
+        requests. There must be one: else this never returns.
 
         Args:
             moment: s of the request.
-            load_s: s that the worker takes for the batch.
+            load_s: s that the worker takes for the batch, after all that were requested
+                of the worker before.
         """
         num_workers = len(self.num_requests)
         while self.num_requests[self.next_worker] >= self.max_requests:
@@ -235,8 +238,8 @@ class _WorkerPool:
         heapq.heappush(self.finished, (self.idle_at_s[worker], worker))
 
     def take_batch(self) -> float:
-        """Take the batch that is finished first, and return the s at which it is
-        finished.
+        """Take, of the batches requested, the one that is finished first, and return
+        the s at which it is finished.
         """
         end, worker = heapq.heappop(self.finished)
         self.num_requests[worker] -= 1
@@ -252,7 +255,8 @@ def _replay_as_made(
 
     Args:
         times: the workers, prefetch and meetings.
-        loads_and_steps: for each batch (M,) s of its load and (M,) s of its step.
+        loads_and_steps: for each batch (M,) s of its load and (M,) s of its step. Loads
+            belong to the order of requests, steps to that in which batches are taken.
         worker_start_s: (W, M) s at which each worker begins.
     """
     num_ranks = worker_start_s.shape[1]

@@ -55,7 +55,9 @@ class RowsByBatch:
         return values
 
     def select_samples(self) -> pd.DataFrame:
-        """Return the rows of single samples: seconds, sample, batch_index, rank_index."""
+        """Return the rows of single samples: seconds, sample (their index; -1 if not
+        known), batch_index, rank_index.
+        """
         is_sample = (self.table["operation"] == "sample") & (self.table["count"] <= 1)
         is_single = is_sample.to_numpy()
         samples = self.table.loc[is_single, ["seconds", "sample"]]
@@ -78,11 +80,11 @@ def index_of_batches(batches: pd.MultiIndex, rows: pd.DataFrame) -> Ints:
 def assign_rows_to_batches(
     rows: pd.DataFrame, waits: pd.DataFrame, batches: pd.MultiIndex, ranks: Ints
 ) -> RowsByBatch:
-    """Assign each recorded row to a batch and a rank, and drop rows that belong to no
-    batch.
+    """Assign each recorded row to a batch and a rank, and drop rows that belong to none
+    of ``batches`` or ``ranks``.
 
     A row that names no batch (a copy, a collective) belongs to the batch that its rank
-    had waited for last when the row began. A wait for which no batch came is dropped.
+    had waited for last when the row began. A wait or step without a batch is dropped.
 
     Args:
         rows: the rows of the loop, one for each timed operation.
@@ -120,7 +122,9 @@ def assign_rows_to_batches(
 
 
 def index_of_samples(samples: pd.DataFrame, is_chosen: Flags) -> tuple[Ints, Ints]:
-    """Return the index into (B, M) tables of chosen rows of `RecordedLoop.samples`."""
+    """Return the index into (B, M) tables of chosen rows of `RecordedLoop.samples`: the
+    batches and the ranks, (chosen,) each.
+    """
     batch_index = samples["batch_index"].to_numpy()[is_chosen]
     rank_index = samples["rank_index"].to_numpy()[is_chosen]
     return batch_index, rank_index

@@ -46,7 +46,14 @@ class ScriptEnd:
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Check that a command's first word is a program. Raises an InputError if not."""
+    """Check that a command's first word is a program.
+
+    Args:
+        command: its words, one or more.
+
+    Raises:
+        InputError: it is no program that can be found, or no executable file.
+    """
     program = command[0]
     if shutil.which(program) is not None:
         return
@@ -72,14 +79,15 @@ def run_recorded(
 
     The command has the terminal, the working directory and the environment of this
     process, and the variables of the recorder. It handles the first Ctrl-C itself; the
-    second one ends it.
+    second one ends it. A first SIGTERM or SIGHUP is passed on. Must be called in the
+    main thread. Descendants are found in /proc.
 
     Args:
         command: its words, as of `check_command`.
         rows: a folder for the recorded rows.
         say: gets a sentence on each thing that is done to the script.
         seconds: of steps, after which the recorder ends it in order; None for its own
-            end.
+            end. A command that goes on `GRACE` longer is ended by signals.
         changes: what the recorder changes of its loaders.
         to_stderr: whether what the command prints goes to the standard error of this
             process.
@@ -128,7 +136,11 @@ def _catch_end_signals() -> Iterator[list[int]]:
 
 
 class _ScriptWatch:
-    """A script that runs, and the signals that are to be sent to it."""
+    """A script that runs, and the signals that are to be sent to it.
+
+    Attributes:
+        overdue: whether it went on after its seconds, and was sent signals to end.
+    """
 
     def __init__(
         self, script: subprocess.Popen[bytes], rows: Path, say: Callable[[str], None]
@@ -146,11 +158,12 @@ class _ScriptWatch:
         """Wait until the script has ended, and send it what it is to get meanwhile.
 
         A script that goes on `GRACE` after its time gets SIGINT, SIGTERM and SIGKILL,
-        one each `GRACE`.
+        one each `GRACE`, unless a signal was received.
 
         Args:
             received: signals that asked this program to end; grows meanwhile.
-            seconds: of steps, after which the script is overdue; None for no limit.
+            seconds: of steps (from the first recorded row on), after which the script
+                is overdue; None for no limit.
         """
         num_handled = 0
         begun = None
@@ -191,7 +204,9 @@ class _ScriptWatch:
 
     def _pass_on(self, number: int, *, is_first: bool, now: float) -> None:
         """Pass on a signal that asked this program to end; any after the first ends the
-        script.
+        script, by SIGTERM now and SIGKILL after `GRACE`.
+
+        A SIGINT that a terminal has sent to the script, too, is not sent again.
 
         Args:
             number: of the signal.
@@ -215,8 +230,8 @@ class _ScriptWatch:
             self._send(number)
 
     def _send(self, number: int) -> None:
-        """Send a signal to the script; SIGINT also to its processes of this group,
-        SIGKILL to all of them.
+        """Send a signal to the script; SIGINT also to its processes in the process
+        group of this program, SIGKILL to all of its processes.
         """
         if number == signal.SIGINT:  # to those that a terminal would send it to
             group = os.getpgrp()
@@ -228,7 +243,9 @@ class _ScriptWatch:
         self._script.send_signal(number)  # not twice to one that has gone
 
     def _descendants(self) -> list[int]:
-        """Return the other processes that the script started, however it did that."""
+        """Return the pids of the other processes that the script started, however it
+        did that, if they have its environment and may be looked at.
+        """
         # found by their environment, which forks and sessions of their own keep
         mark = f"{FOLDER}={self._rows.absolute()}\0".encode()
         pids = []
@@ -239,7 +256,7 @@ class _ScriptWatch:
         return [pid for pid in pids if pid != self._script.pid]
 
     def _processes_to_end(self) -> list[int]:
-        """Return the processes that have to end with the script.
+        """Return the pids of the processes that have to end with the script.
 
         They are all of its processes if it was ended. Otherwise they are those that
         were recorded, as others may be meant to stay.
@@ -254,6 +271,9 @@ class _ScriptWatch:
     def end_descendants(self, received: Sequence[int]) -> None:
         """Wait for the script's processes, and end those that go on; sooner at another
         signal.
+
+        They have `GRACE`, unless the script was ended, then SIGTERM and after another
+        `GRACE` SIGKILL. After a last `GRACE`, those that remain are left alone.
 
         Args:
             received: signals that asked this program to end; grows meanwhile.

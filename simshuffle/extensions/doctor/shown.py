@@ -62,7 +62,9 @@ CAPTION = (
 
 def batch_rows(loop: Totals) -> pd.DataFrame:
     """Return where the time of a batch goes: the wait, and the known and unknown parts
-    of the step, with the columns of `BATCH`; parts of 0 s are left out.
+    of the step, with the columns of `BATCH`.
+
+    Parts of 0 s are left out, but a wait of 0 s only where waits are not known.
 
     Known parts longer than the step include the allreduce twice, because it is a part
     of the backward pass, too: the backward pass becomes shorter by that.
@@ -90,8 +92,8 @@ def batch_table(loop: Totals) -> Table:
 
 
 def tries_parts(tries: Sequence[TrialOutcome]) -> list[str | Table]:
-    """Return what a terminal shows of trials: a table, and a sentence for each not
-    measured.
+    """Return what a terminal shows of trials: a table of those measured, if there are
+    any, and a sentence for each of the others.
     """
     measured = [outcome for outcome in tries if outcome.measured is not None]
     parts: list[str | Table] = []
@@ -159,11 +161,11 @@ def doctor_chart(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> Chart:
 
 
 def _savings(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> pd.DataFrame:
-    """Return what remedies save, in % of a batch, those that were tried first, at most
-    `MAX_REMEDIES`.
+    """Return what remedies save, in % of a batch, at most `MAX_REMEDIES`: those that
+    were measured come first.
 
     The columns are name, y (row of the figure), share, low, high (predicted), measured,
-    from, to.
+    from, to; nan where a remedy was not predicted or not measured.
     """
     savings: dict[str, dict[str, float]] = {}
     for outcome in tries:

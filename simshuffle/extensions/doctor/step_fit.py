@@ -15,15 +15,20 @@ from simshuffle.spec.units import readable
 class FittedSteps:
     """The law of the steps of the fewest ranks."""
 
-    times: dict[str, str | int]  # of the scenario's accelerator
-    table: pd.DataFrame  # `step_rows`, with the column own_s: s of a step without waits
-    fixed_s: float  # s of a step beside its samples
+    # keys of the scenario's accelerator: forward and backward (s of a sample, with unit), update,
+    # and either fixed or measured_batch (samples)
+    times: dict[str, str | int]
+    # `step_rows`, with the column own_s: s of a step without waits, update and collectives
+    table: pd.DataFrame
+    fixed_s: float  # s of a step beside its samples and update
     per_sample_s: float  # s of a step for each sample
-    step_s: float  # s of the step of a full batch
+    step_s: float  # s of the step of a full batch with its update, without collectives
     notes: tuple[str, ...]  # on what could not be seen
 
     def jitter(self) -> float:
-        """Return how much steps vary beside their law: standard deviation over mean."""
+        """Return how much steps vary beside their law: standard deviation over mean, of
+        the middle two thirds, to four decimals.
+        """
         law_s = self.fixed_s + self.per_sample_s * self.table["samples"]
         return round(robust_spread(self.table["own_s"] / law_s), 4)
 
@@ -41,19 +46,21 @@ def fit_steps(
 
     The fixed part is known only if batches of several sizes tell it apart; else the
     times name the batch size at which they were measured. Passes that were not timed
-    are split 1:2.
+    are split 1:2. The update is the median of the optimizer's times; 0 if not timed.
 
     Args:
         key: of the times in the scenario, dotted.
         steps: `step_rows` of the fewest ranks.
         batch_size: samples of a full batch.
-        sums_gradients: whether there are several ranks.
-        measured: is extended by the times.
+        sums_gradients: whether there are several ranks: then their collectives are no
+            part of the law.
+        measured: is extended by the times, but for the update.
     """
     parts = steps[["forward", "backward", "optimizer", "allreduce"]]
     update_s = parts["optimizer"].median() if parts["optimizer"].notna().any() else 0.0
     collective_s = parts["allreduce"].fillna(0.0) if sums_gradients else 0.0
     own_s = steps["seconds"] - steps["queued_s"].fillna(0.0) - update_s - collective_s
+    # a step of which nothing would be left keeps its waits and collectives
     own_s = own_s.where(own_s > 0, steps["seconds"] - update_s).clip(lower=1e-9)
     table = steps.assign(own_s=own_s)
     fixed, per_sample, is_separable = step_law(table)
@@ -90,15 +97,16 @@ def fit_steps(
 
 
 def busy_cores(steps: pd.DataFrame, threads: int, on_cpu: bool) -> float:
-    """Return the cores that a rank keeps busy in its step, at most ``threads``.
+    """Return the mean number of cores that a rank keeps busy in its step, at most
+    ``threads``.
 
-    They are those of its thread and, on a CPU, of the threads that compute with it.
+    It is ``threads`` times the share of the step in which its own thread has a core.
 
     Args:
         steps: `step_rows`.
-        threads: that compute a step.
-        on_cpu: whether steps compute on a CPU: then a step of unknown core time takes
-            all of it.
+        threads: that compute a step: 1 where an accelerator does.
+        on_cpu: whether steps compute on a CPU. If no step's core time is known, all of
+            the time counts on a CPU, and none on an accelerator.
     """
     share = steps["core_s"].sum() / steps["seconds"].sum()
     if steps["core_s"].isna().all():

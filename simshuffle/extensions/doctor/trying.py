@@ -77,8 +77,8 @@ class ScriptRuns:
             changes: what the recorder changes of its loaders.
 
         Raises:
-            SimshuffleError: there is no record, the script failed, or a change could
-                not be made; it says why.
+            SimshuffleError: there is no record, the script failed or could not be
+                started, or a change could not be made; it says why.
             KeyboardInterrupt: a signal asked this program to end meanwhile.
         """
         self.say(f"Trying: {name}.")
@@ -106,8 +106,10 @@ class ScriptRuns:
 
 
 def choose_trials(diagnosis: Diagnosis, count: int) -> list[Trial]:
-    """Return the best ``count`` remedies that the recorder can make, and last the bound
-    without waiting; predicted gains are shares of a batch.
+    """Return the best ``count`` remedies that the recorder can make, or fewer if there
+    are fewer, and last the bound without waiting, which has no predicted gain.
+
+    Predicted gains are shares of a batch's time.
     """
     batch_s = diagnosis.loop.batch_s
     trials = []
@@ -122,9 +124,14 @@ def choose_trials(diagnosis: Diagnosis, count: int) -> list[Trial]:
 def try_all(runs: ScriptRuns, trials: Sequence[Trial]) -> list[TrialOutcome]:
     """Run the script as it is, then once with each of the trials.
 
-    A trial that fails has no measured gain, and says why. An interrupt leaves out the
-    remaining trials. Raises a SimshuffleError if the script cannot be measured
-    as it is.
+    A trial that fails has no measured gain, and says why. An interrupt raises nothing,
+    and leaves out the trial that runs and the remaining ones.
+
+    Returns:
+        The outcomes of the trials that ended, in their order, without the run as it is.
+
+    Raises:
+        SimshuffleError: the script cannot be measured as it is.
     """
     outcomes: list[TrialOutcome] = []
     try:

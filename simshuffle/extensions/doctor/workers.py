@@ -79,6 +79,8 @@ def keep_workers(loop: RecordedLoop) -> LoopTimes:
     """Return the times of the loop that keeps its first epoch's workers in all epochs,
     in which nothing is new to them: later epochs start at once, their first loads take
     the median at most, and no epoch but the last waits for workers to end.
+
+    The loop must have two epochs or more.
     """
     times = loop.times
     worker_start_s = times.worker_start_s.copy()
@@ -98,7 +100,9 @@ def keep_workers(loop: RecordedLoop) -> LoopTimes:
 
 def cpu_s_of_batch(loop: RecordedLoop) -> float:
     """Return the mean s of a core that a batch takes, in its worker and in the loop;
-    nan if not known.
+    nan if that of one batch or more is not known.
+
+    Without workers, the wait has what the loop computes for a batch.
     """
     worker_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(
         loop.sum_of("send", "cpu_s")
@@ -110,7 +114,7 @@ def cpu_s_of_batch(loop: RecordedLoop) -> float:
 
 def computed_share(loop: RecordedLoop) -> float:
     """Return the share of their fetches in which workers compute, or could if they had
-    a core; 0 if it is not known.
+    a core; a fetch of which that is not known counts as one without computing.
     """
     computed_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(
         loop.sum_of("fetch", "queued_s")
@@ -121,7 +125,8 @@ def computed_share(loop: RecordedLoop) -> float:
 
 def add_workers(loop: RecordedLoop, max_workers: int) -> LoopTimes | None:
     """Return the times of the loop with more workers; None if no number of workers
-    gains anything.
+    gains anything, or none of `WORKER_COUNTS` lies above the present number and up to
+    ``max_workers``.
 
     Chosen are the fewest workers that gain nearly what the best number up to
     ``max_workers`` does. What workers share does not get faster: where it takes longer
@@ -141,10 +146,12 @@ def add_workers(loop: RecordedLoop, max_workers: int) -> LoopTimes | None:
 
 
 def shared_s_of_batch(loop: RecordedLoop) -> float:
-    """Return the s of a batch below which no number of workers gets.
+    """Return the s of a batch below which no number of workers gets; 0 if nothing is
+    known of what they share.
 
     The longest of three: of the cores for what is computed, of the device for its bytes
-    (as if the present readers had all of it), and of a lock.
+    (as if the present readers had all of it), and of a lock. What is not known of these
+    counts as 0 s; so does a lock of a single worker.
     """
     cpu_s = cpu_s_of_batch(loop)
     workers = max(loop.times.workers, 1)
@@ -159,7 +166,7 @@ def first_nearly_best(
     batch_s: float, candidates: Sequence[LoopTimes]
 ) -> LoopTimes | None:
     """Return the first candidate that gains at least `AS_GOOD` of what the best does;
-    None if none gains.
+    None if none gains, or there is none.
 
     Args:
         batch_s: mean s of a batch of the loop as it is.
@@ -187,6 +194,8 @@ def split_reading(loop: RecordedLoop) -> ReadingSeconds:
 
     Where all reads bring as many bytes, they are all requests if slower than
     `SLOW_BYTES`, else all bytes. Files whose headers alone were seen count in full.
+    Bytes of which the device is not known count as from memory. Batches without reads
+    have 0 s.
     """
     read_s = loop.sum_of("read")
     count = loop.sum_of("read", "count")

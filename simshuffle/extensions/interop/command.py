@@ -142,14 +142,15 @@ def _read_network(source: str, routing: str | None) -> tuple[Fabric, RoutingRule
     """Return the network of a machine or of a network's file, and its routing.
 
     The routing is the named one, else that of the machine, else the usual one of the
-    topology.
+    topology. For the network of a file, or a machine that is a part of one, the last is
+    the one by the levels of switches.
 
     Args:
         source: name or file of a machine, or a file that holds a network.
         routing: short form of a routing, such as 'ecmp:queue_pairs=4', or None.
 
     Raises:
-        InputError: there is no such machine or routing.
+        InputError: there is no such machine or routing, or the file cannot be read.
     """
     from simshuffle.fabric.routing import (
         Fabric,
@@ -177,6 +178,11 @@ def _read_network(source: str, routing: str | None) -> tuple[Fabric, RoutingRule
 def _read_fabric_file(source: str) -> ImportedFabric | None:
     """Return the network of a file that holds one; None for the name or file of a
     machine.
+
+    A file whose name does not end in .yaml or .yml is taken for one with a network.
+
+    Raises:
+        InputError: the file cannot be read.
     """
     from simshuffle.extensions.interop.fabrics.reading import is_fabric, read_fabric
     from simshuffle.spec.library import is_file
@@ -196,6 +202,13 @@ def _make_tables(
 ) -> list[Table]:
     """Return the tables that ``machine show`` prints: facts, loads, and a requested
     route.
+
+    Args:
+        facts: texts about the network, by what they say.
+        pattern: name of the pattern.
+        loads: `load_table` of the pattern.
+        hops: rail, link, bandwidth and latency of each link of the route.
+        route: names of its two hosts; None for no table of it.
     """
     from simshuffle.report.console import new_table
     from simshuffle.spec.units import Dimension, readable
@@ -261,7 +274,7 @@ def export(
 
 def print_fabric(fabric: ImportedFabric) -> None:
     """Print on standard error what a fabric has, what was left out, and what is
-    unusual.
+    unusual; of slow cables of each kind, at most `MAX_NAMED_CABLES` and a count.
     """
     say(fabric.source)
     lines = [

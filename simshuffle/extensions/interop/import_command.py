@@ -287,7 +287,8 @@ def _choose_dumps(file: Path, chosen: DumpFiles, *, is_alone: bool) -> DumpFiles
     """Return the files to read: those that options name, and for the others those in a
     folder of dumps.
 
-    Files that the folder holds, read or not, are printed.
+    Files that the folder holds, read or not, are printed. Tables in the folder are left
+    out without a machine.
 
     Args:
         file: the file of a network, or a folder of dumps.
@@ -350,8 +351,8 @@ def _first_run_command(machine: Path) -> list[str]:
     """Return the words of the command for a first run on a machine's file, once its
     scenario is checked.
 
-    Prints a line if step times of `ACCELERATOR` stand in for those of the machine's
-    accelerator.
+    The run has the ranks of `EXAMPLE`, at most the GPUs of the machine. Prints a line
+    if step times of `ACCELERATOR` stand in for those of the machine's accelerator.
 
     Raises:
         InputError: the example scenario cannot run on the machine.
@@ -390,14 +391,18 @@ def format_machine_files(
     gpus: int | None = None,
     accelerator: str | None = None,
 ) -> dict[str, str]:
-    """Return the texts of a machine's files by their names: the machine, its network,
-    its tables.
+    """Return the texts of a machine's files by their names: its network, its tables if
+    there are any, and the machine last.
+
+    Values that ``fabric`` does not show are estimates, and comments in the file say
+    so. Adapter ports of a host are those of the host with the fewest.
 
     Args:
         file: name of the machine's file.
         name: name of the machine.
         fabric: its network.
-        tables: its forwarding tables, if there are any.
+        tables: its forwarding tables. With None an InfiniBand network is routed by
+            ``min_hop``, and another one has no routing section.
         gpus: GPUs of a host; by default as many as adapter ports.
         accelerator: key of the step times; by default `ACCELERATOR`.
 

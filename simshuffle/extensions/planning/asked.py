@@ -64,12 +64,14 @@ class PlanRequest:
     command: str  # command that simulates ``base``, to which settings are added
     scenario_words: str  # arguments by which other verbs read ``scenario``
     candidates: Sequence[Candidate]  # strategies that are considered
-    prices: Mapping[str, float]  # price of each of `PRICES`
-    budget: float | None  # largest cost of the training
+    # price by name, some of `PRICES`; what has no price here costs nothing
+    prices: Mapping[str, float]
+    budget: float | None  # largest cost of the training; None without a limit
     io_share: float  # share of an epoch that I/O may take of the smallest file system
     target: float | None  # accuracy to reach (0 to 1); None if accuracy does not count
     exact: bool  # true to simulate everything, however long that takes
-    units: Mapping[str, str]  # unit in which the user wrote each moved input, by key
+    # unit in which the user wrote a moved input, by its key, where it is known
+    units: Mapping[str, str]
     plan_words: str  # command of this plan, to which settings are added
 
     @property
@@ -83,7 +85,11 @@ class PlanRequest:
 
     @property
     def feasible_candidates(self) -> list[Candidate]:
-        """Return the candidates that can be simulated."""
+        """Return the candidates that can be simulated: the scenario is valid with them.
+
+        Most others lack room on the hosts. Candidates that do not reach the target are
+        among the feasible ones.
+        """
         return [
             candidate for candidate in self.candidates if candidate.scenario is not None
         ]
@@ -100,14 +106,17 @@ class PlanRequest:
 
     @property
     def host_capacity(self) -> float:
-        """Return the bytes of a host in which samples may be stored."""
+        """Return the bytes of a host in which samples may be stored: the capacity of
+        its staging tier, SSD or memory.
+        """
         return self.base.cluster.capacity(self.base.workload.staging.target)
 
     @cached_property
     def run_scenarios(self) -> Mapping[str, Scenario]:
         """Return the scenarios to simulate, by the name of the strategy.
 
-        Without ``exact`` they are those that fit into a minute, by `runs_in_time`.
+        Without ``exact`` they are those that fit into a minute, the shortest in any
+        case, and long runs have a coarser ``time_tolerance`` than their candidates.
         """
         scenarios = {
             candidate.name: candidate.scenario
@@ -118,7 +127,7 @@ class PlanRequest:
 
     @property
     def simulated_candidates(self) -> list[Candidate]:
-        """Return the candidates that are simulated."""
+        """Return the candidates that are simulated, in the order of ``candidates``."""
         return [
             candidate
             for candidate in self.candidates
@@ -143,6 +152,9 @@ class PlanRequest:
     def machine_needs(self, candidate: Candidate, spares: int) -> MachineNeeds:
         """Return the hosts, SSD bytes and file system that a candidate needs.
 
+        SSD bytes are 0 where samples are stored in memory. The rates are those of the
+        scenario's own file system, 0 where the strategy does not read it.
+
         Args:
             candidate: the strategy.
             spares: hosts beside those of the ranks.
@@ -163,8 +175,9 @@ def request(options: PlanOptions) -> Request[PlanRequest]:
     """Return the request that the options of ``simshuffle plan`` describe.
 
     Raises:
-        InputError: a price has no such name or is negative, no curve reaches the
-            target, a strategy has no curve, or no strategy fits the hosts.
+        InputError: a price has no such name or is negative, a target has no curves, no
+            curve reaches the target, a strategy has no curve, no strategy fits the
+            hosts, or the scenario has several jobs.
     """
     if options.target is not None and options.target_accuracy is None:
         rule = "needs accuracy by epoch"
@@ -217,7 +230,10 @@ def request(options: PlanOptions) -> Request[PlanRequest]:
 
 
 def repeat(folder: Path, meta: Meta) -> Request[PlanRequest]:
-    """Return the request of a stored result, from its folder."""
+    """Return the request of a stored result, from its folder and ``meta.json``.
+
+    Files of accuracy curves are not read again: ``meta.json`` has their facts.
+    """
     return _build_request(
         load_scenario(folder / "scenario.yaml"), meta["asked"], str(folder)
     )
@@ -232,7 +248,7 @@ def _build_request(
     Args:
         scenario: the scenario with failures and checkpoints, without sweep.
         plain_request: the values of `simshuffle.extensions.planning.says.PlanQuestion`.
-        source: the file that errors name.
+        source: the file that errors name where no curve reaches the target.
 
     Raises:
         InputError: no curve reaches the target, no candidate fits the hosts, or a run
@@ -310,6 +326,9 @@ def _read_scenario(options: PlanOptions) -> tuple[Scenario, Strategy | None]:
 
     If hosts have no room for the strategy, the scenario shuffles globally from the file
     system, and None stands for the strategy.
+
+    Raises:
+        ScenarioError: the scenario is not valid for any other reason.
     """
     try:
         scenario = scenario_of(options.scenario, options.set)
@@ -350,6 +369,8 @@ def _single_run_settings(scenario: Scenario) -> dict[str, Any]:
 def _settings_without_failures(scenario: Scenario) -> dict[str, Any]:
     """Return the settings that take failures and checkpoints out of an epoch; their
     time is added later.
+
+    They are None at each such key that the scenario has; {} if there are none.
     """
     document = scenario.to_dict()
     settings = {key: None for key in KEYS_OF_FAILURES if key in document}

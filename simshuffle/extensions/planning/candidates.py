@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from simshuffle.errors import InputError, refuse
 from simshuffle.extensions.planning.curves import Setting
@@ -46,17 +46,30 @@ class Candidate:
     # scenario with the strategy; None if it cannot be simulated
     scenario: Scenario | None
     obstacle: str  # reason why it cannot be simulated; '' if it can
-    kept_nbytes: float  # bytes of samples that a host stores
-    epochs: int | None  # epochs of the training; None if the target is not reached
+    kept_nbytes: float  # bytes of samples that a host stores, at most
+    # epochs of the training; None if its curve does not reach the target, or if there
+    # are curves but none of this strategy
+    epochs: int | None
     # best accuracy of its curve (0 to 1); None without a curve
     best_accuracy: float | None
 
     @property
     def mixing(self) -> float:
-        """Return how much an epoch mixes samples: the exchange fraction Q, or 2 under
-        global shuffle, which mixes more than any Q.
+        """Return how much an epoch mixes samples: the exchange fraction Q, or 2 where
+        every epoch draws samples anew (global shuffle, loaders), more than any Q.
         """
         return 2.0 if self.strategy.fraction is None else self.strategy.fraction
+
+
+def _refuse_repetition(strategy: str) -> NoReturn:
+    """Refuse a strategy that the user names twice.
+
+    Raises:
+        InputError: always.
+    """
+    refuse(
+        "--strategy", "must be named once", strategy, "Name each once.", COMMAND_LINE
+    )
 
 
 def list_exchanges(
@@ -67,14 +80,23 @@ def list_exchanges(
 ) -> list[str | dict[str, Any]]:
     """Return the exchanges to consider, as `--set workload.exchange` has them.
 
-    They are the strategies that the user names; else those of the curves or, without
-    curves, the usual ones. Without ``--target-accuracy`` (``source`` is 'None') the
-    scenario's own is added if no other has its name.
+    They are the strategies that the user names, and no others. If the user names none,
+    they are those of the curves or, without curves, the usual ones. Then global shuffle
+    stands for two, from the file system and from SSDs. Without ``--target-accuracy``
+    (``source`` is 'None') the scenario's own is added if no other has its name.
 
     Raises:
-        InputError: a strategy is named twice, is unknown, or has no curve.
+        InputError: two texts of the user have one strategy name, a strategy is unknown
+            or has no curve, or Q of a curve is not above 0 and at most 1.
     """
     if requested_strategies:
+        # a text that is given again would otherwise be one key of `strategies`
+        if repeated_texts := [
+            text
+            for text in requested_strategies
+            if requested_strategies.count(text) > 1
+        ]:
+            _refuse_repetition(repeated_texts[0])
         strategies = {
             text: record_of("--strategy", text, kinds_of(Exchange), {})
             for text in requested_strategies
@@ -93,9 +115,7 @@ def list_exchanges(
                 )
         names = [strategy_name(strategy) for strategy in strategies.values()]
         if repeated_names := [name for name in names if names.count(name) > 1]:
-            rule = "must be named once"
-            remedy = "Name each once."
-            refuse("--strategy", rule, repeated_names[0], remedy, COMMAND_LINE)
+            _refuse_repetition(repeated_names[0])
         return list(strategies)
     if not curves_by_setting:
         partial_settings = [("partial", fraction) for fraction in USUAL_FRACTIONS]
@@ -125,8 +145,11 @@ def _setting_exchanges(
 ) -> list[str | dict[str, Any]]:
     """Return the exchanges of a setting, as `--set workload.exchange` has them.
 
-    An exchange of the kind of the scenario's own strategy takes that strategy's other
-    values.
+    Global shuffle gives two, all others one. An exchange of the kind of the scenario's
+    own strategy takes that strategy's other values.
+
+    Raises:
+        InputError: there is no such strategy, or Q is not above 0 and at most 1.
     """
     if short_name == "global":
         return [FROM_PFS, FROM_SSD]
@@ -148,8 +171,10 @@ def _setting_exchanges(
 
 
 def _shorten_exchange(values: dict[str, Any]) -> str | dict[str, Any]:
-    """Return the values of an exchange as one text where they are plain, else as they
-    are.
+    """Return the values of an exchange as one text, 'kind:key=value,...', where they
+    are plain; else as they are.
+
+    Plain values are texts, numbers and truth values.
     """
     other_values = {key: value for key, value in values.items() if key != "kind"}
     if not all(isinstance(value, str | int | float) for value in other_values.values()):
@@ -163,13 +188,15 @@ def _shorten_exchange(values: dict[str, Any]) -> str | dict[str, Any]:
 
 def setting_of_strategy(strategy: Strategy) -> Setting:
     """Return the setting by which accuracy curves know a strategy: its short name and
-    Q.
+    Q, which is None where samples are drawn anew and 0 under local shuffle.
     """
     return strategy.short_name, strategy.fraction
 
 
 def _setting_name(short_name: str, fraction: float | None) -> str:
-    """Return the name of a setting, such as 'partial-0.1' or 'local'."""
+    """Return the name of a setting, such as 'partial-0.1'; without Q if it is 0 or
+    None.
+    """
     return f"{short_name}-{fraction:g}" if fraction else short_name
 
 
@@ -191,12 +218,16 @@ def build_candidate(
     """Build the candidate of an exchange, with the obstacle where it cannot be
     simulated.
 
+    The bytes that a host stores are the most over the epochs; of a strategy that cannot
+    be simulated they are its stored share of the data set.
+
     Args:
         base: the scenario without failures and checkpoints.
         exchange: the exchange, as `--set workload.exchange` has it.
         learned_by_setting: facts of accuracy curves, as `summarise_curves` has them, by
             setting.
-        epochs: epochs of the training where there are no curves.
+        epochs: epochs of the training where there are no curves. With curves, a
+            strategy without one has None.
     """
     strategy = _parse_exchange(exchange)
     learned_setting = learned_by_setting.get(setting_of_strategy(strategy))

@@ -27,7 +27,7 @@ SEARCH_PRECISION = 1.01
 OVERSHOOT = 1.001
 """Factor by which a search goes beyond a prediction, to either side: much less than
 `SEARCH_PRECISION`."""
-MAX_STEPS = 200
+MAX_STEPS = 200  # rates that a search tries at most
 SEARCH_RUNS = 15
 """Epochs that a search simulates in windows, as those of a run, by estimate."""
 MIN_FIRST_WINDOWS = 7
@@ -50,11 +50,11 @@ def epoch_shares(breakdown: Mapping[Any, Any], epoch: int) -> dict[str, float]:
     """Return the share of an epoch under each label, from 0 to 1.
 
     Time that has a cause, in which a rank waits for others, counts under the label that
-    those others are at.
+    those others are at. Labels without an entry are left out; {} if the epoch has none.
 
     Args:
-        breakdown: columns label, cause, seconds and epoch, one entry for each label of
-            an epoch.
+        breakdown: columns label, cause ('' for a rank's own work), seconds and epoch,
+            one entry for each label and cause of an epoch.
         epoch: the epoch, from 1.
     """
     columns = (breakdown[name] for name in ("epoch", "label", "cause", "seconds"))
@@ -87,15 +87,16 @@ def find_smallest_rate(
     a resource of rate x binds, an epoch lasts 1/x, and its time beside I/O is equal at
     every x. The share at one rate therefore predicts the rate at which the share is
     ``max_share``. Where the prediction is poor the step doubles; between two known
-    sides every other step is a bisection of logarithms.
+    sides every other step is a bisection of logarithms. After `MAX_STEPS` rates the
+    smallest known to be enough is returned; infinite if none was.
 
     Args:
         io_share_at: the share of an epoch at a rate; it falls with the rate.
         max_share: the largest share that is enough.
         guess: the rate to try first.
-        max_rate: a rate that is known to be enough.
+        max_rate: a rate that is known to be enough; no larger one is tried.
         precision: the factor to which the rate is searched.
-        low: a rate that is known to be too small.
+        low: a rate that is known to be too small; 0 if none is.
     """
     high = math.inf
     rate = min(guess, max_rate)
@@ -139,7 +140,9 @@ class FileSystemCell(NetworkCell):
     document: Mapping[str, Any]  # scenario with the strategy, without sweep
     name: str  # name of the strategy
     io_share: float  # share of an epoch that I/O may take
-    exact: bool = True  # true if every run has the time tolerance of the scenario
+    # true if every run has the time tolerance of the scenario, and both rates together
+    # are searched to `SEARCH_PRECISION`, not `JOINT_PRECISION`
+    exact: bool = True
 
     @property
     def key(self) -> Any:
@@ -191,10 +194,12 @@ class FileSystemCell(NetworkCell):
     def run(self, tell: Tell) -> Outcome:
         """Search the smallest file system and return its numbers.
 
-        The outcome has ``files_per_s`` and ``bytes_per_s``; ``alone``, each of the two
-        where the other never binds; ``io``, the share of I/O; and ``points``, the rows
-        of all that was simulated. The first three are None if no file system is enough.
-        Without ``exact`` the scenario has at least `COARSE_TOLERANCE`.
+        The outcome has ``files_per_s`` and ``bytes_per_s``; ``alone``, a list of each
+        of the two where the other never binds; ``io``, the share of I/O with the first
+        two; and ``points``, the rows of all that was simulated: strategy, files_per_s,
+        bytes_per_s, epoch (s) and io. The first three are None if no file system is
+        enough; ``io`` is then the share with an ample one. Without ``exact`` the
+        scenario has at least `COARSE_TOLERANCE`.
         """
         scenario = self._run.scenario
         if not self.exact and scenario.time_tolerance < COARSE_TOLERANCE:
@@ -298,12 +303,15 @@ class _FileSystemSearch:
     def _find_joint_factor(self, open_rate: float, bandwidth: float) -> float:
         """Search the smallest factor on both rates with which I/O takes little enough.
 
+        It is known to `SEARCH_PRECISION` with ``exact``, else to `JOINT_PRECISION`.
+
         Args:
             open_rate: the smallest one (1/s) where the bandwidth never binds.
             bandwidth: the smallest one (bytes/s) where the open rate never binds.
         """
 
         def share_at_once(factor: float) -> float:
+            """Return the share of I/O with both rates multiplied by ``factor``."""
             return self._io_share_of(factor * open_rate, factor * bandwidth)
 
         if self._exact:
@@ -351,8 +359,8 @@ class _FileSystemSearch:
         return self._io_share_by_file_system[rates]
 
     def _share_done(self) -> float:
-        """Return the share of the search that is done: first one resource at a time,
-        then both together.
+        """Return the share of the search that is done, by estimate: first one resource
+        at a time, then both together. It never reaches 1.
         """
         single_share = self._share_of_single_searches
         if not self._num_single_rows:
@@ -375,7 +383,9 @@ class IoShareCell(RunCell):
         return frozenset()
 
     def run(self, tell: Tell) -> Outcome:
-        """Simulate the epoch and return its length (s) and the share of I/O."""
+        """Simulate the epoch; return its length (s) at key 'epoch', and the share of
+        I/O, waiting for others that are at it included, at 'io'.
+        """
         scenario = self.scenario
         table = report.all_labels(simulate(scenario, first_epoch=scenario.epochs))
         io = epoch_shares(table.to_dict("list"), scenario.epochs).get(IO, 0.0)
@@ -385,6 +395,8 @@ class IoShareCell(RunCell):
 def file_system_settings(open_rate: float, read_bandwidth: float) -> dict[str, Any]:
     """Return the scenario settings of a file system with an open rate (1/s) and a read
     bandwidth (bytes/s).
+
+    They are texts with a unit, by dotted key, rounded to 4 digits.
     """
     return {
         OPEN_RATE: f"{open_rate:.4g} /s",
@@ -393,6 +405,6 @@ def file_system_settings(open_rate: float, read_bandwidth: float) -> dict[str, A
 
 
 def _round_up(value: float) -> float:
-    """Return ``value`` rounded up to four digits, as commands have it."""
+    """Return ``value``, above 0, rounded up to four digits, as commands have it."""
     last_digit = 10.0 ** (math.floor(math.log10(value)) - 3)
     return float(f"{math.ceil(value / last_digit - 1e-9) * last_digit:.4g}")

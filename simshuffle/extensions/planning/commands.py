@@ -17,27 +17,33 @@ if TYPE_CHECKING:
 
 
 def quote_scenario(scenario: Any) -> str:
-    """Return the word that names a scenario on the command line, quoted for a shell."""
+    """Return the word that names a scenario on the command line, quoted for a shell.
+
+    It is the name of a `Scenario`; a name or path stays as it is.
+    """
     return shlex.quote(
         scenario.name if isinstance(scenario, Scenario) else str(scenario)
     )
 
 
 def setting_words(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield ``--set KEY=VALUE`` for each value, quoted for a shell."""
+    """Yield ``--set KEY=VALUE`` for each value, quoted for a shell.
+
+    Texts stand as they are, other values as JSON: None is 'null'.
+    """
     for key, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value)
         yield f"--set {shlex.quote(f'{key}={text}')}"
 
 
 def add_settings(command: str, values: Mapping[str, Any]) -> str:
-    """Return a command with further settings."""
+    """Return a command with a ``--set`` behind it for each value."""
     return " ".join([command, *setting_words(values)])
 
 
 def option_words(options: PlanOptions) -> Iterator[str]:
     """Yield the options, quoted for a shell, that decide a plan beside the scenario and
-    its settings.
+    its settings. Options that are not given, or as by default, are left out.
     """
     if options.target_accuracy is not None:
         yield f"--target-accuracy {shlex.quote(str(options.target_accuracy))}"

@@ -19,8 +19,8 @@ def cheapest_strategy(
     mixes samples most.
 
     Args:
-        costs: the cost of each strategy, by name; '' is returned where there is none.
-        mixing: how much each strategy mixes samples.
+        costs: the cost of each strategy, by name; '' is returned if it is empty.
+        mixing: how much each strategy mixes samples, by name.
         tie_share: the share above the lowest cost up to which a strategy ties. Of tied
             strategies that mix alike, the cheapest is returned.
     """
@@ -36,8 +36,8 @@ def training_seconds(staging_s: float, epochs_s: Sequence[float], epochs: int) -
 
     Args:
         staging_s: s of staging before the first epoch.
-        epochs_s: s of each simulated epoch; every further epoch lasts as long as the
-            last of them.
+        epochs_s: s of each simulated epoch, at least one; every further epoch lasts as
+            long as the last of them. Those beyond ``epochs`` do not count.
         epochs: number of epochs of the training.
     """
     simulated_epochs_s = epochs_s[:epochs]
@@ -50,17 +50,20 @@ class MachineNeeds:
     """Hosts, SSD bytes and file system that a strategy needs."""
 
     hosts: int  # number of hosts, spare ones included
-    ssd_nbytes: float  # bytes of samples that a host stores on its SSD
+    ssd_nbytes: float  # bytes of samples that each host stores on its SSD
     # rates of the file system that samples are read from in every epoch; 0 if they are not
     pfs_bytes_per_s: float = 0.0  # read bandwidth
     pfs_files_per_s: float = 0.0  # open rate
 
     def time_cost(self, prices: Prices, seconds: float) -> float:
-        """Return the cost of all hosts for ``seconds`` s."""
+        """Return the cost of all hosts for ``seconds`` s; 0 if they have no price."""
         return seconds / HOUR * self.hosts * prices.get(HOST_HOUR, 0.0)
 
     def storage_cost(self, prices: Prices) -> float:
-        """Return the cost of SSDs and file system, paid once."""
+        """Return the cost of the SSDs of all hosts and of the file system, paid once.
+
+        What has no price costs nothing.
+        """
         return (
             self.ssd_nbytes * self.hosts / TERA * prices.get("ssd-tb", 0.0)
             + self.pfs_bytes_per_s / GIGA * prices.get("pfs-gbs", 0.0)

@@ -20,8 +20,8 @@ from simshuffle.report.folders import meta_of
 from simshuffle.study import engine
 
 TARGET_MARGIN = 0.01
-"""Below the best of global shuffle, as the first default target of ``simshuffle study
-tta``.
+"""Share by which the default target is below the best of global shuffle, as the first
+default target of ``simshuffle study tta``.
 """
 Setting = tuple[str, float | None]
 """Short name of a strategy, and Q: None under global shuffle, 0 under local shuffle."""
@@ -40,8 +40,8 @@ class AccuracyCurve:
         return max(self.accuracy.values())
 
     def epochs_to(self, target: float) -> int | None:
-        """Return the first epoch with an accuracy of at least ``target``; None if there
-        is none.
+        """Return the first evaluated epoch with an accuracy of at least ``target``;
+        None if there is none.
         """
         return next(
             (
@@ -56,10 +56,13 @@ class AccuracyCurve:
 def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
     """Read the accuracy curves, averaged over seeds, of a CSV file or a result folder.
 
+    All rows of one strategy, Q and epoch are averaged: those of global shuffle from
+    several sources, too.
+
     Args:
         path: a CSV file with columns strategy (or setting), exchange_fraction, epoch
-            and accuracy, or a result folder of times to accuracy, or of a training
-            study, of which the default condition is read (see `read_study`).
+            and accuracy (share), or a result folder of times to accuracy, or of a
+            training study, of which the default condition is read (see `read_study`).
 
     Raises:
         InputError: the path does not exist or cannot be read, there are no curves, or a
@@ -128,6 +131,9 @@ def _read_folder(folder: Path) -> Iterable[tuple[Setting, int, float]]:
 def _read_csv(path: Path) -> Iterable[tuple[Setting, int, float]]:
     """Yield setting, epoch and accuracy of each row of a CSV file.
 
+    The strategy counts before the setting; Q may lack. Errors come when rows are
+    asked for.
+
     Raises:
         InputError: the file cannot be read, or a row is not valid.
     """
@@ -156,16 +162,18 @@ def _read_csv(path: Path) -> Iterable[tuple[Setting, int, float]]:
         yield parse_setting_name(name, fraction), epoch, accuracy
 
 
-_SETTING = re.compile(r"^(.*?)(?:[ -](\d[\d.]*))?$")
+# strategy, and Q behind a blank or hyphen where there is one
+_SETTING = re.compile(r"^(.*?)(?:[ -](\d+(?:\.\d*)?))?$")
 
 
 def parse_setting_name(name: str, fraction: float | None) -> Setting:
     """Return the strategy and Q of a name such as 'partial', 'partial-0.1',
     'IS-Pair 0.1' or 'global (PFS)'.
 
-    Q is ``fraction`` if given, else the number in the name; None if there is neither.
-    Global shuffle always has None, local shuffle 0. The strategy is what stands before
-    the number, without '_shuffle'.
+    Q is ``fraction`` if given, else the number in the name; None if there is neither or
+    ``fraction`` is NaN. Global shuffle always has None, local shuffle 0. The strategy
+    is what stands before the number, without '_shuffle'; brackets are left out. It need
+    not be a strategy that is known.
     """
     match = _SETTING.match(name.partition("(")[0].strip())
     strategy, fraction_text = (match[1], match[2]) if match else (name, None)

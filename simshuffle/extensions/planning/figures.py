@@ -36,7 +36,10 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     """Draw a bar of the cost of each strategy, the cheapest on top, from table
     `strategies` and ``meta.json``.
 
-    A strategy that has no cost is labelled with the reason.
+    A strategy that has no cost is labelled with the reason; the chosen one has ' *'
+    behind its name. The budget is drawn only if it fits on the axis, which ends 32 %
+    beyond the largest cost. Costs are host-hours where these cost 1 and nothing else
+    has a price.
     """
     table = table.sort_values("cost", kind="stable", na_position="last").reset_index(
         drop=True
@@ -87,7 +90,9 @@ def parts_of_cost(strategies: pd.DataFrame) -> pd.DataFrame:
     """Return the cost of each strategy (rows) divided into a column for each of
     `PIECES`.
 
-    ``strategies`` are rows of table ``strategies`` that have a cost.
+    ``strategies`` are rows of table ``strategies`` that have a cost. The warm epoch's
+    shares of I/O and exchange are taken for all epochs; staging is at most all of the
+    time.
     """
     share_staged = (strategies["staging_s"] / (3600.0 * strategies["hours"])).clip(
         upper=1.0

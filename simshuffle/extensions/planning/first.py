@@ -28,14 +28,19 @@ class ClosedFormTraining:
 def closed_form_answer(request: PlanRequest) -> Iterator[str]:
     """Yield sentences on the cheapest strategy and others, with lower bounds of costs.
 
-    The others are the `MAX_OTHERS` cheapest and the most expensive one. Where nothing
-    meets the budget, the only sentence names the cheapest.
+    The others are the `MAX_OTHERS` cheapest and the most expensive one, also those
+    above the budget. Strategies without room or without epochs to the target are left
+    out. Where nothing meets the budget, the only sentence names the cheapest. Failures,
+    saves and spare hosts do not count.
     """
     estimates = {
         candidate.name: _estimate(request, candidate)
         for candidate in request.feasible_candidates
         if candidate.epochs
     }
+    if not estimates:
+        yield "No strategy for which the hosts have room reaches the target accuracy."
+        return
     costs = {name: estimate.cost for name, estimate in estimates.items()}
     max_cost = float("inf") if request.budget is None else request.budget
     affordable_costs = {name: cost for name, cost in costs.items() if cost <= max_cost}
@@ -66,7 +71,11 @@ def closed_form_answer(request: PlanRequest) -> Iterator[str]:
 
 
 def _estimate(request: PlanRequest, candidate: Candidate) -> ClosedFormTraining:
-    """Return lower bounds of a candidate's training and its cost, without spare hosts."""
+    """Return lower bounds of a candidate's training and its cost, without spare hosts.
+
+    The time is staging and all epochs as warm ones. The candidate must have a scenario
+    and epochs.
+    """
     assert candidate.scenario is not None  # noqa: S101 - it fits
     assert candidate.epochs is not None  # noqa: S101 - it reaches the target
     epoch_bounds = bounds(candidate.scenario)

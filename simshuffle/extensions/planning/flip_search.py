@@ -29,7 +29,9 @@ from simshuffle.study.cell import Tell
 from simshuffle.study.store import run_inner_cell
 
 SIDE_STEP = math.log(1.015)
-"""Distance from a turning point at which it is simulated, as a logarithm of the factor."""
+"""Distance to either side of a turning point at which runs are simulated, as a
+logarithm of the factor.
+"""
 CAPACITY_SIDE_STEP = math.log(1.001)
 """`SIDE_STEP` of the capacity for samples, whose border needs no simulated time."""
 CONTENDER_SHARE = 0.05
@@ -53,8 +55,8 @@ class FlipSearch:
     times that.
 
     Closed forms predict the turning point, and simulations there correct the closed
-    forms. The search ends when the choice is known just before and just beyond the
-    turning point.
+    forms: ``model`` is changed. The search ends when the choice is known just before
+    and just beyond the turning point, or after so many values, or when time is up.
     """
 
     model: DecisionModel  # closed forms of the costs
@@ -63,7 +65,7 @@ class FlipSearch:
     tell: Tell = lambda share: None  # called with the share of the search that is done
     # s of one core, by estimate, that runs may still take
     seconds_left: float = math.inf
-    # s of simulated trainings, by strategy and factor
+    # s of simulated trainings, by strategy and factor; factor 1 for any SSD capacity
     simulated: dict[tuple[str, float], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,7 +104,8 @@ class FlipSearch:
         none.
 
         A row is confirmed if runs see both choices within `WIDE_SIDES` side steps; else
-        ``why`` has the reason.
+        ``why`` has the reason, which is `NOT_SIMULATED` where time does not suffice for
+        a single value. Runs are taken off ``seconds_left``.
         """
         claimed_factor = self.claimed_factor
         if claimed_factor is None:
@@ -179,7 +182,7 @@ class FlipSearch:
         """Return the distance to simulate next, as a logarithm of the factor.
 
         It is where closed forms see the border, but on the other side of the border
-        than the last distance.
+        than the last distance. It is at most the logarithm of `MAX_FACTOR`.
 
         Args:
             near_distance: the largest distance at which the choice is the current one.
@@ -221,7 +224,9 @@ class FlipSearch:
         """Return the strategies to simulate with the input multiplied by ``factor``.
 
         They are the current choice, the choice of closed forms at ``factor``, and those
-        that may be the cheapest by closed forms, as many as fit in time.
+        that may be the cheapest by closed forms. Of the last, without ``exact``, there
+        are as many as fit into `POINT_SECONDS`, shortest runs first. Strategies for
+        which hosts have no room there are left out.
         """
         costs = self.model.costs_at(factor)
         max_cost = (
@@ -259,7 +264,8 @@ class FlipSearch:
     def _estimate_seconds(self, offer: StrategyOffer, factor: float) -> float:
         """Estimate the seconds of one core that simulating a strategy takes.
 
-        They are 0 where hosts have no room, or where the run is known already.
+        They are 0 where hosts have no room, and where the SSD's capacity is moved and
+        the strategy's run as it is was simulated. Runs of this search count again.
         """
         scenario = self._scenario(offer, factor)
         is_known = scenario is None or (self.moves_ssd_capacity and offer.is_simulated)
@@ -293,7 +299,7 @@ class FlipSearch:
         """Simulate the contenders at ``factor``, and return the one that is chosen.
 
         Each simulation corrects the closed forms of the model. '' is returned if none
-        is within the budget.
+        has room on the hosts and is within the budget.
         """
         costs = {}
         for offer in self._contenders(factor):
@@ -308,8 +314,9 @@ class FlipSearch:
         """Return the simulated s of a training with the input moved; None where hosts
         lack room.
 
-        The capacity of an SSD changes no time, so one run is enough for all its sizes.
-        A run is remembered, and its estimate taken off ``seconds_left``.
+        The s are over the goodput of the strategy. The capacity of an SSD changes no
+        time, so one run is enough for all its sizes. A run is remembered, and its
+        estimate taken off ``seconds_left``.
         """
         scenario = self._scenario(offer, factor)
         if scenario is None:
@@ -328,7 +335,8 @@ class FlipSearch:
 
     def _describe_refutation(self, claimed_row: Mapping[str, Any]) -> str:
         """Return a sentence on how much more the strategy that closed forms claim costs
-        where it was simulated.
+        where it was simulated farthest from the input as it is; another sentence where
+        it was not simulated.
         """
         name = claimed_row["after"]
         simulated_factors = [
@@ -338,6 +346,9 @@ class FlipSearch:
             return "simulations do not confirm it"
         factor = max(simulated_factors, key=lambda factor: abs(math.log(factor)))
         costs = self.model.costs_at(factor)
+        if name not in costs:  # hosts have room for it only where the input is moved
+            factor = claimed_row["factor"]
+            costs = self.model.costs_at(factor)
         extra_cost = costs[name] / costs[self.current_choice] - 1.0
         value_text = self.model.moved_input.format_value(factor, 3)
         return (
@@ -349,6 +360,10 @@ class FlipSearch:
         self, turning_point: Mapping[str, Any], *, confirmed: bool, why: str = ""
     ) -> dict[str, Any]:
         """Return the row of table ``turns`` for a turning point.
+
+        It has no command. Beside the columns it has ``confirmed``, ``why`` and
+        ``values``, the settings with which the choice is another one. Of one that is
+        not confirmed, ``still`` is the value now and ``changed`` the turning point.
 
         Args:
             turning_point: ``after`` and ``factor``, and for a confirmed one

@@ -48,16 +48,18 @@ class FlipCell(NetworkCell):
     document: Mapping[str, Any]  # scenario without sweep, as plain values
     # strategies in plain values, as of `read_offer`
     offers: Sequence[Mapping[str, Any]]
-    prices: Prices  # price of each of `PRICES`
+    prices: Prices  # price by name, some of `PRICES`; others are 0
     tie_share: float  # share by which two costs may differ and count as equal
-    budget: float | None  # largest cost of the training
+    budget: float | None  # largest cost of the training; None without a limit
     input_name: str  # name of the input that is moved
     unit: str  # unit in which the user wrote the input; '' if unknown
     exact: bool  # true to simulate without a limit of time
 
     @property
     def key(self) -> Any:
-        """Return what decides the outcome."""
+        """Return what decides the outcome: all fields, without the scenario's name and
+        description.
+        """
         ignored_keys = {"name", "description"}
         document = {
             key: self.document[key] for key in self.document if key not in ignored_keys
@@ -73,10 +75,12 @@ class FlipCell(NetworkCell):
 
     @property
     def cost(self) -> float:
-        """Return the seconds of one core: closed forms, and the runs of some values.
+        """Estimate the seconds of one core: closed forms, and the runs of some values.
 
         `MAX_POINTS` values are simulated for an input that all strategies depend on:
-        there are two turning points, or closed forms err.
+        there are two turning points, or closed forms err. Two are for an input of the
+        file system, none for the capacity. Without ``exact`` the runs count at most
+        `INPUT_SECONDS`.
         """
         num_points = {CAPACITY: 0, **dict.fromkeys(FILE_SYSTEM_INPUTS, 2)}.get(
             self.input_name, MAX_POINTS
@@ -89,6 +93,7 @@ class FlipCell(NetworkCell):
         """Estimate the seconds of one core that simulating one value takes.
 
         At one value, the half of the strategies whose runs take least is compared.
+        Strategies that were not simulated before are left out.
         """
         base = from_dict(self.document, "")
         scenarios = [
@@ -100,8 +105,12 @@ class FlipCell(NetworkCell):
         return sum(run_seconds[: (len(run_seconds) + 1) // 2])
 
     def run(self, tell: Tell) -> Outcome:
-        """Return the rows of table ``turns``, and the rows that simulations did not
-        confirm.
+        """Search the turning points, and return their rows.
+
+        The outcome has ``turns``, the rows of that table that runs confirm, and
+        ``doubtful``, the rows that runs refute or that were not simulated. Together
+        they are two at most, by rising factor; none where closed forms see no turning
+        point. They have the fields of `FlipSearch.find_row`.
         """
         base = from_dict(self.document, "")
         units = {keys_of_inputs(base)[self.input_name][0]: self.unit}

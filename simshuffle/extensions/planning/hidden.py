@@ -71,7 +71,9 @@ class HiddenExchangeCell(NetworkCell):
 
     @cached_property
     def _guessed_samples(self) -> int:
-        """Return the samples of a rank whose exchange closed forms hide."""
+        """Return the most samples of a rank whose exchange closed forms hide; 0 if none
+        is hidden.
+        """
         scenario = self._run.scenario
         allowed_seconds = self.tolerance * self.baseline_s
         return hidden_samples(
@@ -89,13 +91,17 @@ class HiddenExchangeCell(NetworkCell):
     def run(self, tell: Tell) -> Outcome:
         """Search the largest hidden exchange, to `SEARCH_PRECISION`.
 
-        The outcome has ``limit`` (samples, exchange_fraction, an empty bottleneck) and
-        ``points``, a row for each simulated exchange.
+        The outcome has ``limit`` (samples of a rank, exchange_fraction, an empty
+        bottleneck) and ``points``, a row for each simulated exchange in the order of
+        the search: exchange_fraction, epoch_s, added (share of ``baseline_s``, below 0
+        where the epoch is shorter) and an empty removed. Samples are 0 if one adds too
+        much.
         """
         scenario = self._run.scenario
         rows: list[dict[str, Any]] = []
 
         def added_share(samples: int) -> float:
+            """Simulate an exchange, append its row, and return the share it adds."""
             exchange = with_variant(scenario, OWN, samples, {})
             epoch = WarmCell(exchange.to_dict(), self.label)
             spent = float(run_inner_cell(epoch).values[WHOLE])
@@ -135,9 +141,9 @@ def find_largest_hidden(
     Args:
         added_share_of: the share of an epoch that an exchange of so many samples adds.
         tolerance: the largest share that counts as hidden.
-        guess: the number of samples to try first.
+        guess: the number of samples to try first, clipped to 1 to ``max_samples``.
         max_samples: the largest number to return; 0 is returned if 1 sample adds too
-            much.
+            much. Fewer than about 200 are searched to a single sample.
     """
     low = 0
     high = max_samples + 1

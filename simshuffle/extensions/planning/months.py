@@ -6,6 +6,7 @@ The months are those that ``simshuffle month`` draws.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,10 +53,16 @@ class MonthsCell(PlainCell):
         """Search the fewest spare hosts, then draw the months with them and Daly's
         period.
 
+        The scenario's own spares and policy do not count: the policy is 'spare'. Where
+        saves stall nothing or no host fails, the scenario's period stands for Daly's.
+
         The outcome has ``period_s``, ``goodput`` (mean over seeds), ``spares``,
         ``waiting`` (share of the time that a job waits for hosts, with the scenario's
         period) and ``hosts_free``. ``spares`` is None if the hosts that the machine has
-        keep waiting above `MAX_WAITING`.
+        keep waiting above `MAX_WAITING`; all of them are then used.
+
+        Raises:
+            InputError: the months would have too many faults (`Month.draw_courses`).
         """
         scenario = from_dict(self.document, self.name)
         month = Month(scenario, self.epoch)
@@ -63,6 +70,9 @@ class MonthsCell(PlainCell):
         waiting_by_spares: dict[int, float] = {}
 
         def waiting_share_of(spares: int) -> float:
+            """Return the share of the time that a job waits for hosts; leaves
+            ``month`` with so many spares.
+            """
             if spares not in waiting_by_spares:
                 month.restarts = replace(month.restarts, spares=spares, policy="spare")
                 courses = month.draw_courses(SEEDS, DAYS * DAY, lambda _: None)
@@ -84,7 +94,7 @@ class MonthsCell(PlainCell):
         stall_seconds = month.saves(1e3 * month.period).stall_s
         month.period = (
             daly(stall_seconds, month.seconds_between_faults)
-            if stall_seconds > 0
+            if stall_seconds > 0 and math.isfinite(month.seconds_between_faults)
             else month.period
         )
         courses = month.draw_courses(SEEDS, DAYS * DAY, lambda _: None)
@@ -107,7 +117,8 @@ def find_fewest(is_enough: Any, limit: int) -> int | None:
     """Return the smallest whole number from 0 to ``limit`` that is enough; None if
     there is none.
 
-    The search doubles, then bisects: every number above an enough one is enough, too.
+    The search doubles, then bisects: it takes for granted that every number above an
+    enough one is enough, too. 0 is tried even if ``limit`` is below 0.
     """
     if is_enough(0):
         return 0

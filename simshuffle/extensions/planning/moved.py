@@ -27,13 +27,13 @@ class MovedInput:
 
     name: str  # name of the input, such as 'open rate'
     base: Scenario  # scenario whose input is moved
-    value_by_key: Mapping[str, float]  # value of each key, in SI units
+    value_by_key: Mapping[str, float]  # value of each key, in SI units; not empty
     dimension: Dimension  # dimension of the values
     unit: str  # unit in which the user wrote it; '' if unknown
 
     @property
     def key(self) -> str:
-        """Return the first key of the input."""
+        """Return the first key of the input, which names the input in tables."""
         return next(iter(self.value_by_key))
 
     def value(self, factor: float = 1.0) -> float:
@@ -59,15 +59,18 @@ class MovedInput:
         }
 
     def format_value(self, factor: float, digits: int = DIGITS) -> str:
-        """Return the value multiplied by ``factor``, in the unit of the user."""
+        """Return `value` at ``factor`` as text in the unit of the user, rounded to
+        ``digits`` digits.
+        """
         return format_in_unit(self.value(factor), self.unit, self.dimension, digits)
 
 
 def keys_of_inputs(base: Scenario) -> dict[str, list[str]]:
     """Return the dotted keys of every input that is moved, by the name of the input.
 
-    An input without keys in the scenario is left out; the first key names the input in
-    tables.
+    The inputs are the capacity for samples (of the staging tier), open rate, PFS
+    bandwidth, step time and NIC. A step time or NIC without keys in the scenario is
+    left out. The first key names the input in tables.
     """
     scenario_keys = keys_of(base)
     time_prefix = f"workload.model.accelerators.{base.cluster.host.accelerator}."
@@ -89,7 +92,8 @@ def moved_inputs(base: Scenario, units: Mapping[str, str]) -> dict[str, MovedInp
 
     Args:
         base: the scenario.
-        units: the unit that the user wrote for a key, by key.
+        units: the unit that the user wrote for a key, by key. That of the first key of
+            an input counts; without one the unit is ''.
     """
     dimensions = {
         CAPACITY: Dimension.NBYTES,
@@ -107,7 +111,7 @@ def moved_inputs(base: Scenario, units: Mapping[str, str]) -> dict[str, MovedInp
 
 
 def _forward_first(key: str) -> tuple[bool, str]:
-    """Return a sort key that puts the keys of forward passes first."""
+    """Return a sort key: keys of forward passes first, then by name."""
     return not key.endswith(".forward"), key
 
 

@@ -48,8 +48,8 @@ def coarse_settings(scenario: Scenario, exact: bool) -> dict[str, float]:
 def seconds_of_run(scenario: Scenario) -> float:
     """Estimate the seconds of one core that a run takes.
 
-    A run of `COARSE_TOLERANCE` or more ends within its first window, so it takes that
-    share of a full run.
+    A run with a time tolerance of `COARSE_TOLERANCE` or more ends within its first
+    window, so it takes that share of a full run.
     """
     seconds = effort(scenario).seconds
     if scenario.time_tolerance < COARSE_TOLERANCE:
@@ -60,9 +60,9 @@ def seconds_of_run(scenario: Scenario) -> float:
 def runs_in_time(scenarios: Mapping[str, Scenario]) -> dict[str, Scenario]:
     """Return the scenarios, by name, whose runs fit into `MAX_SECONDS` together.
 
-    A run that would take long has a coarse time tolerance set in its scenario. The runs
-    that take longest are left out until the others fit; one run is retained in any
-    case. The order is that of the argument.
+    A run that would take long has a coarse time tolerance set in its scenario
+    (`coarse_settings`). The runs that take longest are left out until the others fit;
+    the shortest is retained in any case. The order is that of the argument.
     """
     scenarios_in_time = {}
     for name, scenario in scenarios.items():

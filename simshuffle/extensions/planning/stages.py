@@ -37,8 +37,8 @@ from simshuffle.workload.exchange import PartialLocalShuffle
 
 NO_EXCHANGE, HIDDEN_EXCHANGE = "no exchange", "hidden exchange"
 MIN_GOODPUT = 1e-6
-"""Share of the time that is useful, at least: a training that never ends has a large
-cost.
+"""Least share of the time that counts as useful: a training that never ends has a
+large cost.
 """
 HIDDEN_TOLERANCE = 0.01
 """Share of an epoch that the exchange may add and counts as hidden, as of ``study
@@ -50,8 +50,8 @@ def run_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Return the cells of the first stage, by name: a run of each strategy that is
     simulated.
 
-    Where the exchange of a partial shuffle is searched, `NO_EXCHANGE` is a warm epoch
-    without it.
+    Where a candidate is a partial shuffle with room (`partial_scenario`),
+    `NO_EXCHANGE` is a warm epoch without its exchange. ``outcomes`` are not used.
     """
     cells: dict[str, Cell] = {
         name: RunCell(scenario.to_dict(), name, with_tables=False)
@@ -63,12 +63,14 @@ def run_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def partial_scenario(request: PlanRequest) -> Scenario | None:
-    """Return the scenario of the first partial shuffle, exchanging one sample of a
-    rank.
+    """Return the scenario of the first partial shuffle for which hosts have room,
+    exchanging one sample of a rank.
+
+    The scenario has no failures and no checkpoints, and two epochs.
 
     Returns:
         None if no candidate is a partial shuffle, or hosts have no room for a single
-        further sample.
+        further sample of any.
     """
     for candidate in request.candidates:
         if not isinstance(candidate.strategy, PartialLocalShuffle):
@@ -83,7 +85,7 @@ def _scenario_with_sample(
     request: PlanRequest, candidate: Candidate
 ) -> Scenario | None:
     """Return the scenario of a partial shuffle that exchanges one sample; None where
-    hosts lack room.
+    hosts lack room or the scenario is not valid otherwise.
     """
     try:
         exchange = candidate.strategy.model_dump(mode="json", exclude_none=True)
@@ -100,9 +102,12 @@ def search_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Return the cells of the second stage, by name: the searches that need only the
     runs.
 
-    They are the smallest file systems and the largest hidden exchange, without
-    ``exact`` if they fit into a minute. Where hosts fail the months of each simulated
-    strategy follow, else the turning points.
+    They are the smallest file systems and the largest hidden exchange. Without
+    ``exact`` a search that takes more than `MAX_SECONDS` by estimate is left out. Where
+    hosts fail the months of each simulated strategy follow, else the turning points.
+
+    Raises:
+        ScenarioError: hosts fail, and checkpoints do not outlive a host.
     """
     cells = _file_system_cells(request)
     if (partial := partial_scenario(request)) is not None:
@@ -123,8 +128,10 @@ def search_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _file_system_cells(request: PlanRequest) -> dict[str, Cell]:
-    """Return the searches of the smallest file system; without ``exact``, those that
-    fit into a minute.
+    """Return the searches of the smallest file system, by label.
+
+    They are of the feasible strategies that read the file system in every epoch;
+    without ``exact``, those of at most `MAX_SECONDS` each.
     """
     cells: dict[str, Cell] = {}
     for candidate in request.feasible_candidates:
@@ -140,8 +147,12 @@ def _file_system_cells(request: PlanRequest) -> dict[str, Cell]:
 def _months_cell(
     request: PlanRequest, candidate: Candidate, outcomes: Outcomes
 ) -> MonthsCell:
-    """Return the cell that draws the months of a candidate with the epochs that were
-    simulated.
+    """Return the cell that draws the months of a simulated candidate.
+
+    The steady epoch is the last simulated one; its time for reads is set to 0.
+
+    Raises:
+        ScenarioError: there are no checkpoints, or they do not outlive a host.
     """
     scenario = request.scenario.with_values({"workload.exchange": candidate.exchange})
     check_checkpoint(scenario)
@@ -158,7 +169,9 @@ def _months_cell(
 
 
 def late_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the cells of the third stage: the searches that need the months."""
+    """Return the cells of the third stage: the turning points where hosts fail, as they
+    need the months; else {}.
+    """
     return _flip_cells(request, outcomes) if request.has_failures else {}
 
 
@@ -187,8 +200,10 @@ def _flip_cells(request: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
 def _describe_offers(request: PlanRequest, outcomes: Outcomes) -> list[dict[str, Any]]:
     """Return the strategies that reach the target, in the plain values of `read_offer`.
 
-    A strategy that was not simulated has None as its seconds, and takes the months of
-    the simulated strategy of median goodput: its hosts fail, too.
+    Strategies without room on the hosts are among them. A strategy that was not
+    simulated has None as its seconds, and takes the months of the simulated strategy
+    of median goodput: its hosts fail, too. Without failures goodput is 1 and there are
+    no spares.
     """
     simulated_months = [
         month_values(candidate, outcomes)
@@ -237,7 +252,8 @@ def epoch_columns(
 ) -> Mapping[str, Sequence[Any]]:
     """Return the columns of the simulated epochs of a strategy, such as ``epoch_s``.
 
-    Each column has a value for every epoch, the cold one first.
+    Each column has a value for every epoch, the cold one first. The strategy must have
+    been simulated.
     """
     epochs: Mapping[str, Sequence[Any]] = outcomes[candidate.name].values["epochs"]
     return epochs
@@ -247,8 +263,9 @@ def failing_training_seconds(candidate: Candidate, outcomes: Outcomes) -> float:
     """Return the duration of the training (s), with the time that failures and saves
     cost.
 
-    It is the time without failures, divided by the goodput or by `MIN_GOODPUT`,
-    whichever is larger.
+    It is staging and epochs without failures, divided by the goodput or by
+    `MIN_GOODPUT`, whichever is larger; the goodput is 1 where no months were drawn. The
+    strategy must have been simulated and reach the target.
     """
     epochs = epoch_columns(candidate, outcomes)
     assert candidate.epochs is not None  # noqa: S101 - of those that reach the target
@@ -260,7 +277,9 @@ def failing_training_seconds(candidate: Candidate, outcomes: Outcomes) -> float:
 
 
 def month_values(candidate: Candidate, outcomes: Outcomes) -> Mapping[str, Any]:
-    """Return the outcome of `MonthsCell` for a strategy; {} without failures."""
+    """Return the outcome of `MonthsCell` for a strategy; {} without failures, or where
+    the strategy was not simulated.
+    """
     outcome = outcomes.get(f"months of {candidate.name}")
     return {} if outcome is None else outcome.values
 

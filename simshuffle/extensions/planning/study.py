@@ -50,6 +50,8 @@ def _collect(request: PlanRequest, outcomes: Outcomes) -> Tables:
     """Return the stored tables, by name; the chosen strategy is marked.
 
     It is the cheapest within the budget, by `cheapest_strategy`; none may be.
+    Strategies without a cost are never chosen. Columns ``epochs`` and ``spares`` are
+    floats, NaN where missing.
     """
     rows = [
         _strategy_row(request, candidate, outcomes) for candidate in request.candidates
@@ -76,7 +78,9 @@ def _strategy_row(
     """Return the row of a strategy in table ``strategies``, not yet chosen.
 
     Times, shares and costs are missing where it was not simulated, and ``why`` has the
-    reason; the cost is also missing where it does not reach the target.
+    reason; the cost is also missing where it does not reach the target. Rates are
+    missing where the file system was not searched or none is enough; the columns of
+    months are missing without failures.
     """
     is_text = isinstance(candidate.exchange, str)
     row: dict[str, Any] = {
@@ -122,8 +126,8 @@ def _strategy_row(
 
 
 def _last_epoch_columns(candidate: Candidate, outcomes: Outcomes) -> dict[str, float]:
-    """Return the simulated last epoch (s) with its shares of I/O and exchange, and the
-    staging (s).
+    """Return the simulated last epoch (s) with its shares of I/O and exchange (0 to 1),
+    and the staging of all epochs (s).
     """
     epochs = epoch_columns(candidate, outcomes)
     share_by_label = epoch_shares(
@@ -140,7 +144,11 @@ def _last_epoch_columns(candidate: Candidate, outcomes: Outcomes) -> dict[str, f
 def _month_command(
     request: PlanRequest, candidate: Candidate, month: Mapping[str, Any]
 ) -> str:
-    """Return the command that simulates the month of a strategy with its failures."""
+    """Return the command that simulates the month of a strategy with its failures.
+
+    It sets the spare hosts that were found (all free hosts where none are enough), the
+    policy 'spare' and the period.
+    """
     settings = {
         "workload.exchange": candidate.exchange,
         "recovery.policy": "spare",
@@ -155,9 +163,11 @@ def _cost_columns(
 ) -> dict[str, float]:
     """Return the hours of a training with its failures, and the costs of the training.
 
+    The keys are hours, time_cost, storage_cost, and cost: the sum of both costs.
+
     Args:
-        request: has the cost of each resource.
-        candidate: the strategy, whose number of epochs is known.
+        request: has the price of each resource.
+        candidate: the strategy, simulated, whose number of epochs is known.
         outcomes: of all cells.
         spares: spare hosts that the training holds.
     """
@@ -172,7 +182,11 @@ def _cost_columns(
 
 
 def _probe_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table ``probes``: everything that the searches simulated."""
+    """Yield the rows of table ``probes``: the file systems and exchanges that the
+    searches simulated.
+
+    Runs of the search of the exchange with a mechanism removed are left out.
+    """
     for candidate in request.feasible_candidates:
         search = outcomes.get(f"file system of {candidate.name}")
         for point in search.values["points"] if search else ():
@@ -226,7 +240,7 @@ def _hidden_exchange_row(
 
 def _flip_rows(outcomes: Outcomes, kind: str) -> list[Mapping[str, Any]]:
     """Return the rows of a kind, ``turns`` or ``doubtful``, of the searches of all
-    inputs.
+    inputs, in the order of the outcomes.
     """
     flips = [
         outcome for name, outcome in outcomes.items() if name.startswith(SEARCH_TITLE)
@@ -247,7 +261,11 @@ def _turn_rows(request: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, A
 def _collect_facts(
     request: PlanRequest, outcomes: Outcomes, tables: Tables
 ) -> dict[str, Any]:
-    """Return the facts of `PlanFacts` that the texts need beside the tables."""
+    """Return the facts that the texts need beside the tables: {"plan": `PlanFindings`}.
+
+    ``hidden`` is None where the exchange was not searched. ``largest_fraction`` is
+    clipped to -1 to 1; below 0 hosts have no room for a shard.
+    """
     base = request.base
     limit = None
     if HIDDEN_EXCHANGE in outcomes:
@@ -307,8 +325,8 @@ def _collect_facts(
 
 
 def _unsearched_phrases(request: PlanRequest, outcomes: Outcomes) -> list[str]:
-    """Return the searches and runs that would take longer than a minute, each as a
-    phrase.
+    """Return the runs and searches that were left out as they would take longer than a
+    minute, each as a phrase.
     """
     pfs_candidates = [
         candidate
@@ -333,7 +351,9 @@ def _unsearched_phrases(request: PlanRequest, outcomes: Outcomes) -> list[str]:
 
 
 def _list_absent_keys(scenario: Scenario) -> list[str]:
-    """Return the keys without which a plan cannot account for failures."""
+    """Return the keys that the scenario lacks for a plan to account for failures; []
+    if it has both.
+    """
     value_by_key = {
         "failures": scenario.failures,
         "workload.checkpoint": scenario.workload.checkpoint,
@@ -363,8 +383,8 @@ def _find_faults(result: Result) -> Iterator[Problem]:
 def _cost_of_later_stages(request: PlanRequest, stage: int) -> float:
     """Estimate the core seconds of the stages after ``stage``.
 
-    They are `MAX_SECONDS` before the first, and 0 later or for an exact plan, whose
-    searches are unknown.
+    They are `MAX_SECONDS` after stage 0, the runs. They are 0 after a later stage, and
+    for an exact plan, whose searches are unknown.
     """
     return 0.0 if request.exact or stage > 0 else MAX_SECONDS
 

@@ -37,6 +37,9 @@ ACCURACY_NOTE = (
 def verdict(result: Result) -> Iterator[str]:
     """Yield the sentences of the verdict: what to do, why, what would change the
     choice, and what the plan rests on.
+
+    Where no strategy is chosen, one sentence says why in place of the first three. A
+    sentence on caches that still fill stands before the last, where some do.
     """
     table = result.tables["strategies"]
     question = result.meta["asked"]
@@ -64,7 +67,10 @@ def verdict(result: Result) -> Iterator[str]:
 
 
 def _state_choice(row: Row, meta: Mapping[str, Any]) -> str:
-    """Return the sentence on the chosen strategy, with its time, cost and epochs."""
+    """Return the sentence on the chosen strategy, with its time, cost and epochs.
+
+    Its hosts are those of the ranks, without spare ones; the cost includes spare ones.
+    """
     question = meta["asked"]
     findings = meta["plan"]
     to_target = (
@@ -85,13 +91,15 @@ def _state_choice(row: Row, meta: Mapping[str, Any]) -> str:
 
 
 def _last_digit(value: float, digits: int) -> float:
-    """Return the value of one unit in the last of ``digits`` digits of ``value``."""
+    """Return the value of one unit in the last of ``digits`` digits of ``value``, which
+    must be above 0.
+    """
     return 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
 
 
 def _round_up_to_digits(value: float, digits: int) -> float:
     """Round ``value`` up to ``digits`` digits, so that a budget of the result is
-    enough.
+    enough; 0 and less stay as they are.
     """
     if value <= 0:
         return value
@@ -100,14 +108,16 @@ def _round_up_to_digits(value: float, digits: int) -> float:
 
 
 def _round_down_to_digits(value: float, digits: int) -> float:
-    """Round ``value`` down to ``digits`` digits."""
+    """Round ``value`` down to ``digits`` digits; 0 and less are rounded to nearest."""
     rounded = float(f"{value:.{digits}g}")
     last_digit = _last_digit(value, digits) if value > 0 else 0.0
     return float(f"{rounded - last_digit:.{digits}g}") if rounded > value else rounded
 
 
 def _format_cost(cost: float, question: Row) -> str:
-    """Format a cost, in host-hours where nothing else has a price."""
+    """Format a cost; in host-hours where a host-hour costs 1 and nothing else has a
+    price.
+    """
     has_prices = question["prices"] != {"host-hour": 1.0}
     return f"a cost of {cost:,.4g}" if has_prices else f"{cost:,.4g} host-hours"
 
@@ -116,7 +126,8 @@ def _state_reasons(chosen_row: Row, table: pd.DataFrame) -> str:
     """Return the sentence that compares the chosen strategy with the cheapest and
     dearest others.
 
-    It also names the strategies that cannot be chosen.
+    It also names the strategies that do not fit or do not reach the target. Strategies
+    that were not simulated are passed over.
     """
     other_rows = table[~table["chosen"] & table["cost"].notna()].sort_values(
         "cost", kind="stable"
@@ -145,6 +156,7 @@ def _mixing_phrase(other_row: Row, chosen_row: Row) -> str:
     """Return why a strategy that is as cheap is not chosen; '' if it does not mix less."""
 
     def mixing_of(row: Row) -> float:
+        """Return Q; 2 under global shuffle, which has no Q and mixes more than any."""
         return (
             2.0
             if pd.isna(row["exchange_fraction"])
@@ -159,7 +171,10 @@ def _mixing_phrase(other_row: Row, chosen_row: Row) -> str:
 
 
 def _describe_extra_cost(extra_cost: float) -> str:
-    """Describe a cost relative to that of the chosen strategy, such as '12 % more'."""
+    """Describe a cost relative to that of the chosen strategy, such as '12 % more'.
+
+    ``extra_cost`` is the share above the cost of the chosen one; below 0 it is cheaper.
+    """
     if abs(extra_cost) < NEGLIGIBLE_COST:
         return "as much to 1 %"
     if extra_cost < 0:
@@ -172,8 +187,11 @@ def _describe_extra_cost(extra_cost: float) -> str:
 
 
 def _describe_differences(other_row: Row, chosen_row: Row) -> str:
-    """Return in parentheses the reasons why another strategy costs more or less than
-    the chosen one.
+    """Return in parentheses the reasons why another strategy costs more than the chosen
+    one; '' if there are none.
+
+    Another number of epochs counts, be it smaller, too. Shares count if they are larger
+    by more than `NOTABLE_SHARE`.
     """
     differences = []
     if other_row["epochs"] != chosen_row["epochs"]:
@@ -190,7 +208,9 @@ def _describe_differences(other_row: Row, chosen_row: Row) -> str:
 
 def _describe_exclusions(table: pd.DataFrame) -> list[str]:
     """Return phrases on the strategies without room, and on those that do not reach the
-    target.
+    target; [] if there are neither.
+
+    Strategies that were not simulated for another reason are in none.
     """
     phrases = []
     if len(rows_without_room := table[~table["fits"]]):
@@ -233,7 +253,10 @@ def _list_names(names: list[str]) -> str:
 
 
 def _describe_turning_points(turns: pd.DataFrame, doubtful: Sequence[Row]) -> str:
-    """Return the sentence on the nearest turning points, or on their absence."""
+    """Return the sentence on the nearest turning points, or on their absence.
+
+    At most `MAX_NAMES` are named, the nearest first: the factor or its inverse counts.
+    """
     if len(turns):
         nearest = turns.assign(
             far=turns["factor"].map(_distance_of_factor)
@@ -261,8 +284,8 @@ def _describe_turning_point(row: Row) -> str:
 
 
 def _list_doubts(findings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the turning points that closed forms claim and no simulation confirms, and
-    what was not simulated.
+    """Yield the turning points that closed forms claim and no simulation confirms, what
+    was not simulated, and the strategies whose runs were made coarser.
     """
     doubtful = findings.get("doubtful", [])
     for row in doubtful:
@@ -291,7 +314,9 @@ def _distance_of_factor(factor: float) -> float:
 
 
 def _explain_no_choice(table: pd.DataFrame, question: Row) -> Iterator[str]:
-    """Yield the sentence that explains why no strategy is chosen."""
+    """Yield the sentence that explains why no strategy is chosen: the budget where any
+    has a cost, else the target.
+    """
     rows_with_cost = table[table["cost"].notna()].sort_values("cost", kind="stable")
     if len(rows_with_cost):
         cheapest_row = rows_with_cost.iloc[0].to_dict()
@@ -358,7 +383,11 @@ def list_notes(result: Result) -> Iterator[str]:
 
 
 def _describe_saves(table: pd.DataFrame, findings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sentence on the period of checkpoints and the spare hosts."""
+    """Yield the sentence on the period of checkpoints and the spare hosts.
+
+    Where keys of failures lack, it names them instead. Nothing is yielded where
+    failures count and no strategy is chosen.
+    """
     chosen_row = find_chosen_row(table)
     if findings["lacking"]:
         keys = " and ".join(findings["lacking"])
@@ -378,12 +407,16 @@ def _describe_saves(table: pd.DataFrame, findings: Mapping[str, Any]) -> Iterato
 
 
 def _format_rate(value: float) -> str:
-    """Return a rate rounded up to three digits, so that it is enough."""
+    """Return the text of a rate rounded up to three digits, so that it is enough."""
     return f"{_round_up_to_digits(value, 3):,g}"
 
 
 def list_parts(result: Result) -> Iterator[str | Table]:
-    """Yield the table and the notes that a terminal displays below the verdict."""
+    """Yield the table and the notes that a terminal displays below the verdict.
+
+    The table is sorted by cost; strategies without a cost come last, and columns
+    without any value are left out.
+    """
     meta = result.meta
     title = (
         f"What to do with {meta['plan']['scenario']}: {meta['plan']['ranks']:,} ranks on"

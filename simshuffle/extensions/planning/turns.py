@@ -35,25 +35,30 @@ BORDER_HALVINGS = 8
 
 @dataclass(frozen=True)
 class StrategyOffer:
-    """A strategy that may be chosen, on hosts with room for it."""
+    """A strategy that may be chosen on hosts with room for it.
+
+    ``scenario`` has room in any case: see `read_offer`.
+    """
 
     name: str  # name of the strategy, such as 'partial-0.1'
     exchange: str | Mapping[str, Any]  # as ``--set workload.exchange`` has it
-    scenario: Scenario  # scenario with the strategy
+    scenario: Scenario  # scenario with the strategy, and capacity enlarged to hold it
     kept_nbytes: float  # bytes of samples that a host stores
     ssd_nbytes: float  # those of ``kept_nbytes`` that are on its SSD
     epochs: int  # epochs of the training
     mixing: float  # as of `simshuffle.extensions.planning.candidates.Candidate`
-    seconds: float  # s of the training on the machine as it is
-    goodput: float  # share of the time that is useful
+    seconds: float  # s of the training on the machine as it is, over the goodput
+    goodput: float  # share of the time that is useful; above 0
     hosts: int  # number of hosts, spare ones included
     reads_pfs: bool  # true if every epoch reads the parallel file system
-    # factor on the mechanism that binds now, by its name
+    # factor on the mechanism that binds now, by its name; {} if not simulated
     mechanism_factors: Mapping[str, float]
     is_simulated: bool  # true if ``seconds`` are simulated; else they are a closed form
 
     def cost(self, machine: Scenario, prices: Prices, seconds: float) -> float:
-        """Return the cost of a training of ``seconds`` s on a machine."""
+        """Return the cost of a training of ``seconds`` s: hosts, SSDs, and the file
+        system of ``machine`` where every epoch reads it.
+        """
         pfs = machine.cluster.parallel_file_system
         machine_needs = MachineNeeds(
             hosts=self.hosts,
@@ -74,6 +79,10 @@ class StrategyOffer:
 
 def read_offer(base: Scenario, plain_offer: Mapping[str, Any]) -> StrategyOffer:
     """Build the offer of a strategy from plain values.
+
+    The capacity of a host is enlarged to at least twice ``kept_nbytes``, so that a
+    strategy without room has a scenario, too. Where the training was not simulated, its
+    seconds are closed forms over the goodput, and no mechanism has a factor.
 
     Args:
         base: the scenario without a strategy.
@@ -121,7 +130,8 @@ def _fit_mechanism_factor(scenario: Scenario, simulated_s: float) -> dict[str, f
     s.
 
     Returns:
-        the factor by the name of the mechanism, within `MAX_FACTOR` to either side.
+        The factor by the name of the mechanism, within `MAX_FACTOR` to either side; the
+        end of this range where no factor within fits.
     """
     mechanism_name = mechanism(scenario)
     epoch_bounds = bounds(scenario)
@@ -148,7 +158,7 @@ class DecisionModel:
     offers: Sequence[StrategyOffer]  # strategies to choose from
     prices: Prices  # price of each of `PRICES`
     tie_share: float  # share by which two costs may differ and count as equal
-    budget: float | None  # largest cost of the training
+    budget: float | None  # largest cost of the training; None without a limit
     moved_input: MovedInput  # the input that is multiplied by factors
     steps: int  # factors that are tried between 1 and `MAX_FACTOR`
     # by strategy: simulated less closed form of a training (s), by the logarithm of the factor
@@ -162,6 +172,8 @@ class DecisionModel:
     def choose_strategy(self, costs: Mapping[str, float]) -> str:
         """Return the strategy that is chosen by ``costs``; '' if none is within the
         budget.
+
+        It is the cheapest; among those within ``tie_share`` the one that mixes most.
         """
         max_cost = math.inf if self.budget is None else self.budget
         affordable_costs = {
@@ -215,8 +227,9 @@ class DecisionModel:
         """Store the correction of a strategy at ``factor``: ``seconds`` less the closed
         form.
 
-        ``seconds`` are those of a simulated training. A strategy whose training was
-        simulated has a correction of 0 at factor 1.
+        ``seconds`` are those of a simulated training, with failures. A strategy whose
+        training was simulated has a correction of 0 at factor 1. ``corrections``
+        changes, and with it all later costs and choices.
         """
         closed_seconds = self._closed_seconds(offer, factor)
         strategy_corrections = self.corrections.setdefault(
@@ -228,10 +241,13 @@ class DecisionModel:
         """Return the first factor at which closed forms choose another strategy than at
         ``near_factor``.
 
-        The factors from ``near_factor`` to ``far_factor`` are tried in this order.
+        The factors of a grid from 1 on, between ``near_factor`` and ``far_factor``, are
+        tried in this order, then ``far_factor``. Both lie on one side of 1, and
+        ``near_factor`` nearer to it.
 
         Returns:
-            None if closed forms choose one strategy throughout.
+            The factor just beyond the change, bisected; None if closed forms choose one
+            strategy at all factors that are tried.
         """
         current_choice = self.choice_at(near_factor)
         previous_factor = near_factor
@@ -254,6 +270,8 @@ class DecisionModel:
         self, near_factor: float, far_factor: float, current_choice: str
     ) -> float:
         """Bisect between an unchanged choice and another one; return the changed end.
+
+        Capacity is bisected `MAX_HALVINGS` times, other inputs `BORDER_HALVINGS` times.
 
         Args:
             near_factor: a factor at which the choice is ``current_choice``.
@@ -285,7 +303,7 @@ class DecisionModel:
         return offer.seconds + offer.epochs * extra_seconds / offer.goodput
 
     def _is_constant(self, offer: StrategyOffer) -> bool:
-        """Return true if the input changes nothing of an epoch.
+        """Return true if the input changes nothing of an epoch; remembered by strategy.
 
         An epoch grows or shrinks with every input, so the two ends decide it.
         """

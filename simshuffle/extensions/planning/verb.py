@@ -23,7 +23,13 @@ _EXAMPLE = f"{HOST_HOUR}=12.5"
 
 
 def _parse_prices(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse the prices, by name, of texts with one or more prices each."""
+    """Parse the prices, by name, of texts 'NAME=PRICE,...'; the last of a name counts.
+
+    Names and values are not checked here: values are as YAML reads them.
+
+    Raises:
+        InputError: a text is not written so.
+    """
     return dict(pairs("--price", _EXAMPLE, "NAME=PRICE,...")(between_commas(texts)))
 
 

@@ -31,10 +31,12 @@ def written_units(
     """Return the unit, such as 'Gbit/s', in which each dotted key is written.
 
     The settings count first, then the scenario file and the cluster file that it names.
-    A key whose text is not there, as where a catalog has it, is left out.
+    A key without text there, as where a catalog has it, or whose text has no unit is
+    left out. A file that cannot be read counts as empty.
 
     Args:
-        scenario: a scenario, or the name or path of its file.
+        scenario: the name or path of a scenario file; of a `Scenario` no text is known,
+            and settings alone count.
         settings: the values of ``--set``, by key.
         keys: the dotted keys.
     """
@@ -51,8 +53,9 @@ def written_units(
 def format_in_unit(value: float, unit: str, dimension: Dimension, digits: int) -> str:
     """Format ``value`` (SI) in a unit that a user wrote, rounded to ``digits`` digits.
 
-    Without a unit, or where the number would have many digits, the value has a prefix
-    of its own.
+    Without a unit, with one of another dimension, or where the number would be below
+    `MIN_READABLE` or not below `MAX_READABLE`, the value has a prefix of its own
+    (`readable`).
     """
     try:
         number = value / parse_quantity(f"1 {unit}", dimension)
@@ -65,7 +68,7 @@ def format_in_unit(value: float, unit: str, dimension: Dimension, digits: int) -
 
 def _read_document(scenario: str | Path) -> Mapping[str, Any]:
     """Return the mapping of a scenario file, with that of the cluster file that it
-    names; {} if it cannot be read.
+    names; {} if either cannot be read.
     """
     try:
         path = find_file(str(scenario), "scenarios")

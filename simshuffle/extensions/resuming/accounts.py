@@ -33,13 +33,15 @@ WORST: tuple[Continues, ...] = ("same", "permuted", "other")
 
 @dataclass(frozen=True)
 class LaterEpochs:
-    """Samples that the epochs after a broken one lack, or have too often."""
+    """Samples that the epochs after a broken one lack, or have too often; sums over
+    these epochs.
+    """
 
     lost_later: int  # samples that they would have had, and have not; all epochs
     twice_later: (
         int  # rows whose sample their epoch had before, beyond those there would be
     )
-    continues: Continues
+    continues: Continues  # order of the worst of these epochs; 'same' if there are none
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ class SecondCrash:
     """
 
     second: str  # EPOCH:STEP of the places, steps since the run went on; '' for none
-    second_outcome: str
+    second_outcome: str  # outcome of `RESUMES` at the worst place; '' for none
     second_lost: int  # samples of the broken epoch and of those after it
-    second_twice: int
-    error: str = ""
-    place: str = ""  # the worst of ``second``
+    second_twice: int  # that come more than once, beyond those that would anyway
+    error: str = ""  # at the worst place; '' for none
+    place: str = ""  # the worst of ``second``, as EPOCH:STEP
 
 
 NO_SECOND_CRASH = SecondCrash("", "", 0, 0)
@@ -63,6 +65,7 @@ def outcome_after(outcome: AuditOutcome) -> str:
     """Return what a loader does with its state: an outcome of `RESUMES`.
 
     It hangs or refuses where the outcome has an error, else it goes on or begins again.
+    It begins again if all samples from before the crash come again in the broken epoch.
     """
     if outcome.error:
         return HANGS if outcome.error == NO_BATCH else REFUSES
@@ -74,9 +77,9 @@ def count_broken(
 ) -> Account | None:
     """Return the account of the broken epoch of ``size`` samples.
 
-    None of a loader that does not go on. A loader that is not ``repeatable`` is counted
-    against all samples that its uninterrupted epoch has at least, and continues as
-    'other'.
+    None of a loader that refuses or hangs. A ``repeatable`` loader is counted against
+    the reference epoch. Another one is counted against all samples of the set, less as
+    many as its uninterrupted epoch misses, and continues as 'other'.
     """
     if outcome.error:
         return None
@@ -113,9 +116,11 @@ def count_later(
     """Return what the epochs after the broken one lack or have too often.
 
     Args:
-        outcome: of a run that went on.
-        other_orders: epochs with the ranks before the crash; their order counts as
-            right, too. The better of both is counted, the worst of all epochs.
+        outcome: of a run that went on. One without later epochs, as after an error,
+            lacks nothing and continues as the 'same'.
+        other_orders: epochs with the ranks before the crash, from the one after the
+            broken one on; their order counts as right, too. The better of both is
+            counted, the worst of all epochs.
     """
     lost = 0
     twice = 0
@@ -138,7 +143,8 @@ def count_second(
     """Return what comes of a run that is killed once more, at the worst place tried.
 
     A place is worse if the run does not go on, then if it has an error, then by rows
-    lost and repeated. It is `NO_SECOND_CRASH` if none was tried.
+    lost and repeated. ``second`` lists all places, ``place`` the worst. It is
+    `NO_SECOND_CRASH` if none was tried.
     """
     crashes = []
     for second in outcome_of_run.second:
@@ -183,6 +189,8 @@ def _count_repeats(rows: Batches) -> int:
 def describe_later(later: LaterEpochs) -> str:
     """Return what became of the epochs after the broken one, where that is not right;
     else ''.
+
+    'Other' samples without loss or repetition count as right.
     """
     faults = [f"{later.lost_later:,} samples are lost"] * bool(later.lost_later)
     faults += [f"{later.twice_later:,} come more than once"] * bool(later.twice_later)
@@ -215,5 +223,8 @@ def describe_second(second: SecondCrash) -> str:
 
 
 def is_right(second: SecondCrash) -> bool:
-    """Return whether a second crash, if there was one, loses and repeats nothing."""
+    """Return whether a second crash, if there was one, loses and repeats nothing.
+
+    A run that does not go on is not right; the order of samples does not count.
+    """
     return second.second_outcome in {"", GOES_ON} and not _count_bad_rows(second)

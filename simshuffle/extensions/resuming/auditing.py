@@ -42,8 +42,13 @@ def audit(
 ) -> Audit:
     """Run a script as requested; ``tell`` gets the share that is done.
 
+    Outcomes are by point, then by the readers after. The loader is repeatable if two
+    uninterrupted runs are equal, and runs that went on are equal to these before the
+    crash.
+
     Raises:
-        InputError: the loader does not work without a crash, or has no such step.
+        InputError: the loader does not work without a crash, has no such step, or gives
+            numbers of no samples; or the script itself ends.
     """
     runs = _Runs(script, request, tell)
     uninterrupted = {request.before: runs.run_without_crash(request.before, "--from")}
@@ -93,10 +98,11 @@ def have_equal_rows(rows: Batches, other_rows: Batches) -> bool:
 
 
 def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[KillPoint]:
-    """Return the requested points, and points drawn in the middle of an epoch.
+    """Return the requested points, each once, and then points drawn at random.
 
-    At drawn ones ranks go on for up to `MAX_FURTHER` batches. ``epochs`` are
-    uninterrupted ones with the ranks before.
+    Drawn points are other ones, before the last step of an epoch, by the seed; fewer
+    than ``tries`` where steps are too few. At drawn ones ranks go on for up to
+    `MAX_FURTHER` batches. ``epochs`` are uninterrupted ones with the ranks before.
 
     Raises:
         InputError: a step is beyond its epoch, or no epoch has a middle.
@@ -129,7 +135,7 @@ def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[Kill
 
 
 def fewest_steps(epoch: Batches, world_size: int) -> int:
-    """Return the steps in an epoch of the rank that has fewest."""
+    """Return the steps in an epoch of the rank that has fewest; 0 if one has none."""
     steps_of_rank = np.zeros(world_size, np.int64)
     # steps are from 0: the last one of a rank, plus 1
     np.maximum.at(steps_of_rank, epoch.rank, epoch.step + 1)
@@ -160,7 +166,8 @@ class _Runs:
     ) -> tuple[Path, list[str]]:
         """Run the ranks of a script once, and count the run for progress.
 
-        Returns what `Script.job` does; ``readers_before`` are those of the request if
+        Returns what `Script.job` does: the folder of what ranks wrote, which the caller
+        removes, and how each rank ended. ``readers_before`` are those of the request if
         None.
         """
         request = self._request
@@ -223,9 +230,10 @@ class _Runs:
     ) -> list[AuditOutcome]:
         """Kill the loader at a point, and return its outcome for each set of readers.
 
-        These are the readers that resume. Where all is well, the resumed run is killed
-        once more at `second_places`. Its folders are removed. ``uninterrupted`` has the
-        batches of uninterrupted epochs, by readers.
+        These are the readers that resume. A resumed run that lacks and repeats nothing
+        is killed once more at `second_places`. All folders are removed. Where ranks are
+        not killed as told, none resume: each outcome has their error. ``uninterrupted``
+        has the batches of uninterrupted epochs, by readers.
         """
         request = self._request
         readers_before = self._request.before
@@ -296,6 +304,9 @@ class _Runs:
             states: folder of the states that ``readers_before`` left.
             step: iterations of the epoch that are done, as a trainer counts.
             save_at: epochs and steps at which the ranks save their states again.
+
+        With an error the outcome has no ``after_rows``. Numbers of no samples raise an
+        InputError.
         """
         epoch = started.point.epoch
         readers = started.after
@@ -325,8 +336,9 @@ class _Runs:
     ) -> AuditOutcome | None:
         """Return what comes of a run that went on, killed once more at ``kill_place``.
 
-        That is (epoch, steps since it went on or the epoch began). None where not all
-        of its ranks came there.
+        That is (epoch, steps since it went on or the epoch began). The same readers
+        resume; the reference is the run that went on. None where not all of its ranks
+        came there.
         """
         epoch, step = kill_place
         states = resumed_folder / f"{epoch}-{step}"
@@ -370,12 +382,12 @@ def second_places(
     readers_after: Readers,
     uninterrupted: Mapping[Readers, Sequence[Batches]],
 ) -> list[tuple[int, int]]:
-    """Return where a resumed run is killed once more, as (epoch, steps since it went
-    on).
+    """Return where a resumed run is killed once more, as (epoch, steps).
 
-    The places are in the middle of the rest of the broken epoch, and of the next epoch.
-    No number of steps is that of the first crash: a loader that counts from the wrong
-    step must not be right by chance.
+    Steps count from where the run went on, or from the begin of the next epoch. The
+    places are in the middle of the rest of the broken epoch, and of the next epoch, if
+    there is one; too short ones are left out. No number of steps is that of the first
+    crash: a loader that counts from the wrong step must not be right by chance.
     """
     steps_before = fewest_steps(
         uninterrupted[readers_before][point.epoch], readers_before.world_size
@@ -404,7 +416,7 @@ def has_all(outcome: AuditOutcome) -> bool:
     """Return whether the epochs from the broken one on have the samples that they
     should.
 
-    Samples count by how often they come, in any order.
+    Samples count by how often they come, in any order. The run must have gone on.
     """
     broken = join_batches(outcome.before_rows[-1], outcome.after_rows[0])
     return all(
@@ -434,7 +446,8 @@ def first_failure(ends: Sequence[str], expected: str) -> str:
 def read_batches(out: Path, readers: Readers, epoch: int) -> Batches:
     """Read the samples on which the ranks of a run trained in an epoch.
 
-    Rows are by rank, step, and place in the batch; `NOTHING` if there are none.
+    Rows are by rank, step (of this run, from 0), and place in the batch; `NOTHING` if
+    there are none.
     """
     rows = [
         (rank, step, sample)

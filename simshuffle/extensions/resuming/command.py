@@ -34,7 +34,11 @@ TRIES, SAMPLES, SHARDS = 5, 240, 8
 
 
 def read_ranks(flag: str, text: str) -> tuple[int, int]:
-    """Parse NODESxRANKS."""
+    """Parse NODESxRANKS: (nodes, ranks of a node), both from 1 on.
+
+    Raises:
+        InputError: ``text``, a value of option ``flag``, is not written so.
+    """
     match = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text)
     if match is None or not int(match[1]) * int(match[2]):
         rule = "must be NODESxRANKS, both from 1 on"
@@ -44,9 +48,14 @@ def read_ranks(flag: str, text: str) -> tuple[int, int]:
 
 
 def pair_reader(flag: str, minimum: int) -> Callable[[str], tuple[int, int]]:
-    """Return a function that reads a number, or a number before and a number after."""
+    """Return a function that reads N or N:N: the numbers before and after the crash.
+
+    A single number counts for both. The function raises an InputError, which names
+    ``flag``, for other texts and numbers below ``minimum``.
+    """
 
     def read(text: str) -> tuple[int, int]:
+        """Read the numbers before and after the crash."""
         match = re.fullmatch(r"(\d{1,7})(?::(\d{1,7}))?", text)
         numbers = [int(digits) for digits in match.groups(match[1])] if match else []
         if not numbers or min(numbers) < minimum:
@@ -58,7 +67,13 @@ def pair_reader(flag: str, minimum: int) -> Callable[[str], tuple[int, int]]:
 
 
 def read_points(texts: list[str]) -> list[tuple[int, int]]:
-    """Parse the points of --at: (epoch, step) each."""
+    """Parse the points of --at: (epoch, step) each, epochs from 0 and steps from 1.
+
+    A text has several between commas; the epoch is 0 where it is not written.
+
+    Raises:
+        InputError: a point is not written so.
+    """
     points = []
     for text in between_commas(texts):
         match = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9})", text)
@@ -213,6 +228,10 @@ def audit(
 
 
 def _run_audit(command: Command, request: AuditRequest) -> AuditReport:
+    """Run an audit in a temporary folder, with progress, and return its report.
+
+    What the script wrote is shown as a detail (-v), also after an error.
+    """
     from simshuffle.extensions.resuming.auditing import audit
     from simshuffle.extensions.resuming.counted import AuditReport
     from simshuffle.extensions.resuming.script import Script
@@ -229,7 +248,11 @@ def _run_audit(command: Command, request: AuditRequest) -> AuditReport:
 
 
 def _command_in(words: Sequence[str]) -> list[str]:
-    """Return the command behind --, before which nothing may stand."""
+    """Return the command behind --, before which nothing may stand.
+
+    Raises:
+        InputError: -- is missing, or an unknown option or a word stands before it.
+    """
     from simshuffle.extensions.resuming.script import EXAMPLE
 
     options, command = split_command(words)
@@ -246,8 +269,11 @@ def _command_in(words: Sequence[str]) -> list[str]:
 
 
 def default_changes(ranks: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the default changes of ranks: none, and a rank less on each node, or a
-    node less.
+    """Return the default numbers of nodes and ranks of a node that resume: as before,
+    and one rank less on each node.
+
+    Where nodes have a single rank there is a node less instead; a single rank in all
+    has no second change.
     """
     nodes, ranks_of_node = ranks
     fewer = (
@@ -259,8 +285,14 @@ def default_changes(ranks: tuple[int, int]) -> list[tuple[int, int]]:
 def cut_into_shards(
     samples: int, shards: int | None, samples_per_shard: int | None
 ) -> tuple[int, ...]:
-    """Return the samples of each shard: as equal as possible, or a rest in the last
-    shard.
+    """Return the samples of each shard: as equal as possible, or with
+    ``samples_per_shard`` equal, and a rest in the last shard.
+
+    Without both there are `SHARDS` shards, or one for each sample if there are fewer
+    samples.
+
+    Raises:
+        InputError: both are given, or there are more shards than samples.
     """
     if shards is not None and samples_per_shard is not None:
         rule = "cannot be combined with --samples-per-shard"
@@ -287,7 +319,11 @@ def cut_into_shards(
 
 
 def check_points(request: AuditRequest) -> None:
-    """Refuse a request without points, or with points in epochs that do not exist."""
+    """Refuse a request without points, or with points in epochs that do not exist.
+
+    Raises:
+        InputError: as said.
+    """
     for epoch, step in request.at:
         if epoch >= request.epochs:
             rule = f"must be a step of the epochs 0 to {request.epochs - 1}"

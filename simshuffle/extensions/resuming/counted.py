@@ -70,9 +70,9 @@ class AuditReport:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Table `POINTS`: a row for each change and point.
+        """Table `POINTS`: a row for each change and point, by points, then by changes.
 
-        Counts are NaN where the loader does not go on.
+        Counts are NaN where the loader refuses or hangs.
         """
         rows = []
         for outcome in self.audit.outcomes:
@@ -92,14 +92,21 @@ class AuditReport:
 
     @cached_property
     def resumes(self) -> pd.DataFrame:
-        """Table `AUDITED`: a row for each change, of its worst point."""
+        """Table `AUDITED`: a row for each change, of its worst point (`_badness`).
+
+        ``first_batch_s`` alone is the median of all points of the change.
+        """
         return AUDITED.framed(
             [self._worst(self._outcomes_of(readers)) for readers in self._changes()]
         )
 
     @cached_property
     def costs(self) -> pd.DataFrame:
-        """Table `COSTS`: a row for each change."""
+        """Table `COSTS`: a row for each change.
+
+        The state is the largest of all points, NaN if none was saved. Seconds are of
+        the slowest rank, the median of all points.
+        """
         rows = []
         for readers in self._changes():
             outcomes = self._outcomes_of(readers)
@@ -122,12 +129,16 @@ class AuditReport:
     def num_wrong(self) -> int:
         """Number of restarts at which anything is lost, comes again or is refused.
 
-        The broken epoch counts, the epochs after it, and a second crash.
+        A loader that hangs or begins again counts, too; another order of samples does
+        not. The broken epoch counts, the epochs after it, and a second crash.
         """
         return sum(not self._is_right(tried) for tried in self.audit.outcomes)
 
     def _is_right(self, outcome: AuditOutcome) -> bool:
-        """Return whether a restart loses, repeats and refuses nothing, also later."""
+        """Return whether a restart loses, repeats and refuses nothing, also later.
+
+        A loader that hangs or begins again is not right; the order does not count.
+        """
         counted = self._account(outcome)
         later = self._later(outcome)
         second = self._second(outcome)
@@ -153,7 +164,7 @@ class AuditReport:
         return [outcome for outcome in self.audit.outcomes if outcome.after == readers]
 
     def _account(self, outcome: AuditOutcome) -> Account | None:
-        """Return the account of the broken epoch; None of a loader that does not go on.
+        """Return the account of the broken epoch; None if the loader refuses or hangs.
 
         Its ``continues`` is the worst of that epoch and later ones.
         """
@@ -171,14 +182,18 @@ class AuditReport:
         return count_later(outcome, uninterrupted[outcome.point.epoch + 1 :])
 
     def _second(self, outcome: AuditOutcome) -> SecondCrash:
-        """Return what comes of a second crash, at the worst place."""
+        """Return what comes of a second crash, at the worst place; `NO_SECOND_CRASH`
+        if none was tried.
+        """
         return count_second(
             outcome, self.audit.request.size, repeatable=self.audit.repeatable
         )
 
     def _later_columns(self, outcome: AuditOutcome) -> dict[str, Any]:
-        """Return `LATER_COLUMNS` of a restart; empty where it does not go on, or
-        nothing comes after it.
+        """Return `LATER_COLUMNS` of a restart.
+
+        Counts are NaN and texts '' where it does not go on, no epoch follows, or no
+        second crash was tried.
         """
         row: dict[str, Any] = dict.fromkeys(LATER_COLUMNS, math.nan)
         row |= {"second": "", "second_outcome": ""}
@@ -193,13 +208,16 @@ class AuditReport:
         return row
 
     def _unknown_columns(self) -> dict[str, str]:
-        """Return the columns that stay empty for a loader that never repeats itself."""
+        """Return the columns that stay empty, as '', for a loader that is not
+        repeatable; {} if it is.
+        """
         return {} if self.audit.repeatable else {"continues": ""}
 
     def _meetings(self, outcome: AuditOutcome) -> RepeatedPairs | None:
-        """Return how samples meet in batches after the crash.
+        """Return how samples that shared a batch of the broken epoch share one again in
+        the next epoch.
 
-        None where the loader does not go on or no epoch follows.
+        None where the loader refuses or hangs, or no epoch follows.
         """
         epochs = self.audit.uninterrupted[self.audit.request.before][
             outcome.point.epoch :
@@ -237,7 +255,8 @@ class AuditReport:
     def _worst(self, outcomes: Sequence[AuditOutcome]) -> dict[str, Any]:
         """Return the row of `AUDITED` of the worst outcome, with its sentences.
 
-        Seconds to the first batch are the median of all ``outcomes``.
+        The first of equally bad outcomes counts. Seconds to the first batch are the
+        median of all ``outcomes``, of which there must be one or more.
         """
         worst = max(outcomes, key=self._badness)
         library_versions = ", ".join(
@@ -274,7 +293,7 @@ class AuditReport:
     def _describe_place(
         self, worst: AuditOutcome, outcomes: Sequence[AuditOutcome]
     ) -> str:
-        """Say in brackets where the worst outcome was, or that all are alike."""
+        """Say in brackets where the worst outcome was, or that all are equally bad."""
         if (
             len(outcomes) > 1
             and len({self._badness(outcome) for outcome in outcomes}) == 1
@@ -338,7 +357,9 @@ class AuditReport:
         return notes + [twice] * bool(num_second) + [errors] * failed
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield what a terminal shows."""
+        """Yield what a terminal shows: verdict, notes, and the tables of the worst
+        restarts, of all restarts and of costs.
+        """
         yield self.verdict()
         yield from self.notes()
         yield RESUMES.listing(self.resumes, "Worst restart", SHOWN_COLUMNS, 2)
@@ -348,11 +369,15 @@ class AuditReport:
         yield COSTS.listing(self.costs, "States, and seconds", list(COSTS.columns))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Return all tables by name."""
+        """Return all tables by name: resumes, points and costs."""
         return {"resumes": self.resumes, "points": self.points, "costs": self.costs}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the verdict and all tables as plain values."""
+        """Return the verdict and all tables as plain values, None for what is missing.
+
+        Keys beside the tables' names: verdict, repeatable, wrong (`num_wrong`) and
+        versions (of the loader's libraries). A table is a list of its rows.
+        """
         records = {
             name: [
                 {
@@ -416,7 +441,8 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _median_times(outcomes: Sequence[AuditOutcome], kind: str) -> tuple[float, float]:
     """Return the median s to make or resume, and to the first batch.
 
-    ``kind`` is 'started' or 'resumed'. NaN where no outcome has any.
+    ``kind`` is 'started' or 'resumed'. Both times count from the call of `make` or
+    `resume`, of the slowest rank. Outcomes without are left out; NaN if none has any.
     """
     times = [getattr(outcome, kind) for outcome in outcomes]
     made_seconds = [

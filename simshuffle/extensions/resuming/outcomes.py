@@ -20,9 +20,10 @@ class AuditRequest:
     before: Readers  # ranks and workers until the crash
     after: tuple[Readers, ...]  # ranks and workers after it; one change of ranks each
     samples: tuple[int, ...]  # of each shard
-    epochs: int
-    seed: int
-    at: tuple[tuple[int, int], ...]  # epochs and steps at which states are saved
+    epochs: int  # of a run, the broken one included
+    seed: int  # of the loader, and of the points that are drawn
+    # (epoch from 0, step from 1) after which states are saved, and the loader is killed
+    at: tuple[tuple[int, int], ...]
     tries: int  # further points, drawn at random
     seconds: float  # that each run of the ranks may take
 
@@ -36,9 +37,12 @@ class AuditRequest:
 class KillPoint:
     """The epoch and step at which the loader is killed."""
 
-    epoch: int
-    step: int  # at which its state is saved
-    further: int  # batches that it goes on before it is killed
+    epoch: int  # from 0
+    # from 1: its state is saved after this step; of a second crash, since the run went
+    # on or the epoch began
+    step: int
+    # batches that it goes on before it is killed; they do not count as trained
+    further: int
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class AuditTimes:
     """Seconds of the slowest rank of a run; None where no rank had a batch."""
 
     made_s: float | None  # for `make` or `resume`
-    first_batch_s: float | None  # the same, and the first batch
+    first_batch_s: float | None  # the same, and the first batch after it
 
 
 @dataclass(frozen=True)
@@ -54,19 +58,21 @@ class AuditOutcome:
     """The outcome of a kill point and a change of ranks."""
 
     point: KillPoint
-    after: Readers
-    # what was trained on, of each epoch up to that of the point
+    after: Readers  # that resume
+    # what was trained on until the state was saved, of each epoch up to the point's
     before_rows: Sequence[Batches]
-    # the rest of that epoch, and the epochs after it; () if none
+    # the rest of that epoch, steps from 0, and the epochs after it; empty with an error
     after_rows: Sequence[Batches]
     error: str  # '' for none, 'hangs', or what a rank said
-    state_nbytes: int  # of the rank with most; 0 if there is none
+    state_nbytes: int  # pickled, of the rank with most; 0 if there is none
     started: AuditTimes  # before the crash
-    resumed: AuditTimes
-    # what the broken epoch, and each after it, has without this crash
+    resumed: AuditTimes  # after the crash
+    # what the broken epoch, and each after it, has without this crash; () if the ranks
+    # were not killed as told
     reference: Sequence[Batches] = ()
     trained_steps: int = 0  # iterations of the first of these that were done
-    second: Sequence[AuditOutcome] = ()  # the same, killed once more
+    # the same run killed once more, at up to two places; () if it was not
+    second: Sequence[AuditOutcome] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Audit:
     name: str  # of the loader
     words: Sequence[str]  # of the command
     versions: Mapping[str, str]  # of the libraries that it has loaded
-    # the uninterrupted epochs of each shape
+    # the uninterrupted epochs, by readers: those before the crash and those after it
     uninterrupted: Mapping[Readers, Sequence[Batches]]
     repeatable: bool  # whether the same seed gave the same epochs
-    outcomes: Sequence[AuditOutcome]
+    outcomes: Sequence[AuditOutcome]  # by points, then by readers after the crash

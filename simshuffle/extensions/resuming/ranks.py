@@ -9,12 +9,12 @@ A job is
   ranks of a node, nodes, workers, batch_size, seed, samples of each shard, folder, epoch and step
   where it is broken off, and ranks_before and workers_before;
 - ``first``, ``last``: epochs to go through, both ends included;
-- ``kill_at``: the step of the last epoch at which each rank saves its state; it goes on for
-  ``further`` batches and is killed; -1 to end well;
-- ``save_at``: pairs of epoch and step at which each rank saves its state, and goes on;
+- ``kill_at``: the step of the last epoch, from 1, at which each rank saves its state; it goes on
+  for ``further`` batches, which it does not write, and is killed; -1 to end well;
+- ``save_at``: pairs of epoch and step, from 1, at which each rank saves its state, and goes on;
 - ``states``: the folder with the states to resume from, of ``saved`` ranks; '' to begin;
-- ``out``: a folder, where rank r writes `r.jsonl`, a line ``[epoch, step, samples]`` a batch,
-  `r.state`, and `EPOCH-STEP/r.state` for each pair of ``save_at``;
+- ``out``: a folder that exists, where rank r writes `r.jsonl`, a line ``[epoch, step, samples]`` a
+  batch, with the step from 0, `r.state`, and `EPOCH-STEP/r.state` for each pair of ``save_at``;
 - ``seconds``: after which ranks that have not ended are killed; ``patience``: the same, after one
   of them has failed, for which the others may wait in vain; as long by default.
 
@@ -64,9 +64,9 @@ LIBRARIES = (
         "dali",
     ),
 )
-"""Whose versions are told if the script has loaded them."""
+"""Libraries whose versions the first answer has, if the script has imported them."""
 MAX_ERROR_CHARACTERS = 400
-"""Characters of an error that are told."""
+"""Length to which the text of an error is cut (characters)."""
 
 
 class BatchError(TypeError):
@@ -74,7 +74,7 @@ class BatchError(TypeError):
 
 
 class StateError(RuntimeError):
-    """An error that a script's `state` raised."""
+    """An error of a script's `state`, or of pickling what it returned."""
 
 
 class RankArguments(SimpleNamespace):
@@ -88,8 +88,9 @@ class RankArguments(SimpleNamespace):
 def main() -> None:
     """Load the script, and run the jobs of standard input until it ends.
 
-    The first answer says whether it is loaded. Standard output is for answers alone:
-    what the script prints goes to standard error.
+    The first answer says whether the script is loaded and has all `FUNCTIONS`. If not,
+    no job is run. Standard output is for answers alone: what the script prints goes to
+    standard error. The standard input of the script is empty.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the script prints is not an answer
@@ -153,8 +154,9 @@ def run_job(
 ) -> dict[str, Any]:
     """Fork the ranks of a job, wait for them, and return the answer.
 
-    Its key 'ranks' has what each came to. Those that still run when the job's seconds
-    are over, or when ``jobs`` has more or ends, are killed.
+    Its key 'ranks' lists how each rank ended: 'ended', 'killed', 'hangs', or the text
+    of its error. Ranks that still run when the job's seconds are over, or when ``jobs``
+    has more or ends, are killed. Workers that a rank leaves behind are killed, too.
     """
     world_size = job["run"]["nodes"] * job["run"]["ranks"]
     with socket.socket() as free:
@@ -192,10 +194,10 @@ def run_job(
     return {"ranks": ends}
 
 
-def _kill_group(rank: int) -> None:
-    """Kill a rank, and the workers that it started, which would wait for it."""
+def _kill_group(process_id: int) -> None:
+    """Kill the process of a rank, and the workers that it started, if any still run."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(rank, signal.SIGKILL)
+        os.killpg(process_id, signal.SIGKILL)
 
 
 def describe_status(status: int) -> str:
@@ -251,12 +253,16 @@ def set_torchrun_variables(job: dict[str, Any], rank: int, port: int) -> None:
 def train_rank(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
     """Go through the epochs of a job, and write the samples that this rank trains on.
 
-    States and times are written as the job says, see the module. Where it says so, the
-    rank kills itself and its workers.
+    A row has its step from 0, while ``kill_at`` and ``save_at`` count steps from 1. The
+    batches after ``kill_at`` are taken from the loader, but not written. A `set_epoch`
+    of the loader is called before each epoch. The module says which states and times
+    are written. With ``kill_at``, the rank kills itself and its workers.
 
     Raises:
-        RuntimeError: an epoch ended before the step at which it was to be killed.
-        StateError, BatchError: as of `pickle_state` and `sample_numbers`.
+        RuntimeError: the last epoch ended before the step at which the rank was to be
+            killed.
+        StateError: the loader has no state, or one that cannot be pickled.
+        BatchError: a batch is not a list of whole numbers.
     """
     run_values = job["run"]
     begin = time.monotonic()
@@ -306,7 +312,7 @@ def pickle_state(script: Any, loader: Any) -> bytes:
     """Return the pickled state of a loader.
 
     Raises:
-        StateError: it has none, or one that cannot be pickled.
+        StateError: the script's `state` raises, or returns what cannot be pickled.
     """
     try:
         return pickle.dumps(script["state"](loader))
@@ -315,10 +321,11 @@ def pickle_state(script: Any, loader: Any) -> bytes:
 
 
 def sample_numbers(batch: Any) -> list[int]:
-    """Return the sample numbers of a batch: a list, a tensor or an array.
+    """Return the sample numbers of a batch: a list, tensor or array of one dimension.
 
     Raises:
-        BatchError: its values are not whole numbers.
+        BatchError: the batch is nested, a mapping or a text, or has values that are not
+            whole numbers.
     """
     samples = batch.tolist() if hasattr(batch, "tolist") else batch
     try:

@@ -21,7 +21,9 @@ from simshuffle.study.options import COMMAND_LINE
 
 EXAMPLE = "Write simshuffle study audit [OPTIONS] -- python my_loader.py"
 GRACE = 30.0
-"""Seconds that an answer may be late (chosen: a busy machine forks and kills in less)."""
+"""Seconds that an answer may be late (chosen: a busy machine forks and kills in less);
+later than that the script counts as ended.
+"""
 LOAD = 300.0
 """Seconds in which a script must be loaded (chosen: torch from a cold network disk
 takes one).
@@ -39,6 +41,8 @@ class Command:
     @classmethod
     def parse(cls, words: Sequence[str]) -> Command:
         """Parse words such as 'python -X dev my_loader.py --fast'.
+
+        The first word that ends in .py is the script.
 
         Raises:
             InputError: the words are not written so, or name what does not exist.
@@ -95,10 +99,13 @@ class Script:
     def __init__(self, command: Command, folder: Path, load: float = LOAD) -> None:
         """Start the interpreter, and load the script within ``load`` s.
 
-        ``folder``, which is there, gets what its ranks write.
+        ``folder``, which is there, gets what its ranks write, a file ``log``, and a new
+        folder ``of_loader`` for the loader. ``versions`` has the versions of the
+        script's libraries.
 
         Raises:
-            InputError: the script cannot be loaded, or lacks a function.
+            InputError: the interpreter does not start, the script cannot be loaded in
+                time, or it lacks a function.
         """
         self.command = command
         self._folder = folder
@@ -130,7 +137,8 @@ class Script:
         """Wait until the script is loaded; return the versions of its libraries.
 
         Raises:
-            InputError: it is not loaded within ``load`` s, or lacks a function.
+            InputError: it is not loaded within ``load`` s, lacks a function, or raises
+                an error; or the interpreter runs no Python.
         """
         answer = self._answer(load)
         script = self.command.script
@@ -176,13 +184,15 @@ class Script:
         return self._log.read_text(encoding="utf-8", errors="replace").strip()
 
     def _last_words(self) -> str:
-        """Return ', which says' and the last line of the log; '' if it is empty."""
+        """Return ', which says' and the last line of the log, cut to 200 characters; ''
+        if the log is empty.
+        """
         lines = self.log().splitlines()
         return f", which says {lines[-1][:200]!r}" if lines else ""
 
     def _answer(self, seconds: float) -> dict[str, Any] | None:
-        """Return the script's next line; None where none comes in so many seconds; {}
-        if it has ended.
+        """Return the script's next line, parsed; None where none comes in so many
+        seconds; {} if it has ended, or the line is no JSON.
         """
         stream = self._process.stdout
         if stream is None or not select.select([stream], [], [], seconds)[0]:
@@ -203,14 +213,16 @@ class Script:
             run: attributes of the argument that `make` and `resume` get, but its
                 folder.
             seconds: after which ranks are killed.
-            job_options: further keys of the job; others begin, end well, and save no
-                states.
+            job_options: further keys of the job. Without them ranks begin anew, end
+                well, and save no states.
 
         Returns:
-            The folder of what the ranks wrote, a new one, and how each rank ended.
+            The folder of what the ranks wrote, a new one, and how each rank ended:
+                'ended', 'killed', 'hangs', or its error.
 
         Raises:
-            InputError: the script itself ends.
+            InputError: the script itself ends, or does not answer within `GRACE` s
+                after ``seconds``.
         """
         self._num_jobs += 1
         out = self._folder / str(self._num_jobs)
@@ -273,8 +285,8 @@ def rows_of(out: Path, count: int, epoch: int) -> list[list[list[int]]]:
     """Read the batches of an epoch that each rank of a job wrote to ``out``.
 
     Returns:
-        The sample numbers of each batch, by rank (``count``) and batch; no batches of a
-            rank that wrote none.
+        The sample numbers of each batch, by rank (``count``) and batch, in the order of
+            steps; no batches of a rank that wrote none.
     """
     batches_of_rank = []
     for rank in range(count):

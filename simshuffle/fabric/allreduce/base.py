@@ -152,17 +152,20 @@ class Horovod(Overlapping):
     negotiation_per_rank: Seconds = 3e-6
 
     def parts(self, layers: Floats) -> Floats:
-        """The layers themselves, which are fused when they are ready; shapes as of
-        `Ddp.parts`.
+        """The layers themselves, which are fused when they are ready.
+
+        ``layers`` and what is returned, the same array, are as of `Ddp.parts`: bytes,
+        and share of the backward pass.
         """
         return layers
 
     def messages(self, layers: Floats, backward: float, world_size: int) -> Floats:
-        """The messages of a backward pass that begins with a cycle of the coordinator;
-        arguments and shapes as of `Ddp.messages`.
+        """The messages of a backward pass that begins with a cycle of the coordinator.
 
         A message is posted when its cycle has ended and the ranks have agreed, or with
-        the end of the backward pass (share 1) if that comes sooner.
+        the end of the backward pass (share 1) if that comes sooner. A cycle lasts at
+        least as long as the negotiation. Arguments and the (messages, 2) that is
+        returned are as of `Ddp.messages`; ``backward`` is above 0.
         """
         negotiation = self.negotiation_seconds(world_size)
         period = max(self.cycle, negotiation)
@@ -176,7 +179,9 @@ class Horovod(Overlapping):
         )
 
     def negotiation_seconds(self, world_size: int) -> float:
-        """Seconds until all ranks know which layers are ready everywhere."""
+        """Seconds of one negotiation, until all ranks know which layers are ready
+        everywhere.
+        """
         return self.negotiation + world_size * self.negotiation_per_rank
 
     def fuse(self, nbytes: list[float]) -> list[float]:
@@ -238,8 +243,8 @@ class AllreduceFlows:
 
     @property
     def delays(self) -> Floats:
-        """(flows,) s before each flow begins; flows that wait for no other have the
-        latency before them.
+        """(flows,) s before each flow begins, from the end of the last flow that it
+        waits for; flows that wait for no other have the latency before them, too.
         """
         has_predecessor = np.zeros(len(self), bool)
         has_predecessor[self.edge_to] = True
@@ -353,14 +358,16 @@ class AllreduceAlgorithm(Sourced):
         return f"{cls.latencies_of}{key}" if key in LATENCIES else key
 
     def over_hcas(self, hcas: int) -> Self:
-        """Return the algorithm over ``hcas`` HCAs of a host, if it does not say over
-        how many.
+        """Return the algorithm over ``hcas`` HCAs of a host; itself if it already says
+        over how many.
         """
         key = self.one_for_each_hca
         return self if getattr(self, key) else self.model_copy(update={key: hcas})
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
         """Return the flows of an allreduce of ``nbytes`` bytes; None for a single rank.
+
+        The number of HCAs must have been set: see `over_hcas`.
 
         Args:
             host_of: (M,) host of each rank.
@@ -397,8 +404,10 @@ class Paced(AllreduceAlgorithm):
     inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """Return the flows as `AllreduceAlgorithm.flows`, with those between hosts at
-        the pace of the slowest host.
+        """Return the flows as `AllreduceAlgorithm.flows`; None for a single rank.
+
+        With ``slow_hosts`` the caps of flows between hosts are multiplied by the share
+        that the slowest host reaches.
         """
         flows = super().flows(host_of, nbytes)
         if flows is None or self.slow_hosts is None:
@@ -410,7 +419,7 @@ class Paced(AllreduceAlgorithm):
         )
 
     def slow_host_share(self, slow: SlowHosts, hosts: int) -> float:
-        """Share of the bus bandwidth between ``hosts`` hosts that the allreduce keeps
-        with slow hosts ``slow``.
+        """Share of the bus bandwidth between ``hosts`` hosts, from 0 to 1, that the
+        allreduce keeps with slow hosts ``slow``.
         """
         return slow.share(hosts)

@@ -79,7 +79,11 @@ class HalvingDoubling(Stepwise):
 
 
 def halving_doubling_steps(count: int) -> Steps:
-    """Return the steps of halving and doubling among ``count`` ranks."""
+    """Return the steps of halving and doubling among ``count`` ranks; none for one.
+
+    The buffer has as many parts as the largest power of two up to ``count``. Other
+    ranks fold before and unfold after.
+    """
     ranks, _, _ = fold_to_power_of_two(count)
     index = np.arange(len(ranks))
     # the first of the parts that each rank still sums
@@ -117,7 +121,11 @@ class RecursiveDoubling(Stepwise):
 
 
 def recursive_doubling_steps(count: int) -> Steps:
-    """Return the steps of recursive doubling among ``count`` ranks."""
+    """Return the steps of recursive doubling among ``count`` ranks; none for one.
+
+    Each send carries the whole buffer. Ranks beyond the largest power of two fold
+    before and unfold after.
+    """
     ranks, _, _ = fold_to_power_of_two(count)
     index = np.arange(len(ranks))
     steps: list[StepOfSends] = [
@@ -178,8 +186,8 @@ class Sparse(Paced):
         return self
 
     def share(self, contributions: Ints) -> Floats:
-        """(n,) bytes of the sum of ``contributions`` (n,) ranks' gradients, as a share
-        of the dense buffer.
+        """(n,) bytes of the sum of ``contributions`` (n,) ranks' gradients, with their
+        indices, as a share of the dense buffer; 1 at most.
         """
         filled = 1 - (1 - self.density) ** contributions.astype(np.float64)
         return np.minimum(filled * (1 + self.index_size / self.value_size), 1.0)
@@ -191,8 +199,10 @@ class Sparse(Paced):
         return recursive_doubling_steps(len(host_of))
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Return the flows of a sparse allreduce of ``nbytes`` bytes (dense size), see
-        `dependent_flows`.
+        """Return the flows of a sparse allreduce of ``nbytes`` bytes (dense size), as
+        `dependent_flows` has them.
+
+        Their latency is the time to find the largest gradients.
         """
         steps = self.steps(host_of)
         dense = Sends.from_steps(steps, rail_of(host_of, self.rails))
@@ -204,8 +214,8 @@ class Sparse(Paced):
 
 
 def count_contributions(steps: Steps, world_size: int) -> Ints64:
-    """(sends,) number of ranks whose gradients each send carries; all send the whole
-    buffer.
+    """(sends,) number of ranks whose gradients each send carries, where every send of
+    ``steps`` carries the whole buffer.
     """
     num_held = np.ones(world_size, np.int64)
     num_sent = np.zeros(len(steps), np.int64)
@@ -228,6 +238,10 @@ class ColumnGrid:
     columns have in common, until it ends where its column is, and back from there. With
     as many columns as ranks that is the ring's reduce-scatter and all-gather; with one
     it is a chain's reduce and broadcast.
+
+    Hosts are numbered in the order of their first ranks. ``hosts`` and ``columns`` are
+    their numbers, ``size`` (hosts,) the ranks of each host, ``leader`` the rank of each
+    host in each column.
 
     Args:
         host_of: (M,) hosts.
@@ -257,7 +271,7 @@ class ColumnGrid:
 
     def chains(self, first: int) -> tuple[Ints, ...]:
         """The hops of the chains inside hosts, whose first sends are ``first`` places
-        after their column's.
+        after their column's. Each chain has one hop less than its host has ranks.
 
         Returns:
             (hops,) each: host, column, index of the hop, rank that sends, rank that
@@ -277,6 +291,9 @@ class ColumnGrid:
     def sends(self, among: Sends, rail: Ints32, rails: int = 1) -> Sends:
         """Return all sends: the chains inside hosts as pipelines, and between them the
         sends of each column.
+
+        The chains to the columns are step 0, the sends ``among`` hosts the steps after
+        it, and the chains back the last step; sends are not sorted by step.
 
         Args:
             among: sends among the hosts of one column, by index of the host.
@@ -365,7 +382,11 @@ class Torus(Dependent):
     hosts_per_row: Count = 1
 
     def grid(self, host_of: Ints32) -> ColumnGrid:
-        """Return the grid of ranks, with rows in the place of hosts."""
+        """Return the grid of ranks, with rows in the place of hosts.
+
+        A row is ``hosts_per_row`` hosts in the order of their first ranks; the last row
+        may have fewer.
+        """
         _, first, host = np.unique(host_of, return_index=True, return_inverse=True)
         host_order = np.argsort(
             np.argsort(first)
@@ -424,8 +445,11 @@ class Sharp(Paced):
         return levels
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Return the flows that load every link as the reduction in the switches does;
-        see the class.
+        """Return the flows that load every link as the reduction in the switches does:
+        rings of hosts, and chains inside hosts.
+
+        No flow waits for another: all run at once after the latency of all levels and
+        of the longest chain.
         """
         grid = ColumnGrid(host_of, self.rails)
         host = np.arange(grid.hosts if grid.hosts > 1 else 0)

@@ -44,7 +44,9 @@ class Ring(Paced):
 
         The latency is that of 2 (M-1) steps, of which 2 (H-1) on H hosts cross the
         network and the rest stay inside hosts, as NCCL's tuning model counts them
-        (v2.7); with one GPU a host it is 2 (M-1) alpha.
+        (v2.7); with one GPU a host it is 2 (M-1) alpha. Rings go in the order of the
+        ranks. With several hosts the bus bandwidth between hosts caps all flows, also
+        those inside hosts.
         """
         world_size = len(host_of)
         rings = self.rings
@@ -74,6 +76,8 @@ class Ring(Paced):
 def ring_sends(count: int) -> Sends:
     """Return the sends around a ring of ``count`` ranks as one pipeline, on rail 0;
     none for one rank.
+
+    Each rank sends 2 (count - 1) / count of the buffer, after 2 (count - 1) latencies.
     """
     rank = np.arange(count if count > 1 else 0, dtype=np.int32)
     zeros = np.zeros_like(rank)
@@ -118,7 +122,8 @@ class Tree(Paced):
 
         The latency is 2 ((M/H - 1) intra + log2(H) inter) on H hosts, both whole by
         rounding down, as NCCL's tuning model counts it (v2.7, src/graph/tuning.cc); the
-        trees are ceil(log2(H)) deep.
+        trees are ceil(log2(H)) deep. Caps are such that all flows end together, in the
+        time that the bus bandwidth gives (between hosts, if there are several).
         """
         world_size = len(host_of)
         child, parent, share, rail = self._edges(host_of)
@@ -143,8 +148,10 @@ class Tree(Paced):
         )
 
     def slow_host_share(self, slow: SlowHosts, hosts: int) -> float:
-        """Share of the bus bandwidth that the trees keep with slow hosts; see
-        `Paced.slow_host_share`.
+        """Share of the bus bandwidth, from 0 to 1, that trees over ``hosts`` hosts keep
+        with slow hosts ``slow``.
+
+        It is that of the slowest host; over two hosts twice that, at most 1.
 
         Over two hosts each sends half of every byte up and half down, and so half of
         what rings and more hosts send: a slow host costs them less (NCCL's bus
@@ -159,7 +166,7 @@ class Tree(Paced):
         all trees.
 
         An edge inside a host stands for that of all trees, as these take one NVLink one
-        after the other.
+        after the other: its share is 1 and its rail 0. These edges come first.
         """
         order = np.argsort(host_of, kind="stable").astype(np.int32)
         is_in_host = np.diff(host_of[order]) == 0
@@ -222,6 +229,7 @@ effect of ring"; later versions have 1.4 from compute capability 8.0 on, and oth
 to begin from).
 """
 PLATEAU_NBYTES = 65536 / 16
+"""Bytes of the buffer over ranks from which on it counts as large."""
 
 
 class Latencies(Spec):
@@ -316,7 +324,7 @@ class Choice:
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
         """Return the flows of its algorithm, with the bandwidth and the latency of its
-        protocol; None for a single rank.
+        protocol; None for a single rank. Slow hosts are those of the algorithm.
         """
         flows = self.algorithm.flows(host_of, nbytes)
         if flows is None:
@@ -369,7 +377,10 @@ class Nccl(AllreduceAlgorithm, Latencies):
     )
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Return the flows of the choice that takes the least time without contention."""
+        """Return the flows of the choice that takes the least time without contention.
+
+        Slow hosts count in each choice. Of equally fast choices the first is taken.
+        """
         has_several_hosts = bool((host_of != host_of[0]).any())
         choices = self.choices(
             has_several_hosts, nbytes >= len(host_of) * PLATEAU_NBYTES
@@ -384,6 +395,9 @@ class Nccl(AllreduceAlgorithm, Latencies):
     def choices(self, has_several_hosts: bool, is_large: bool) -> Iterator[Choice]:
         """Iterate over ring and trees as far as ``algorithms`` allows, the ring first,
         over Simple and then over each of ``protocols``.
+
+        The plateau raises the latency of rings with Simple alone, and only if both
+        arguments are true.
 
         Args:
             has_several_hosts: whether the ranks are on several hosts.

@@ -62,7 +62,7 @@ class Steps:
 
     @property
     def count(self) -> int:
-        """Number of steps."""
+        """Number of steps; 0 without sends."""
         return int(self.step[-1]) + 1 if len(self) else 0
 
     @property
@@ -89,8 +89,11 @@ def fold_to_power_of_two(count: int) -> tuple[Ints32, Ints32, Ints32]:
 
 
 def add_folding_steps(count: int, parts: int, steps: list[StepOfSends]) -> Steps:
-    """Add to ``steps`` of the ranks that take part (`fold_to_power_of_two`) a step of
-    folding before and one of unfolding after.
+    """Join ``steps`` of the ranks that take part (`fold_to_power_of_two`), with a step
+    of folding before and one of unfolding after.
+
+    Nothing is added if ``count``, the number of all ranks, is a power of two.
+    ``parts`` are the equal parts of the buffer that ``steps`` count in.
     """
     _, folding, into = fold_to_power_of_two(count)
     if len(folding):
@@ -101,7 +104,7 @@ def add_folding_steps(count: int, parts: int, steps: list[StepOfSends]) -> Steps
 
 
 def place_in_host(host_of: Ints32) -> Ints32:
-    """(M,) index of each rank among the ranks of its host, from 0."""
+    """(M,) index of each rank among the ranks of its host, from 0, in their order."""
     order = np.argsort(host_of, kind="stable")
     sorted_hosts = host_of[order]
     place = np.empty(len(host_of), np.int32)
@@ -110,8 +113,8 @@ def place_in_host(host_of: Ints32) -> Ints32:
 
 
 def rail_of(host_of: Ints32, rails: int) -> Ints32:
-    """(M,) rail of every rank: its place in its host times ``rails`` over the ranks of
-    the host.
+    """(M,) rail of every rank, from 0 to ``rails`` - 1: its place in its host times
+    ``rails`` over the ranks of the host, rounded down.
     """
     _, inverse, count = np.unique(host_of, return_inverse=True, return_counts=True)
     return (place_in_host(host_of) * rails // count[inverse]).astype(np.int32)
@@ -136,7 +139,7 @@ class Sends:
 
     @classmethod
     def join(cls, stages: Iterable[tuple[ArrayLike, ...]]) -> Sends:
-        """Join the sends of all ``stages``, in order.
+        """Join the sends of all ``stages``, one or more, in order.
 
         Args:
             stages: for each the columns of its sends in the order of the attributes;
@@ -174,7 +177,8 @@ class Sends:
 def dependent_flows(
     sends: Sends, host_of: Ints32, nbytes: float, algorithm: Paced
 ) -> AllreduceFlows:
-    """The flows of ``sends`` of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,).
+    """The flows of ``sends`` of a buffer of ``nbytes`` bytes over ranks on hosts
+    ``host_of``, (M,).
 
     A step of two ranks begins when all that both of them send and receive in their last
     ones has ended, and a latency later the bytes flow. A rank sends at most at the bus
@@ -182,6 +186,9 @@ def dependent_flows(
     together, with its busiest rank, and stay apart, so that each crosses its GPU's
     NVLink. Those between the same two hosts on the same rail are one flow, which begins
     when the last of them could.
+
+    Latencies are in the delays of the flows; ``latency`` is 0. There must be sends.
+    Slow hosts do not count here.
     """
     num_ranks = len(host_of)
     is_between_hosts = host_of[sends.src] != host_of[sends.dst]
@@ -304,5 +311,7 @@ class Dependent(Paced):
         """
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Return the flows of `sends`; see `dependent_flows`."""
+        """Return the flows of `sends`, which wait for one another by edges; see
+        `dependent_flows`.
+        """
         return dependent_flows(self.sends(host_of), host_of, nbytes, self)

@@ -12,7 +12,13 @@ def finish_times(links: Links, flows: Flows) -> FlowOutcome:
     """Compute lower bounds of the ends of ``flows`` and of their makespan.
 
     The critical path alone bounds the ends; the busiest link also bounds the makespan,
-    which may so be later than every end. Returns and raises as `Analytic.finish_times`.
+    which may so be later than every end.
+
+    Returns:
+        As `Analytic.finish_times`: (flows,) s, and the makespan (s), 0 without flows.
+
+    Raises:
+        SimulationError: flows wait for each other in a circle.
     """
     finish = latest_ends(flows, isolated_seconds(links, flows))
     return FlowOutcome(
@@ -21,21 +27,26 @@ def finish_times(links: Links, flows: Flows) -> FlowOutcome:
 
 
 def isolated_seconds(links: Links, flows: Flows) -> Floats:
-    """(flows,) s that each flow takes without any other flow: sum of latencies + nbytes
-    / smallest capacity.
+    """(flows,) s that each flow takes without any other flow, from its post on: sum of
+    latencies + nbytes / smallest capacity; 0 for a flow without links.
     """
     return np.asarray(flows.latencies(links) + _drain_seconds(links, flows))
 
 
 def isolated_makespan(links: Links, flows: Flows) -> float:
     """Seconds until the last flow has ended if no flow slows another: the critical
-    path.
+    path, from time 0; 0 without flows.
+
+    Raises:
+        SimulationError: flows wait for each other in a circle.
     """
     return float(latest_ends(flows, isolated_seconds(links, flows)).max(initial=0.0))
 
 
 def _drain_seconds(links: Links, flows: Flows) -> Floats:
-    """(flows,) s that the bytes of each flow take over its slowest link."""
+    """(flows,) s that the bytes of each flow take over its slowest link; 0 for a flow
+    without links.
+    """
     # the last entry is for the padding of routes, -1
     padded = np.append(links.capacity, np.inf)
     slowest = np.full(len(flows), np.inf)
@@ -45,7 +56,8 @@ def _drain_seconds(links: Links, flows: Flows) -> Floats:
 
 
 def link_bound(links: Links, flows: Flows, finish: Floats) -> float:
-    """The latest moment (s) before which some link cannot have carried all its bytes.
+    """The latest moment (s) before which some link cannot have carried all its bytes; 0
+    if no link is used.
 
     A link is not used before the first of its flows has been posted and has spent its
     latency.

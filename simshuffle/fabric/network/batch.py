@@ -54,7 +54,8 @@ def tasks(count: int, **columns: Any) -> NDArray[Any]:
     Args:
         count: number of transfers.
         columns: fields of `TASK`, each a scalar or an array of that length; all other
-            fields are neutral.
+            fields are neutral: no cap (inf), no pair, group, account or tag (-1), and
+            else 0.
     """
     records = np.zeros(count, TASK)
     records["cap"] = np.inf
@@ -66,7 +67,9 @@ def tasks(count: int, **columns: Any) -> NDArray[Any]:
 
 
 def pad_routes(routes: Sequence[Sequence[int]]) -> Ints32:
-    """Pad routes of different lengths with -1: one (count, longest) int32 array."""
+    """Pad routes of different lengths with -1: one (count, longest) int32 array, with
+    one column at least.
+    """
     width = max((len(route) for route in routes), default=0)
     padded = np.full((len(routes), max(width, 1)), -1, np.int32)
     for i, route in enumerate(routes):
@@ -96,10 +99,12 @@ class TransferBatch:
         return len(self.tasks)
 
     def select(self, transfers: Ints) -> TransferBatch:
-        """Return a batch of some transfers, with the edges among them alone.
+        """Return a batch of some transfers, with the edges among them alone; a transfer
+        no longer waits for those that are left out.
 
         Args:
-            transfers: (k,) indices in this batch, in the order of the new one.
+            transfers: (k,) indices in this batch, each once, in the order of the new
+                one.
         """
         new_index = np.full(len(self), NONE, np.int32)
         new_index[transfers] = np.arange(len(transfers))
@@ -115,12 +120,12 @@ class TransferBatch:
 
 def chain_edges(count: int) -> tuple[Ints32, Ints32]:
     """Edges that put ``count`` transfers one after the other: two (count - 1,) int32
-    arrays.
+    arrays, edge_from and edge_to; empty for none or one.
     """
     transfer = np.arange(max(count, 1), dtype=np.int32)
     return transfer[:-1].copy(), transfer[1:].copy()
 
 
 def as_floats(values: ArrayLike) -> Floats:
-    """Return ``values`` as a contiguous array of floats."""
+    """Return ``values`` as a contiguous array of floats; no copy if it is one."""
     return np.ascontiguousarray(values, np.float64)

@@ -88,8 +88,11 @@ def read_case(path: str | Path) -> FlowCase:
     """Read a case from a JSON file, which may be compressed with gzip; docs/network.md
     describes the format.
 
+    A file that begins as gzip does, or is named .gz, is decompressed.
+
     Raises:
-        InputError: the file cannot be read, is not JSON, or is not a case; the first
+        InputError: the file cannot be read, is not JSON, or is not a case, does not fit
+            into memory, or has flows that wait for each other in a circle; the first
             problem of every list is in it.
     """
     path = Path(path)
@@ -189,7 +192,12 @@ def _parse_case(data: dict[str, Any], path: Path) -> FlowCase:
 
 
 def _load_object(path: Path) -> dict[str, Any]:
-    """Load the mapping of a JSON file; raises InputErrors."""
+    """Load the mapping of a JSON file, decompressed if it is gzip.
+
+    Raises:
+        InputError: the file cannot be read or decompressed, is not JSON in UTF-8, has a
+            key twice, or holds no mapping.
+    """
     remedy = "Write it as docs/network.md says."
     try:
         raw = path.read_bytes()
@@ -248,8 +256,11 @@ def _take_part(
 
 
 def _check_keys(part: Mapping[str, Any], parent: str, problems: list[Problem]) -> None:
-    """Note the required keys that are missing, and the keys that look like a
-    misspelling of one that is missing, required or not; others are left alone.
+    """Add to ``problems`` the required keys that are missing, and the keys that look
+    like a misspelling of one that is missing, required or not.
+
+    Other unknown keys are left alone. ``parent`` is '' for the top of the file, else
+    'links' or 'flows'.
     """
     known_keys = (*_REQUIRED[parent], *_OPTIONAL[parent])
     unknown_keys = [key for key in part if key not in known_keys]
@@ -299,7 +310,8 @@ def _parse_column(
         problems: problems are added to it.
 
     Returns:
-        The list; None if there is none, or an element is wrong.
+        The list; None if there is none, or an element is wrong. A list of a wrong
+        length is returned, and its problem added.
     """
     key = path.rpartition(".")[2]
     if key not in part:
@@ -324,8 +336,10 @@ def _parse_column(
 def _pad_checked_routes(
     routes: list[list[int]], problems: list[Problem]
 ) -> Ints32 | None:
-    """Pad routes to a (routes, longest) int32 table with -1; None if it would be too
-    large. A route that uses a link twice is noted in ``problems``.
+    """Pad routes to a (routes, longest) int32 table with -1; None if it would have more
+    than `MOST_HOPS` entries.
+
+    ``problems`` gets that, and routes that use a link twice.
     """
     lengths = np.fromiter(map(len, routes), np.int64, len(routes))
     width = max(int(lengths.max(initial=0)), 1)

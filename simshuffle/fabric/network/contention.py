@@ -66,8 +66,13 @@ class Contention:
 
 
 def self_contention(links: Links, flows: Flows, tolerance: float = 0.0) -> Contention:
-    """Compute how much ``flows`` slow each other down; arguments and errors as for
-    `finish_times`.
+    """Compute how much ``flows`` slow each other down.
+
+    ``tolerance`` is that of `finish_times`: the share of its bytes that a flow may
+    skip.
+
+    Raises:
+        SimulationError: flows wait for each other in a circle.
     """
     outcome = finish_times(links, flows, tolerance)
     first, link = first_stage_contention(links, flows)
@@ -83,6 +88,9 @@ def self_contention(links: Links, flows: Flows, tolerance: float = 0.0) -> Conte
 def first_stage_contention(links: Links, flows: Flows) -> tuple[float, int]:
     """Compute `Contention.first_stage` and `Contention.slowest_link`; 1 and -1 if no
     flow that waits for none has bytes to move over links.
+
+    Flows that wait for none count as under way together, whenever they start; those
+    without bytes do not count.
     """
     is_first = flows.nbytes > 0
     is_first[flows.after_to] = False
@@ -111,10 +119,12 @@ def finish_times(links: Links, flows: Flows, tolerance: float = 0.0) -> FlowOutc
     Args:
         links, flows: as for all network models.
         tolerance: a flow may end together with another as soon as it has at most this
-            share of its bytes left, so that fewer moments have to be solved for.
+            share of its bytes left, so that fewer moments have to be solved for. Below
+            `ROUNDING` it counts as `ROUNDING`.
 
     Returns:
-        As `Fluid.finish_times`.
+        finish: (flows,) s; makespan: s, 0 without flows; error_bound: the largest share
+            of its bytes that a flow skipped, 0 if it is at most `ROUNDING`.
 
     Raises:
         SimulationError: flows wait for each other in a circle.
@@ -224,7 +234,7 @@ class _EqualShareClock:
 
     def _end(self, ended: Ints64, now: float) -> None:
         """Note the ends of flows, and post those that now wait for no other: they begin
-        to move after their latencies.
+        to move after their latencies, whatever their ``start`` is.
         """
         self.finish[ended] = now
         if self.edges is None:
@@ -255,7 +265,7 @@ class _EqualShareClock:
             self._start(np.array(due_delayed), now)
 
     def _start(self, flows: Ints64, now: float) -> None:
-        """Put flows under way; a flow that has nothing to move ends at once."""
+        """Put flows under way; a flow without bytes or links ends at ``now``."""
         moving = flows[self.has_bytes_to_move[flows]]
         if len(moving) < len(flows):
             self._end(flows[~self.has_bytes_to_move[flows]], now)

@@ -33,12 +33,14 @@ class ChannelDependencies:
         self._pairs = np.empty(0, np.int64)
 
     def add_routes(self, routes: Ints32) -> list[int] | None:
-        """Add routes, (n, hops) int32 links padded with -1.
+        """Add routes, (n, hops) int32 links padded with -1, unless they close a circle.
 
         Returns:
-            None; or a circle that they would close, and then they are not added: links
-            of which each is followed by the next on some route, and the last by the
-            first.
+            None; or one circle that they would close together with all routes added
+            before, and then none of them is added. The circle lists links of which
+            each is followed by the next on some route, and the last by the first,
+            beginning with the lowest index; a single link for a route that crosses it
+            twice in a row.
         """
         num_links = len(self._links)
         new_pairs = np.setdiff1d(
@@ -61,7 +63,8 @@ class ChannelDependencies:
         """Add routes, (n, hops) int32 links padded with -1, if they close no circle.
 
         Raises:
-            TopologyError: a circle, with the names of its links.
+            TopologyError: they close a circle; it has the names of the links of one
+                circle. None of the routes is added then.
         """
         circle = self.add_routes(routes)
         if circle is not None:
@@ -69,7 +72,10 @@ class ChannelDependencies:
 
 
 def deadlock_problem(links: Links, circle: Sequence[int]) -> Problem:
-    """Return the problem of routes that wait for each other in a circle of links."""
+    """Return the problem of routes that wait for each other in a circle of links.
+
+    Its value lists the names of the links of ``circle``, the first again at the end.
+    """
     names = " -> ".join(links.name(link) for link in [*circle, circle[0]])
     return Problem(
         "network",
@@ -82,15 +88,17 @@ def deadlock_problem(links: Links, circle: Sequence[int]) -> Problem:
 
 
 def find_circle(offsets: Ints64, edge_targets: Ints64 | Ints32) -> list[int] | None:
-    """Find a circle in a directed graph.
+    """Find one circle in a directed graph.
 
     Args:
         offsets: (nodes + 1,) where the edges of each node begin in ``edge_targets``.
-        edge_targets: (edges,) the node to which each edge leads.
+        edge_targets: (edges,) the node to which each edge leads. An edge may stand
+            there twice.
 
     Returns:
         Nodes of which each leads to the next, and the last to the first, beginning with
-        the lowest; None if there is no circle.
+        the lowest; a single node for an edge from it to itself; None if there is no
+        circle.
     """
     count = len(offsets) - 1
     num_waiting = np.bincount(edge_targets, minlength=count)
@@ -99,7 +107,7 @@ def find_circle(offsets: Ints64, edge_targets: Ints64 | Ints32) -> list[int] | N
     )
     if not num_waiting.any():
         return None
-    # each number that is left follows another one that is
+    # each node that is left lies on a circle or behind one: it has a predecessor that is left
     src = np.repeat(np.arange(count), np.diff(offsets))
     edges_inside = np.flatnonzero(
         (num_waiting[src] > 0) & (num_waiting[edge_targets] > 0)
@@ -133,7 +141,12 @@ def _unique_pairs(routes: Ints32, num_links: int) -> Ints64:
 @entry
 def _collect_pairs(routes: Ints32, num_links: int, table: Ints64) -> bool:
     """Enter the pairs of neighbouring links into a hash table, empty where it is -1;
-    returns False if it gets more than half full.
+    return False if it would get more than half full, with some pairs left out.
+
+    Args:
+        routes: (n, hops) links, padded with -1.
+        num_links: the pair (a, b) is entered as a * num_links + b.
+        table: (a power of two,) changed in place.
     """
     mask = table.shape[0] - 1
     free_places = table.shape[0] >> 1
@@ -157,12 +170,13 @@ def _collect_pairs(routes: Ints32, num_links: int, table: Ints64) -> bool:
 def _remove_unawaited_links(
     offsets: Ints64, edge_targets: Ints64, num_waiting: Ints64, stack: Ints64
 ) -> None:
-    """Remove the links for which no other waits, again and again.
+    """Remove the links for which no other waits, again and again, until every link
+    that is left lies on a circle or behind one.
 
     Args:
         offsets, edge_targets: see `find_circle`.
-        num_waiting: (links,) how many links wait for each; afterwards how many still
-            do, 0 for those removed.
+        num_waiting: (links,) how many edges lead to each link; changed in place to how
+            many come from links that are left, 0 for removed links.
         stack: (links,) scratch.
     """
     top = 0

@@ -17,11 +17,16 @@ from simshuffle.spec.arrays import Floats, Ints32, Ints64
 
 @dataclass(frozen=True)
 class Links:
-    """The directed links of a network."""
+    """The directed links of a network.
+
+    Raises:
+        ValueError: capacities or latencies that are out of range or differ in length.
+    """
 
     capacity: Floats  # (links,) bytes/s, finite and greater than 0
     latency: Floats  # (links,) s, finite and at least 0
-    # (links,) what messages and tables call them; empty for 'link 0', 'link 1', ...
+    # (links,) what messages and tables call them; empty for 'link 0', 'link 1', ...; their number
+    # is not checked
     names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -43,7 +48,7 @@ class Links:
         return len(self.capacity)
 
     def name(self, link: int) -> str:
-        """Return the name of a link."""
+        """Return the name of a link, such as 'link 0' if the links have no names."""
         return self.names[link] if len(self.names) else f"link {link}"
 
 
@@ -53,11 +58,17 @@ class Flows:
 
     A flow is posted at its ``start``, or at the latest end of the flows it waits for.
     It spends the sum of its links' latencies without using them, and then moves its
-    bytes. A flow without any link ends as soon as it is posted: one with several
-    predecessors is a barrier.
+    bytes. A flow without any link ends as soon as it is posted, whatever its bytes: one
+    with several predecessors is a barrier.
+
+    A route must not cross a link twice, and routes and edges must name links and flows
+    that exist: neither is checked here.
+
+    Raises:
+        ValueError: arrays that do not fit together, or bytes or starts out of range.
     """
 
-    routes: Ints32  # (flows, hops) int32 links of each route, padded with -1 at the end
+    routes: Ints32  # (flows, hops) int32 links of each route, padded with -1 at the end only
     nbytes: Floats  # (flows,) bytes, finite and at least 0
     # (flows,) s, finite and at least 0; without meaning for a flow that waits for another
     start: Floats
@@ -107,7 +118,7 @@ class Flows:
             nbytes: (flows,) bytes.
             start: (flows,) s; None for 0. Ignored for a flow that waits for others.
             predecessors: for each flow the indices of the flows it waits for; None if
-                none waits.
+                none waits. Flows beyond the end of a shorter list wait for none.
 
         Raises:
             ValueError: lengths that do not fit, or numbers that are not finite or
@@ -133,14 +144,14 @@ class Flows:
     @cached_property
     def earliest_post(self) -> Floats:
         """(flows,) s, the earliest time at which each flow may be posted: ``start``, or
-        0 for the flows that wait for others.
+        0 for the flows that wait for others. Kept: do not change it in place.
         """
         seconds = self.start.copy()
         seconds[self.after_to] = 0.0
         return seconds
 
     def latencies(self, links: Links) -> Floats:
-        """(flows,) s: sum of the latencies of each route."""
+        """(flows,) s: sum of the latencies of each route, 0 without links."""
         padded = np.append(links.latency, 0.0)
         seconds = np.zeros(len(self))
         for hop in self.routes.T:  # column by column: no copy of the whole table
@@ -148,7 +159,7 @@ class Flows:
         return seconds
 
     def link_bytes(self, links: Links) -> Floats:
-        """(links,) bytes that cross each link."""
+        """(links,) bytes that cross each link, over all flows and all time."""
         # entry 0 is for the padding, -1; link k is counted at k + 1
         nbytes = np.zeros(len(links) + 1)
         for hop in self.routes.T:
@@ -163,7 +174,8 @@ class FlowOutcome:
     """The ends of flows, by one network model."""
 
     finish: Floats  # (flows,) s
-    # s, when the last of them ends; for the analytic model the largest of its lower bounds
+    # s, when the last of them ends, 0 without flows; for the analytic model the largest of its
+    # lower bounds
     makespan: float
     # 0 if the model was solved exactly; x if the answer is the exact one for flows whose bytes are
     # smaller by a share of at most x; None if the model does not say
@@ -172,7 +184,7 @@ class FlowOutcome:
 
 def successors(flows: Flows) -> tuple[Ints64, Ints32]:
     """The flows that wait for each flow, as (flows + 1,) offsets into the second array,
-    (edges,) int32.
+    (edges,) int32; the successors of one flow stand in the order of the edges.
     """
     offsets = np.zeros(len(flows) + 1, np.int64)
     np.cumsum(np.bincount(flows.after_from, minlength=len(flows)), out=offsets[1:])
@@ -183,8 +195,8 @@ def latest_ends(flows: Flows, seconds: Floats) -> Floats:
     """(flows,) s: end of each flow if it took ``seconds`` from its post on: the
     critical path.
 
-    A flow that waits is posted at the latest end of those it waits for; its ``start``
-    is ignored.
+    A flow that waits is posted at the latest end of the flows it waits for; its
+    ``start`` is ignored. Other flows are posted at their ``start``.
 
     Args:
         flows: the flows, and which of them wait for others.

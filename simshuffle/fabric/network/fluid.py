@@ -83,12 +83,12 @@ class FluidNetwork:
     Args:
         capacities: (links,) capacity of each directed link, in its own units per
             second; greater than 0.
-        width: the longest route, in links.
-        accounts: number of time accounts (see `TASK.account`).
+        width: the longest route, in links, rate limits aside.
+        accounts: number of sums of s from ready to end (see `TASK.account`).
         tags: number of end times to note (see `TASK.tag`).
         capped: whether transfers may have a rate limit of their own (see `TASK.cap`).
-        tolerance: a transfer ends as soon as it has at most this share of its work
-            left; 0 for the exact answer.
+        tolerance: at an event, transfers with at most this share of their work left
+            end, too; 0 for the exact answer.
 
     Raises:
         ValueError: a capacity is not a positive finite number.
@@ -140,7 +140,7 @@ class FluidNetwork:
         """(links,) records of dtype `LINK`, of which ``work`` (units carried),
         ``nbytes`` (bytes of the transfers that ended), ``busy`` (s with any transfer)
         and ``peak`` (highest load / capacity since `restart_peaks`) are up to date
-        after `settle`.
+        after `settle`: a view, good until the next `post`.
         """
         statistics: NDArray[Any] = self._state.links[: self._num_links]
         return statistics
@@ -163,7 +163,7 @@ class FluidNetwork:
 
     @property
     def finish(self) -> Floats:
-        """(tags,) s at which the transfer of a tag ended (`TASK.tag`), nan before."""
+        """(tags or more,) s at which the transfer of a tag ended, nan before."""
         return self._graph.finish
 
     def reserve_tags(self, count: int) -> None:
@@ -201,8 +201,8 @@ class FluidNetwork:
         return True
 
     def close_group(self, group: int) -> tuple[float, float]:
-        """Free the index of a complete group; return when its marked transfer ended
-        (without meaning if it had none), and its last one (s).
+        """Free the index of a complete group; return when its last marked transfer
+        ended (without meaning if it had none), and its last one (s).
         """
         self._free_groups.append(group)
         return self._t_mark[group], self._t_done[group]
@@ -214,16 +214,18 @@ class FluidNetwork:
 
     @property
     def last_transfer(self) -> tuple[int, int]:
-        """Slot and sequence number of the last transfer in the batch that was posted
-        last, for the columns 'after' and 'after_seq' of another batch.
+        """Slot and sequence number of the last transfer in the batch posted last, which
+        must not be empty, for the columns 'after' and 'after_seq' of another batch.
         """
         return self._slots[self._n_posted - 1], self._seq[0] - 1
 
     def post(self, now: float, batch: TransferBatch) -> float:
         """Post transfers at time ``now`` (s); return the time of the next event (s).
 
-        All events before ``now`` must have been run by `advance`. Raises a ValueError
-        if a route has more links than the width.
+        All events before ``now`` must have been run by `advance`. A route must not
+        cross a link twice. Raises a ValueError if ``batch.routes`` has more columns
+        than the width, plus one if ``capped``, or if a route with a rate limit has more
+        links than the width.
         """
         columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
         next_event = events.post(*self._addresses, float(now), *columns, True)
@@ -242,7 +244,7 @@ class FluidNetwork:
 
         Returns:
             The time of the next event (s, inf if there is none), and the watched groups
-            completed; `now` is the instant reached.
+            completed; `now` is then the time of the last event, not the horizon.
         """
         end_time = float(horizon)
         next_event = transfers.advance(
@@ -282,15 +284,15 @@ class FluidNetwork:
 
     def settle(self, now: float | None = None) -> None:
         """Bring the statistics of every link up to `now`; or to a moment (s) after it,
-        up to which all events have been run. Packets count when they have crossed a
-        cable.
+        up to which all events have been run. A packet counts in full from its start on
+        a cable on.
         """
         transfers.settle(
             self._addresses[0], self._now[0] if now is None else float(now)
         )
 
     def restart_peaks(self) -> None:
-        """Forget the highest loads so far; `settle` then gives those from now on."""
+        """Set peaks to the present loads; `settle` then gives the highest since now."""
         load = self._state.load
         load[PEAK] = np.where(self._state.links["n"] > 0, load[CAPACITY], load[OTHER])
 
@@ -305,7 +307,7 @@ class FluidNetwork:
 
         Args:
             links: (n,) indices.
-            new_capacity: (n,) units/s, greater than 0.
+            new_capacity: (n,) units/s, finite and greater than 0: not checked.
             now: s.
         """
         state, graph = self._addresses
@@ -318,8 +320,8 @@ class FluidNetwork:
         """Find the transfers not yet ended whose routes have any of ``links``.
 
         Returns:
-            (n,) their slots, and (n, links of the longest route) their routes, padded
-            with -1 and without rate limits.
+            (n,) their slots, ascending, and (n, width, plus one if ``capped``) their
+            routes, padded with -1 and without rate limits.
         """
         return change.find_transfers_on(self._state, links, self._num_links)
 
@@ -331,7 +333,7 @@ class FluidNetwork:
 
         Args:
             slots: (n,) slots of transfers that have not ended.
-            routes: (n, up to the width) links, padded with -1.
+            routes: (n, up to the width) links, padded with -1: not checked.
             now: s, up to which all events have been run.
         """
         total_work = np.empty(len(slots))

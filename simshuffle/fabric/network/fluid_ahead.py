@@ -30,10 +30,13 @@ from simshuffle.spec.compiling import compiled, int64, intrinsic
 @intrinsic  # type: ignore[untyped-decorator]
 def _fetch(_: Any, array: Any, index: Any, offset: Any) -> Any:
     """Make the instruction that asks for the cache line at byte ``offset`` of item
-    ``index`` of ``array``.
+    ``index`` of ``array``: its type for numba, and the function that writes its code.
+
+    The index is not checked; a prefetch of a wrong address does nothing.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Write the LLVM code of one prefetch."""
         array_type, index_type, offset_type = signature.args
         data = context.make_array(array_type)(context, builder, arguments[0]).data
         word = context.cast(builder, arguments[1], index_type, types.int64)
@@ -77,11 +80,11 @@ def _fetch_link(s: FluidState, ident: int) -> None:
 
 @compiled
 def _fetch_links(s: FluidState, n: int) -> None:
-    """Fetch the first ``n`` links listed in ``flows``, some flows of each that is a
+    """Fetch the first ``n`` links listed in ``flows``, `FLOWS` flows of each that is a
     bottleneck or may become one, and all links of these flows.
 
-    ``flows`` is overwritten. Each step is done for all links, before the next step
-    needs its data.
+    ``flows`` is overwritten. Only flows that share other links are fetched. Each step
+    is done for all links, before the next step needs its data.
     """
     width = s.width
     for i in range(n):
@@ -112,7 +115,7 @@ def _fetch_links(s: FluidState, n: int) -> None:
 @compiled
 def fetch_visits(s: FluidState, first: int, last: int) -> None:
     """Fetch the data needed to freeze the flows of the links listed in ``visits`` from
-    ``first`` to before ``last``.
+    ``first`` to before ``last``; ``flows`` is overwritten.
     """
     for i in range(first, last):
         s.flows[i - first] = s.visits[i].link
@@ -121,7 +124,9 @@ def fetch_visits(s: FluidState, first: int, last: int) -> None:
 
 @compiled
 def fetch_members(s: FluidState, first: int) -> None:
-    """Fetch the first flow of each link from ``first`` on, of `LISTED` links."""
+    """Fetch the flow that ends first on each of `LISTED` links from ``first`` on; links
+    that are no bottleneck are left out.
+    """
     last = min(first + LISTED, s.links.shape[0])
     for ident in range(first, last):
         if s.links[ident].n > 0:
@@ -133,8 +138,8 @@ def fetch_members(s: FluidState, first: int) -> None:
 
 @compiled
 def _list_ends(s: FluidState, end_time: float) -> int:
-    """List in ``flows`` links on which a flow ends until ``end_time`` (s), at most
-    `MAX_ENDS`; return how many there are.
+    """List in ``flows`` the links on which a flow ends until ``end_time`` (s); return
+    how many are listed. Links by index after the first `MAX_ENDS` are left out.
     """
     ends = s.ends
     groups = ends.shape[0] // PER_GROUP
@@ -155,6 +160,9 @@ def _list_ends(s: FluidState, end_time: float) -> int:
 def fetch_ends(s: FluidState, first: float) -> None:
     """Fetch the data that the next ends need, from ``first`` (s) on, unless that was
     done; and adapt ``CLOCK.ahead`` so that 32 to 128 links are fetched at a time.
+
+    Does nothing if ``first`` is inf; else ``flows`` is overwritten, and
+    ``CLOCK.fetched`` is the time (s) up to which ends have been asked for.
     """
     clock = s.clock[0]
     if first <= clock.fetched or first == np.inf:

@@ -40,7 +40,14 @@ def set_capacity(
     """Give ``links`` other capacities (units/s) at ``now`` (s), up to which all events
     have been run, and make the rates fair again; return the time of the next event (s).
 
-    The highest load so far stays the same share of the capacity.
+    The highest load so far stays the same share of the capacity. All rates are made
+    anew where a link in use keeps less than `SMALL_SHARE` of its capacity.
+
+    Args:
+        state, graph: addresses of `FluidState` and `TransferGraph`.
+        now: s.
+        links: (n,) indices.
+        new_capacity: (n,) units/s, greater than 0.
     """
     s = state_at(state)
     g = graph_at(graph)
@@ -68,8 +75,16 @@ def set_capacity(
 def find_transfers_on(
     s: FluidState, links: Ints, num_links: int
 ) -> tuple[Ints32, Ints32]:
-    """Find the transfers on links, see `FluidNetwork.find_transfers_on`; ``num_links``
-    is the number of the caller's links, which come first.
+    """Find the transfers posted and not ended whose routes have any of ``links``.
+
+    Args:
+        s: the arrays of links and transfers.
+        links: indices.
+        num_links: number of links without those for rate limits; they come first.
+
+    Returns:
+        (n,) int32 slots, ascending; and (n, `FluidState.width`) their routes, with -1
+        for rate limits and as padding.
     """
     # rows: slots; columns: hops, of which the first n_hops of each row count
     hops = s.hops["link"].reshape(-1, s.width)
@@ -86,7 +101,9 @@ def find_transfers_on(
 @compiled
 def _stop_transfer(s: FluidState, flow: int) -> float:
     """Take a flow that has not ended from its links, with the units that it has drained
-    booked on them; return its remaining units.
+    booked on them, but not its bytes; return its remaining units, at least 0.
+
+    Its links are marked dirty. `NODE.work` stays, `NODE.booked` is what it has drained.
     """
     node = s.nodes[flow]
     link = s.links[node.bottleneck]
@@ -106,7 +123,10 @@ def _stop_transfer(s: FluidState, flow: int) -> float:
 @compiled
 def _replace_route(s: FluidState, slot: int, routes: Ints32, row: int) -> None:
     """Write the links of row ``row`` of ``routes`` as the route of a transfer; a rate
-    limit stays the last.
+    limit stays the last, and is counted there once more.
+
+    The transfer must be in no list of a link. The old route must have a link, and the
+    new one must fit the width.
     """
     node = s.nodes[slot]
     last = s.hops[slot * s.width + node.n_hops - 1].link
@@ -114,6 +134,7 @@ def _replace_route(s: FluidState, slot: int, routes: Ints32, row: int) -> None:
     while n_hops < routes.shape[1] and routes[row, n_hops] >= 0:
         s.hops[slot * s.width + n_hops].link = routes[row, n_hops]
         n_hops += 1
+    node.alone = n_hops < 2
     if last > s.clock[0].null_link:
         s.hops[slot * s.width + n_hops].link = last
         s.links[last].n_alive += 1
@@ -134,10 +155,11 @@ def reroute(
     """Continue transfers over other routes from ``now`` (s) on, up to which all events
     have been run; return the time of the next event (s).
 
-    What they have drained stays with the links of their old routes, their bytes are
-    counted on the new ones. If it returns `LACKS_ENTRIES` nothing has changed but that
-    the transfers are counted on their new links: the caller makes the arena larger, and
-    calls again without ``is_uncounted``.
+    What transfers have drained stays with the links of their old routes, their bytes
+    are counted on the new ones. Transfers that do not drain yet only get the new route.
+    If it returns `LACKS_ENTRIES` nothing has changed but that the transfers are counted
+    on their new links: the caller makes the arena larger, and calls again without
+    ``is_uncounted``.
 
     Args:
         state, graph: addresses of `FluidState` and `TransferGraph`.

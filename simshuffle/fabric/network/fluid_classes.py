@@ -36,16 +36,17 @@ Progress = namedtuple("Progress", "remaining rate state ends")
 
 @entry
 def drain_classes(q: Any, progress: Any, scratch: Any, heap: Any, effort: int) -> bool:
-    """Run the classes of flows to their ends; those without links are left out.
+    """Run the classes of flows to their ends. Classes without pairs (no links, or no
+    bytes) count as ended, and their entry of ``progress.ends`` is not written.
 
     Args:
         q: the `Quotient`.
-        progress: the `Progress`; its arrays are changed in place.
+        progress: the `Progress`; its arrays are changed in place, ``ends`` in s.
         scratch, heap: see `_fill_classes`.
         effort: looks at a class of flows on a class of links that may be spent.
 
     Returns:
-        False if ``effort`` was not enough.
+        False if ``effort`` was not enough: then some ends are missing.
     """
     remaining = progress.remaining
     rate = progress.rate
@@ -92,8 +93,9 @@ def _fill_classes(q: Any, progress: Any, scratch: Any, heap: Any) -> None:
     """Write the max-min fair rate (bytes/s) of each class of flows under way to
     ``progress.rate``, by progressive filling.
 
-    The classes of links are kept in a heap by level. Levels only rise while flows below
-    them are frozen, so each is brought up to date no sooner than it is the lowest.
+    Rates of other classes stay as they are. The classes of links are kept in a heap by
+    level. Levels only rise while flows below them are frozen, so each level is brought
+    up to date no sooner than it is the lowest.
 
     Args:
         q: the `Quotient`.

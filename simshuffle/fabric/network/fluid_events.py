@@ -74,7 +74,9 @@ def next_end_time(ends: Floats) -> float:
 
 @compiled
 def link_of_next_end(ends: Floats) -> int:
-    """The link of the next end; of several the one with the lowest index."""
+    """The link of the next end, of several the one with the lowest index; without
+    meaning if `next_end_time` is inf.
+    """
     groups = ends.shape[0] // PER_GROUP
     end = next_end_time(ends)
     # from the minima of the last level to the place in each level below that has the same value
@@ -106,8 +108,9 @@ def refresh_minima(ends: Floats, n_links: int) -> None:
 
 @compiled
 def next_end_on_link(s: FluidState, ident: int) -> float:
-    """Time (s) when the next flow of a link ends, inf if none does; the service of the
-    link must be up to date.
+    """Time (s) when the next flow of a link ends, at least ``LINK.t_last``; inf if it
+    has no flow of its own or its level is not positive. The service of the link must be
+    up to date.
     """
     link = s.links[ident]
     if link.n == 0 or link.level <= 0.0:
@@ -133,8 +136,8 @@ def _comes_before(nodes: Records, a: int, b: int) -> bool:
 
 @compiled
 def push_event(s: FluidState, g: TransferGraph, flow: int) -> None:
-    """Add a transfer whose time is set: to the run that fits best of the first few in
-    the heap, else as a run of its own.
+    """Add a transfer whose time is set in `NODE.upcoming`: to the run that fits best of
+    the first few in the heap, else as a run of its own.
     """
     nodes = s.nodes
     heap = g.heap
@@ -167,7 +170,7 @@ def push_event(s: FluidState, g: TransferGraph, flow: int) -> None:
 
 @compiled
 def pop_event(s: FluidState, g: TransferGraph) -> int:
-    """Take out the transfer of the first event, and return it."""
+    """Take out the transfer of the first event, and return it; there must be one."""
     nodes = s.nodes
     heap = g.heap
     clock = s.clock
@@ -199,7 +202,9 @@ def pop_event(s: FluidState, g: TransferGraph) -> int:
 @compiled
 def make_ready(s: FluidState, g: TransferGraph, flow: int) -> None:
     """Start the delay of a transfer that waits for no other any more, now or at its
-    start; it enters the heap of events.
+    start if that is later; it enters the heap of events.
+
+    `NODE.upcoming` is its delay (s) before, and the time (s) when it ends afterwards.
     """
     node = s.nodes[flow]
     node.state = DELAYED
@@ -238,7 +243,7 @@ MOVES = 3
 @compiled
 def _link_of_limit(s: FluidState, limit: float) -> int:
     """Return the link of the rate limit ``limit`` (units/s), an unused one if it is
-    new; -1 if all such links are taken.
+    new; -1 if all such links are taken. A limit keeps its link for good.
     """
     clock = s.clock[0]
     first_limit = clock.null_link + 1
@@ -280,7 +285,8 @@ def reserve_entries(s: FluidState, ident: int) -> bool:
 @compiled
 def reserve_route(s: FluidState, routes: Ints32, i: int, counting: bool) -> bool:
     """Count one more transfer on the links of row ``i`` of ``routes`` if ``counting``,
-    else reserve room for it in their heaps; return False if there is none.
+    else reserve room in their heaps for all that are counted; return False if there is
+    no room.
     """
     hop = 0
     while hop < routes.shape[1] and routes[i, hop] >= 0:
@@ -327,7 +333,9 @@ def _reserve(
 def _add_edge(
     s: FluidState, g: TransferGraph, predecessor: int, successor: int
 ) -> None:
-    """Add the edge by which transfer ``successor`` waits for ``predecessor``."""
+    """Add the edge by which transfer ``successor`` waits for ``predecessor``; a slot
+    for edges must be free.
+    """
     edge = s.clock[0].free_edge
     s.clock[0].free_edge = g.edges[edge].next
     s.clock[0].n_edges += 1
@@ -339,7 +347,7 @@ def _add_edge(
 
 @compiled
 def _add_node(s: FluidState, task: Records) -> int:
-    """Add a transfer, still without a route; return its slot."""
+    """Add a transfer, still without a route; return its slot. One must be free."""
     clock = s.clock[0]
     slot = int64(clock.free_node)
     node = s.nodes[slot]
@@ -389,9 +397,16 @@ def _find_shortage(
 ) -> float:
     """Return what a batch lacks that needs no count of links: one of `LACKS_WIDTH`,
     `LACKS_NODES`, `LACKS_EDGES`; 0 if nothing.
+
+    A rate limit takes one link of the width. Each transfer counts as one edge beside
+    ``n_edges``, for its ``TASK.after``.
     """
     if routes.shape[1] > s.width:
         return LACKS_WIDTH
+    if routes.shape[1] == s.width:
+        for i in range(tasks.shape[0]):
+            if tasks[i].cap < np.inf and routes[i, s.width - 1] >= 0:
+                return LACKS_WIDTH
     if s.clock[0].n_alive + tasks.shape[0] > s.nodes.shape[0]:
         return LACKS_NODES
     if s.clock[0].n_edges + n_edges + tasks.shape[0] > g.edges.shape[0]:
@@ -410,7 +425,8 @@ def post(
     edge_to: Ints32,
     is_uncounted: bool,
 ) -> float:
-    """Post a batch of transfers; their slots are written to ``slots``.
+    """Post a batch of transfers at ``now``, to which the clock moves if it is behind;
+    their slots are written to ``slots``.
 
     A transfer does not wait for one of ``TASK.after`` that has ended already.
 

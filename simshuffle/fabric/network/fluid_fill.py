@@ -48,7 +48,7 @@ def _freeze_flow(s: FluidState, flow: int, bottleneck: int, level: float) -> Non
     """Give a flow its bottleneck: append it to that link's heap, and add ``level``
     (units/s) to the other load of the other links of its route.
 
-    `_close_link` puts the heap in order.
+    Its `NODE.upcoming` holds its units left. `_close_link` puts the heap in order.
     """
     width = s.width
     node = s.nodes[flow]
@@ -67,8 +67,9 @@ def _freeze_flow(s: FluidState, flow: int, bottleneck: int, level: float) -> Non
 
 @compiled
 def _open_link(s: FluidState, ident: int) -> float:
-    """Empty a link, noting in ``upcoming`` what its flows have left; return the level
-    at which it would saturate (units/s), or its own if it is a rate limit.
+    """Empty a link, noting in ``upcoming`` the units that its flows have left; return
+    the level at which it would saturate if all its flows rose alike (units/s), or its
+    own if it is a rate limit.
 
     All links are opened in the order of their indices, since in any other order nearly
     each would have to be waited for.
@@ -90,7 +91,7 @@ def _open_link(s: FluidState, ident: int) -> float:
 @compiled
 def _close_link(s: FluidState, ident: int, level: float) -> None:
     """Set the level of a link that has saturated (units/s), order its flows by their
-    ends, and set its next end and its peak.
+    ends, and set its next end and its peak. `refresh_minima` must follow.
     """
     link = s.links[ident]
     link.level = level
@@ -183,10 +184,14 @@ def fill(s: FluidState, flows: Ints32, n_new: int) -> None:
     """Raise all rates of the network together, and freeze the flows of each link that
     saturates.
 
+    Empties the list of dirty links, and overwrites the fields `NODE.upcoming` of flows
+    under way.
+
     Args:
         s: the arrays of links and rates.
         flows: (any,) slots; the first ``n_new`` of them start now.
-        n_new: how many of ``flows`` start; 0 fills only what is under way.
+        n_new: how many of ``flows`` start, joining their links here; 0 fills only what
+            is under way.
     """
     clock = s.clock[0]
     for i in range(n_new):

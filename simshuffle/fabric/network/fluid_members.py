@@ -12,15 +12,17 @@ from simshuffle.spec.compiling import compiled, int64
 
 @compiled
 def fair_level(s: FluidState, ident: int, n: int) -> float:
-    """The level (units/s) of a link with ``n`` flows of its own: (capacity - other
-    load) / n.
+    """The level (units/s) of a link with ``n`` (at least 1) flows of its own: (capacity
+    - other load) / n. Negative if other flows take more than the capacity.
     """
     return float((s.load[CAPACITY, ident] - s.load[OTHER, ident]) / n)
 
 
 @compiled
 def write_entry(s: FluidState, base: int, k: int, key: float, flow: int) -> None:
-    """Write the entry at place ``k`` of the heap that begins at ``base``."""
+    """Write the entry at place ``k`` of the heap that begins at ``base``, and the place
+    into `NODE.place` of the flow.
+    """
     s.entries[base + k].key = key
     s.entries[base + k].flow = flow
     s.nodes[flow].place = k
@@ -120,8 +122,8 @@ def remove_row(s: FluidState, ident: int, row: int) -> None:
 def add_member(s: FluidState, ident: int, flow: int, remaining: float) -> None:
     """Make a link the bottleneck of ``flow``, which has ``remaining`` units to drain.
 
-    Enters the flow into the link's heap and rows. Room (`join_links`), loads and
-    `mark_dirty` are the caller's.
+    Enters the flow into the link's heap and rows. Room (`join_links`), loads, the level
+    and its next end, and `mark_dirty` are the caller's.
     """
     link = s.links[ident]
     now = s.clock[0].now
@@ -145,7 +147,7 @@ def add_member(s: FluidState, ident: int, flow: int, remaining: float) -> None:
 def remove_member(s: FluidState, flow: int) -> float:
     """Take ``flow`` from its bottleneck; return its remaining units, at least 0.
 
-    Loads and `mark_dirty` are the caller's.
+    Loads, the level of the link and its next end, and `mark_dirty` are the caller's.
     """
     node = s.nodes[flow]
     ident = int64(node.bottleneck)
@@ -206,8 +208,8 @@ def mark_dirty(s: FluidState, ident: int) -> None:
 
 @compiled
 def _enlarge_heap(s: FluidState, ident: int) -> None:
-    """Move the heap of a link to where it has more places. There is room: see
-    `events.reserve_entries`.
+    """Move the heap of a link to the end of the arena, where it has up to four times
+    the places; its old places are lost. There is room: see `events.reserve_entries`.
 
     Few of the flows that are posted drain at one time, so heaps start small and lie
     together.
@@ -231,8 +233,8 @@ def _enlarge_heap(s: FluidState, ident: int) -> None:
 
 @compiled
 def join_links(s: FluidState, flow: int) -> None:
-    """Enter ``flow`` into the lists of its links, count it there, and make room for it
-    in their heaps.
+    """Enter ``flow`` into the lists of its links, count it there as active, and make
+    room for it in their heaps.
     """
     width = s.width
     now = s.clock[0].now
@@ -262,7 +264,8 @@ def start_flow(s: FluidState, flow: int) -> None:
     """Start to drain ``flow``, with a first guess of its bottleneck: the lowest level
     on its route, else the link with the least to spare.
 
-    Adds its rate to the other load of the rest of its links, and marks all dirty.
+    Adds its rate to the other load of its other links, and marks all its links dirty.
+    The caller makes the rates fair. `NODE.work` is what it has to drain.
     """
     width = s.width
     join_links(s, flow)
@@ -304,8 +307,8 @@ def start_flow(s: FluidState, flow: int) -> None:
 
 @compiled
 def stop_flow(s: FluidState, flow: int) -> None:
-    """Take ``flow``, which has ended, from its links; book its bytes and work there,
-    and mark them dirty.
+    """Take ``flow``, which has ended, from its links; book its bytes and all its work
+    there, and mark them dirty. `NODE.state` is the caller's.
     """
     width = s.width
     node = s.nodes[flow]

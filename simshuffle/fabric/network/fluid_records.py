@@ -24,8 +24,10 @@ ZERO: Any = np.int64(0)
 
 # ------------------------------------------------------------------------------- life of a transfer
 
-PAIR_BUCKETS = 1 << 14
+PAIR_BUCKETS = 1 << 14  # size of the hash table of pairs
 
+# States of a transfer: no transfer; waits for others; its delay passes; waits for its turn in its
+# pair; drains, or is in the outbox or carried elsewhere; ends at this instant, or as scheduled
 UNUSED, WAITING, DELAYED, QUEUED, ACTIVE, ENDING = 0, 1, 2, 3, 4, 5
 
 # Events closer than this (relative to the clock) are one instant, so that symmetric flows end
@@ -48,26 +50,26 @@ NODE = np.dtype(
         ("upcoming", "f8"),
         ("place", "i4"),  # its entry in the heap of its bottleneck; -1 before it drains
         ("row", "i4"),  # its row beside that heap; -1 if it has none
-        ("bottleneck", "i4"),
-        ("first_edge", "i4"),
-        ("account", "i4"),
+        ("bottleneck", "i4"),  # link; -1 while the network is filled, until it has one
+        ("first_edge", "i4"),  # list of the edges to those that wait for it; -1 if none
+        ("account", "i4"),  # as in `TASK`, -1 for none; so are tag, group, group2
         ("tag", "i4"),
-        ("n_hops", "i2"),
+        ("n_hops", "i2"),  # links of its route, the one of its rate limit included
         ("alone", "i1"),  # 1: it shares at most one link, rate limits aside
-        ("mark", "i1"),
+        ("mark", "i1"),  # 1: its end is `GROUP.t_mark`
         # 1: instead of draining, it goes to the outbox and is ended by `complete`
         ("outside", "i1"),
-        ("state", "i1"),
+        ("state", "i1"),  # one of `UNUSED` to `ENDING`
         # ---- the second cache line
-        ("t_ready", "f8"),  # s
+        ("t_ready", "f8"),  # s, its start at first, then when it got ready
         ("pair", "i8"),  # key of the fair-share entity, or -1
         ("seq", "i8"),  # order of posting
         ("group", "i4"),
         ("group2", "i4"),
-        ("n_deps", "i4"),
+        ("n_deps", "i4"),  # transfers that it still waits for
         ("pair_next", "i4"),  # next transfer of the same pair in the queue
         ("pair_tail", "i4"),  # last one of that queue (valid at its head)
-        ("bucket_next", "i4"),
+        ("bucket_next", "i4"),  # list of the heads of pairs in one hash bucket
         ("bucket_prev", "i4"),
         (
             "run_tail",
@@ -78,12 +80,13 @@ NODE = np.dtype(
     ],
     align=True,
 )
+# the transfer that waits; and the next edge from the one transfer, or the next unused one
 EDGE = np.dtype([("to", "i4"), ("next", "i4")], align=True)
 GROUP = np.dtype(
     [
         ("t_mark", "f8"),  # s, when its marked transfer ended
         ("t_done", "f8"),  # s, when its last transfer ended
-        ("remaining", "i4"),
+        ("remaining", "i4"),  # transfers that have not ended; 0: it is complete
         ("watched", "i4"),  # 1: somebody waits, so its completion is reported
     ],
     align=True,
@@ -92,20 +95,20 @@ CLOCK = np.dtype(
     [
         ("now", "f8"),  # s
         # transfers (events, transfers)
-        ("seq", "i8"),
-        ("n_events", "i8"),
-        ("n_heap", "i4"),
-        ("n_done", "i4"),
-        ("free_node", "i4"),
-        ("free_edge", "i4"),
+        ("seq", "i8"),  # of the next transfer to be posted
+        ("n_events", "i8"),  # ends, and delays that passed
+        ("n_heap", "i4"),  # runs of delays in `heap`
+        ("n_done", "i4"),  # groups listed in `completed_groups`
+        ("free_node", "i4"),  # first unused slot
+        ("free_edge", "i4"),  # first unused edge
         ("n_edges", "i4"),  # in use
-        ("n_alive", "i4"),
+        ("n_alive", "i4"),  # transfers posted and not ended
         ("outbox", "i4"),  # first transfer that is to be carried elsewhere from now on
         # the arena of the heaps of all links (members)
         ("heap_top", "i8"),  # entries in use
         ("promised", "i8"),  # entries that may come to be in use
         ("n_active", "i4"),  # transfers that drain
-        ("n_saturated", "i4"),
+        ("n_saturated", "i4"),  # links that are the bottleneck of some flow
         ("n_fixed", "i4"),  # distinct rate limits; their links come after `null_link`
         ("null_link", "i4"),  # a link that stands for none
         # rates (repair, sweep, fill, transfers)
@@ -183,7 +186,7 @@ LINK = np.dtype(
         ("nbytes", "f8"),  # bytes of the transfers that ended
         ("busy", "f8"),  # s with any flow, up to `t_busy`
         ("t_busy", "f8"),
-        ("peak", "f8"),  # highest load / capacity
+        ("peak", "f8"),  # highest load / capacity, as `settle` found it
     ],
     align=True,
 )
@@ -194,7 +197,9 @@ ENTRY = np.dtype(
     ],
     align=True,
 )
+# a link, and the level (units/s) at which to visit it
 VISIT = np.dtype([("key", "f8"), ("link", "i4")], align=True)
+# a link of a route; and the hops beside it in the list of that link, `LINK.head` or `LINK.alone`
 HOP = np.dtype([("link", "i4"), ("next", "i4"), ("prev", "i4")], align=True)
 
 
@@ -242,7 +247,8 @@ class TransferGraph(NamedTuple):
 
 def empty_fluid_state(width: int = 1) -> FluidState:
     """Return the arrays without any link or transfer; routes have up to ``width``
-    links.
+    links, a rate limit counting as one. The clock is all 0: the caller sets the heads
+    of its lists to -1.
     """
     no_indices = np.empty(0, np.int32)
     return FluidState(
@@ -264,8 +270,8 @@ def empty_fluid_state(width: int = 1) -> FluidState:
 
 
 def empty_transfer_graph(accounts: int = 1, tags: int = 1) -> TransferGraph:
-    """Return the arrays without any transfer, with room for so many time accounts and
-    end times.
+    """Return the arrays without any transfer, with ``accounts`` time accounts, 0 s
+    each, and ``tags`` end times, nan each.
     """
     no_indices = np.empty(0, np.int32)
     return TransferGraph(

@@ -40,7 +40,7 @@ def is_before(s: FluidState, a: int, b: int) -> bool:
 
 @compiled
 def _is_lower(s: FluidState, place: int, key: float, link: int) -> bool:
-    """Return True if the visit at ``place`` comes before one with ``key`` and ``link``."""
+    """Return True if the visit at ``place`` comes before ``link`` with this ``key``."""
     visit = s.visits[place]
     return bool(visit.key < key or (visit.key == key and visit.link < link))
 
@@ -115,8 +115,10 @@ VISITS_PER_LINK = 256
 def _list_faster_flows(
     s: FluidState, ident: int, level: float, hop: int, n: int
 ) -> int:
-    """List in ``flows``, after ``n`` others, the flows of the list from ``hop`` on that
-    are faster than ``level`` elsewhere; return how many are listed then.
+    """List the flows of a linked list of hops, from ``hop`` on, whose bottleneck is
+    another link than ``ident`` and has a level above ``level`` (units/s).
+
+    They are written to ``flows`` after the first ``n``; return how many it has then.
     """
     while hop >= 0:
         flow = hop // s.width  # whose hop it is
@@ -132,8 +134,8 @@ def _list_faster_flows(
 
 @compiled
 def _move_flow(s: FluidState, flow: int, target: int) -> None:
-    """Make link ``target`` the bottleneck of a flow; all links of its route have
-    changed then.
+    """Make link ``target`` the bottleneck of a flow, and list all links of its route as
+    dirty.
     """
     for hop in range(flow * s.width, flow * s.width + s.nodes[flow].n_hops):
         mark_dirty(s, int64(s.hops[hop].link))
@@ -144,6 +146,8 @@ def _move_flow(s: FluidState, flow: int, target: int) -> None:
 def _steal_flows(s: FluidState, ident: int) -> float:
     """Move flows to this link that are faster elsewhere than its level allows, the
     fastest first; return its level (units/s), -1 if it is no bottleneck.
+
+    If it is the bottleneck of no flow before, its field ``level`` is set to 0.
     """
     link = s.links[ident]
     level = fair_level(s, ident, link.n) if link.n > 0 else -1.0
@@ -228,7 +232,8 @@ def _give_limited_flows(s: FluidState, ident: int, level: float) -> float:
     """Move the flows of this link that have a rate limit below its level to the link of
     that limit; return its level without them (units/s), inf if no flow is left.
 
-    Where its level is above its ``floor``, that becomes exact.
+    If its level is above its ``floor``, that becomes the lowest rate limit of the flows
+    that stay (units/s), inf if none has one.
     """
     link = s.links[ident]
     while level * (1.0 - LEVEL_TOLERANCE) > link.floor:
@@ -275,8 +280,9 @@ def _is_quiet(s: FluidState, ident: int) -> bool:
 def _queue_dirty(s: FluidState, n: int, n_seen: int) -> tuple[int, int]:
     """Put the links listed in ``dirty`` into the heap of ``n`` links to visit.
 
-    With rate limits quiet ones, which are most, are done with at once; without any a
-    repair may give up, and every visit counts.
+    With rate limits, quiet links, which are most, are not queued: their next end is set
+    at once, and they are listed as seen. Without rate limits a repair may give up, and
+    every visit counts.
 
     Returns:
         The new size of the heap, and how many links are listed in ``order`` as seen.
@@ -346,8 +352,12 @@ def sweep_cost(s: FluidState) -> int:
 
 @compiled
 def repair(s: FluidState) -> bool:
-    """Visit the links that have changed, lowest level first. Return False if there are
-    too many: then the links that remain are listed as dirty.
+    """Visit the links that have changed, lowest level first; return False if there are
+    too many.
+
+    In that case the links that remain are listed as dirty. If all were visited, the
+    peak loads of the links seen are brought up to date. Too many are more than
+    `sweep_cost` says, or, with rate limits, than `VISITS_PER_LINK` a link.
     """
     clock = s.clock[0]
     # rate limits have no place in the order of a sweep

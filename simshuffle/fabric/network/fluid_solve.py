@@ -28,8 +28,25 @@ def finish_times(
     tolerance: float,
     progress: Callable[[float], None] | None,
 ) -> FlowOutcome:
-    """Compute when ``flows`` end; returns and raises as `Fluid.finish_times`. By
-    symmetry where that makes the problem small, else flow by flow.
+    """Compute when ``flows`` end: by symmetry where that makes the problem small, else
+    flow by flow.
+
+    A route must not cross a link twice: that is not checked, and the answer would be
+    wrong.
+
+    Args:
+        links, flows: the network, and what it carries.
+        tolerance: share of its bytes that a flow may have left when it ends together
+            with another; by symmetry the answer is exact all the same.
+        progress: called now and then with the share of the flows that have ended; never
+            if the answer comes by symmetry or takes few events. None for nothing.
+
+    Returns:
+        finish: (flows,) s; makespan: s, 0 without flows; error_bound: the largest share
+            of its bytes that a flow skipped, 0 if exact.
+
+    Raises:
+        SimulationError: flows wait for each other in a circle.
     """
     finish_by_symmetry = symmetry.finish_times(links, flows)
     if finish_by_symmetry is not None:
@@ -106,7 +123,12 @@ def _find_companions(routes: Any, companions: Any) -> None:
 @entry
 def _renumber_routes(routes: Any, new_index: Any, out: Any) -> None:
     """Write into ``out`` (flows, hops) the links of each route that have a new index,
-    as such indices.
+    as such indices, one after the other.
+
+    Args:
+        routes: (flows, hops) links, padded with -1.
+        new_index: (links,) -1 for links to leave out.
+        out: (flows, hops), at first -1; changed in place.
     """
     for i in range(routes.shape[0]):
         n = 0
@@ -118,11 +140,12 @@ def _renumber_routes(routes: Any, new_index: Any, out: Any) -> None:
 
 def binding_links(links: Links, flows: Flows) -> tuple[Links, Ints32]:
     """Select the links that can be a bottleneck, renumber them, and shorten the routes
-    to them.
+    to them. Links without flows are left out, too.
 
     Returns:
-        The links that are left, and (flows, hops) int32 routes over them, padded with
-        -1: every rate is the same as over all links.
+        The links that are left, in their old order and without names; and (flows, hops
+        of the longest) int32 routes over them, padded with -1: every rate is what it is
+        over all links. The latencies of the links left out are missing.
     """
     num_links = len(links)
     hops = flows.routes.shape[1]

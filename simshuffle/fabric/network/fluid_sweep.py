@@ -56,8 +56,8 @@ def _first_rank(s: FluidState, row: int) -> int:
 
 @compiled
 def _sort_links(s: FluidState) -> None:
-    """List the saturated links by level, and make the first listed link on its route
-    the bottleneck of every flow.
+    """List the saturated links by level in ``order``, and make the first listed link on
+    its route the bottleneck of every flow. Overwrites ``visits`` and ``flows``.
     """
     clock = s.clock[0]
     n = ZERO
@@ -92,8 +92,8 @@ def _set_level(s: FluidState, ident: int, level: float) -> bool:
     """Set the level of a link and pass the difference on to the other load of the other
     links of its flows; return True if there was any.
 
-    A difference below `SMALLEST_STEP` is not passed on, and the level stays. The next
-    end on the link is found anew.
+    A relative difference below `SMALLEST_STEP` is not passed on, and the level stays.
+    The next end on the link is found anew, and `refresh_minima` must follow.
     """
     link = s.links[ident]
     now = s.clock[0].now
@@ -151,7 +151,8 @@ def _place_link(s: FluidState, ident: int, end: int) -> int:
     in order; ``order[end]`` is free for it.
 
     It takes the flows on it from each link that it passes, and its level follows.
-    Returns the place after it.
+    A link without flows of its own passes every link until it has taken some. Returns
+    the place after it.
     """
     link = s.links[ident]
     link.rank = -1
@@ -251,7 +252,8 @@ def _visit_upwards(s: FluidState, place: int) -> int:
 
 @reducing
 def _count_overloads(load: Floats) -> int:
-    """Count the links on which flows with bottlenecks elsewhere exceed the capacity.
+    """Count the links on which flows with bottlenecks elsewhere exceed the capacity by
+    more than `LEVEL_TOLERANCE` (relative).
 
     Args:
         load: (3, links) units/s, the rows of `OTHER`, `CAPACITY` and `PEAK`.
@@ -264,8 +266,8 @@ def _count_overloads(load: Floats) -> int:
 
 @compiled
 def _find_overload(s: FluidState) -> int:
-    """Return the first link on which flows with bottlenecks elsewhere exceed the
-    capacity; -1 if there is none.
+    """Return the first link, by index, on which flows with bottlenecks elsewhere exceed
+    the capacity by more than `LEVEL_TOLERANCE` (relative); -1 if there is none.
     """
     if _count_overloads(s.load) == 0:
         return -1
@@ -288,7 +290,8 @@ def sweep(s: FluidState) -> bool:
     every one fits and none is overloaded.
 
     Empties the list of dirty links. Returns False if the visits do not end, or a link
-    stays overloaded: then the caller must fill all anew.
+    stays overloaded: then the caller must fill all anew. Else ``CLOCK.sweeping`` counts
+    down, or is `PATIENCE` again if many levels changed.
     """
     clock = s.clock[0]
     first = clock.n_order

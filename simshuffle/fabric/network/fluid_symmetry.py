@@ -107,20 +107,21 @@ _QuotientClasses = namedtuple(
 
 @dataclass(frozen=True)
 class Partition:
-    """Flows and links in classes."""
+    """Flows and links in classes, numbered from 0."""
 
     flow: NDArray[np.int16]  # (flows,) int16, class of each flow
-    example: Ints64  # (flow classes,) int64, a flow of each class
+    example: Ints64  # (flow classes,) int64, the first flow of each class
     link: Ints32  # (links,) int32, class of each link
-    first: Ints64  # (link classes,) int64, a link of each class
+    first: Ints64  # (link classes,) int64, the first link of each class
 
 
 def finish_times(links: Links, flows: Flows) -> Floats | None:
     """Compute when ``flows`` end, each draining its bytes at its max-min fair rate.
 
     Returns:
-        (flows,) s; None if flows wait for others, if a route crosses a link twice, or
-        if symmetry does not make the problem easy.
+        (flows,) s; None if flows wait for others, if a route crosses a link twice or
+        has a link that does not exist, or if symmetry does not make the problem easy
+        (fewer than `MIN_CLASS_SIZE` flows a class, or more than `MAX_EFFORT`).
     """
     partition = refine(links, flows)
     problem = None if partition is None else quotient(links, flows, partition)
@@ -149,8 +150,10 @@ def refine(links: Links, flows: Flows) -> Partition | None:
     `quotient`.
 
     Returns:
-        None if flows wait for others or there are too many classes; with many that
-        takes a small part of the flows to see.
+        The partition; None if flows wait for others, if a route has a link that does
+        not exist, or if there are too many classes: more than `MAX_CLASSES`, or fewer
+        than `MIN_CLASS_SIZE` flows a class. Too many classes are seen early. None, too,
+        if classes still fall apart after `MAX_ROUNDS`.
     """
     max_classes = min(MAX_CLASSES, len(flows) // MIN_CLASS_SIZE)
     if (
@@ -259,7 +262,8 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
     nothing else is needed.
 
     Returns:
-        None if the partition is not equitable, or if a route crosses a link twice.
+        The `Quotient`, in which classes of flows without bytes use no links; None if
+        the partition is not equitable, or if a route crosses a link twice.
     """
     if not _links_match_classes(links, partition):
         return None
@@ -320,14 +324,15 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
 
 @entry
 def _matches_examples(flows: Any, classes: Any, shift: Any, counts: Any) -> bool:
-    """Check that every flow has the bytes, the start and the link classes of its
+    """Return True if every flow has the bytes, the start and the link classes of its
     example, and no link twice; count the flows of each class on each link.
 
     Args:
         flows: the `_FlowArrays`, bytes and starts as numbers.
         classes: the `_QuotientClasses`.
         shift: (links,) from the index of a pair to its place in ``counts``.
-        counts: (any,) incremented at shift[link] + pair for each flow on a link.
+        counts: (any,) incremented at shift[link] + pair for each flow with bytes on a
+            link; only a part of the flows is counted if the answer is False.
     """
     routes = flows.routes
     nbytes = flows.nbytes
@@ -386,6 +391,13 @@ def _has_equal_counts(
 ) -> bool:
     """Return True if every link has as many flows of each class as the other links of
     its class.
+
+    Args:
+        class_of_link: (links,) class of each link.
+        first_pair: (link classes + 1,) where the pairs of each link class begin.
+        offsets: (links,) where the counts of each link begin in ``counts``.
+        weight: (pairs,) flows of each pair on the first link of its class.
+        counts: (any,) flows on each link, one entry for each pair of its class.
     """
     for link in range(class_of_link.shape[0]):
         first = first_pair[class_of_link[link]]

@@ -57,7 +57,9 @@ def make_rates_fair(s: FluidState, starting: Ints32, n_starting: int) -> None:
     have come, and those that `stop_flow` took have gone.
 
     All is filled anew if more than 32 flows start that are more than an eighth of all,
-    or after `REFRESH` repairs; else links are repaired, or swept if many change.
+    or after `REFRESH` repairs; else links are repaired, or swept if many change. If a
+    repair with rate limits gives up, or a sweep, all is filled anew, too. Nothing is
+    done if no link is dirty and no flow starts.
     """
     clock = s.clock[0]
     if n_starting == 0 and clock.n_dirty == 0:
@@ -90,7 +92,7 @@ def end_due_flows(
     s: FluidState, ident: int, limit: float, queue: Ints32, tail: int
 ) -> int:
     """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue``
-    from place ``tail`` on; return the new end of the queue.
+    from place ``tail`` on; return the new end of the queue. Their state stays ACTIVE.
     """
     link = s.links[ident]
     now = s.clock[0].now
@@ -115,7 +117,8 @@ def end_nearly_done_flows(
     """Stop the flows that have at most a share ``tolerance`` of their units left, and
     list them in ``queue`` from place ``tail`` on; return the new end of the queue.
 
-    The largest share that was left is noted in ``CLOCK.skipped``.
+    ``CLOCK.skipped`` is raised to the largest share that was left. The flows of a link
+    are looked at in the order of their ends, up to the first that has more left.
     """
     clock = s.clock[0]
     for ident in range(s.links.shape[0]):
@@ -145,8 +148,8 @@ def end_nearly_done_flows(
 @entry
 def settle(state: int, now: float) -> None:
     """Add to the statistics of every link what the flows under way have drained by
-    ``now`` (s), and the time it has been busy. No event lies between the clock and
-    ``now``.
+    ``now`` (s), and the time it has been busy; set its peak. No event lies between the
+    clock and ``now``. The clock and the rates stay.
     """
     s = state_at(state)
     width = s.width
@@ -197,8 +200,8 @@ def _remove_from_bucket(s: FluidState, g: TransferGraph, flow: int) -> None:
 
 @compiled
 def _take_turn_of_pair(s: FluidState, g: TransferGraph, flow: int) -> bool:
-    """Return True if ``flow`` may start now, as the first of its pair; otherwise put it
-    behind the transfers of its pair.
+    """Return True if ``flow`` may start now, as the first of its pair, and enter it
+    into the table; otherwise put it behind the transfers of its pair, QUEUED.
     """
     nodes = s.nodes
     buckets = g.buckets
@@ -246,8 +249,11 @@ def _begin_transfer(
 def _retire_transfer(
     s: FluidState, g: TransferGraph, n_starting: int, tail: int, flow: int
 ) -> tuple[int, int]:
-    """Begin the next transfer of the pair of one that ended, as `_begin_transfer`; and
-    if that one never drained, take it off the count of its links.
+    """Begin the next transfer of the pair of ``flow``, which ended; and if ``flow``
+    never drained, take it off the count of its links.
+
+    Returns:
+        ``n_starting`` and ``tail``, moved on as by `_begin_transfer`.
     """
     node = s.nodes[flow]
     if node.place < 0:
@@ -284,8 +290,8 @@ def _count_down(s: FluidState, g: TransferGraph, group: int, mark: int) -> None:
 
 @compiled
 def _end_transfer(s: FluidState, g: TransferGraph, flow: int) -> None:
-    """Note the end of a transfer in its account, tag and groups, make successors ready
-    that wait for no other, and free its slot.
+    """Note the end of a transfer in its account (s since it was ready), tag and groups,
+    make successors ready that wait for no other, and free its slot and edges.
     """
     node = s.nodes[flow]
     clock = s.clock[0]
@@ -316,7 +322,10 @@ def _end_transfer(s: FluidState, g: TransferGraph, flow: int) -> None:
 @compiled
 def _list_due(s: FluidState, g: TransferGraph, limit: float, tolerance: float) -> int:
     """List in `queue` the flows that end by ``limit`` (s), and the transfers whose
-    delay has passed by then; returns how many there are.
+    delay has passed by then; return how many there are.
+
+    Flows with at most a share ``tolerance`` of their units left are listed, too; 0 for
+    none. State: ENDING for flows and for scheduled ends, else DELAYED.
     """
     tail = ZERO
     while next_end_time(s.ends) <= limit:
@@ -334,7 +343,8 @@ def _list_due(s: FluidState, g: TransferGraph, limit: float, tolerance: float) -
 @compiled
 def _handle_queue(s: FluidState, g: TransferGraph, n_starting: int, tail: int) -> int:
     """Handle the first ``tail`` transfers of `queue`, and those that this adds to it;
-    returns how many begin to drain at this instant.
+    return how many begin to drain at this instant, ``n_starting`` included: they are
+    listed in ``starting``.
     """
     head = ZERO
     while head < tail:
@@ -356,9 +366,9 @@ def advance(
     completes a watched group.
 
     Stops after about ``budget`` events and visits of links, too, and after an instant
-    that put a transfer into the outbox. Returns the time of the next event (s, inf if
-    none); ``clock.now`` is the time reached, ``completed_groups[:clock.n_done]`` those
-    groups.
+    that put a transfer into the outbox; at once if the outbox has one. Returns the time
+    of the next event (s, inf if none); ``clock.now`` is the time of the last event,
+    ``completed_groups[:clock.n_done]`` those groups. For ``tolerance`` see `_list_due`.
     """
     s = state_at(state)
     g = graph_at(graph)

@@ -34,8 +34,13 @@ class AnalyticNetwork(FluidNetwork):
     """Cables that are never shared: a transfer drains as if alone on the cables of its
     route. Other links are shared.
 
-    What cables do is counted all the same, so that a cable can be in use by more than
-    1: that much less than needed the bound is. Arguments as for `shared_network`.
+    What cables do is counted all the same, so that the peak of a cable can be above 1:
+    by so much the answer, a lower bound, is too low there.
+
+    Args:
+        links: all links; latencies are not read.
+        cables: (links,) which of them are cables.
+        width, accounts, tags: as of `FluidNetwork`.
     """
 
     def __init__(
@@ -48,7 +53,9 @@ class AnalyticNetwork(FluidNetwork):
         self._cable_capacity = np.append(np.where(cables, links.capacity, inf), inf)
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """Post transfers, each limited to its slowest cable; see `FluidNetwork.post`."""
+        """Post transfers, each limited to the capacity of its slowest cable, as its
+        ``TASK.cap``; ``batch`` itself stays as it was. See `FluidNetwork.post`.
+        """
         slowest = self._cable_capacity[batch.routes].min(axis=1, initial=inf)
         if (slowest < batch.tasks["cap"]).any():
             records = batch.tasks.copy()
@@ -78,7 +85,7 @@ class _Parcel(NamedTuple):
     pair: int  # `TASK.pair`
     max_rate: float  # bytes/s, the smaller of its rate limit and the capacity of its slowest cable
     packet_latency: float  # s of its delay that packets spend on their way
-    num_parts: int  # in how many its packets are sent
+    num_parts: int  # in how many parts its packets are sent
 
 
 class HybridNetwork(FluidNetwork):
@@ -90,7 +97,17 @@ class HybridNetwork(FluidNetwork):
     never fluid and another link never carries packets, so each link has one model.
     Transfers that cross no cable are left to the fluid network. Those of one pair share
     a queue pair of the packet network if cables are all they need; otherwise one begins
-    when the one before it has ended. Arguments as for `shared_network`.
+    when the one before it has ended. `alive` also counts what drains beside packets.
+    `advance` posts such transfers: read `posted_slots` and `last_transfer` before it.
+
+    Args:
+        links: all links; of their latencies only those of cables are read.
+        cables: (links,) which of them are cables.
+        mtu, port_buffer: bytes of a packet, and of an input buffer.
+        width, accounts, tags: as of `FluidNetwork`.
+
+    Raises:
+        ValueError: a cable is so slow that its packets do not fit the clock.
     """
 
     def __init__(
@@ -130,12 +147,15 @@ class HybridNetwork(FluidNetwork):
 
     @property
     def now(self) -> float:
-        """Simulated time reached (s), by the faster of the two."""
+        """Simulated time reached (s), by the network that is further on."""
         return max(super().now, self._packets.now)
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """Post transfers, and prepare a parcel for each that crosses cables; see
-        `FluidNetwork.post`.
+        """Post transfers, and prepare a parcel for each that crosses cables; return the
+        time of the next event of either network (s). See `FluidNetwork.post`.
+
+        The latency of cables is taken out of ``TASK.delay`` for packets to spend;
+        ``batch`` itself stays as it was.
         """
         cables = self._index_of_cable[batch.routes]
         transfers_on_cables = np.flatnonzero((cables >= 0).any(axis=1))
@@ -183,8 +203,15 @@ class HybridNetwork(FluidNetwork):
         return min(next_event, self._next_packet_event)
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """Run events of both networks up to ``horizon`` (s); see
-        `FluidNetwork.advance`.
+        """Run events of both networks up to ``horizon`` (s), stopping after the first
+        instant that completes a watched group; return the time of the next event (s,
+        inf if there is none) and the groups. See `FluidNetwork.advance`.
+
+        Raises:
+            TopologyError: the routes so far have cables that wait for each other in a
+                circle.
+            SimulationError: a transfer would go on beyond the range of the clock of
+                the packet network.
         """
         while True:
             next_event, completed_groups = super().advance(
@@ -214,6 +241,9 @@ class HybridNetwork(FluidNetwork):
     def settle(self, now: float | None = None) -> None:
         """Bring the statistics of every link up to date, cables as the packet network
         counts for them; see `FluidNetwork.settle`.
+
+        A packet counts in full, also as ``busy``, from its start on a cable on,
+        whatever ``now`` is. A cable that has sent since the last call has peak 1.
         """
         statistics = self._packets.statistics()
         records = self.links
@@ -266,7 +296,10 @@ class HybridNetwork(FluidNetwork):
         self, now: float, num_parts: int, gap: float, parcels: list[tuple[int, _Parcel]]
     ) -> None:
         """Hand transfers to the packet network from ``now`` (s) on, in ``num_parts``
-        that are ``gap`` (s) apart.
+        equal parts whose posts are ``gap`` (s) apart.
+
+        Raises:
+            SimulationError: the transfers would go on beyond the range of the clock.
         """
         if not now + num_parts * gap < TICK * MAX_TICKS:
             raise SimulationError(
@@ -292,8 +325,11 @@ class HybridNetwork(FluidNetwork):
             )
 
     def _drain_parcels(self, now: float, parcels: list[tuple[int, _Parcel]]) -> float:
-        """Drain transfers through devices and rate limits from ``now`` (s) on; return
-        the time of the next event there (s), inf without transfers.
+        """Drain transfers through devices, at their rate limits, from ``now`` (s) on;
+        return the time of the next event there (s), inf without transfers.
+
+        A transfer begins to drain after the latency of its packets. Each opens and
+        watches a group of its own, which `advance` closes.
         """
         if not parcels:
             return inf

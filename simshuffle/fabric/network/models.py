@@ -51,8 +51,10 @@ class Analytic(Spec):
             finish: (flows,) s, ``posted + sum of latencies + nbytes / smallest capacity
                 of the route``, where a flow that waits is posted at the latest bound of
                 its predecessors.
-            makespan: s, the larger of the last of those and, over all links, of
-                ``earliest post + its flows' smallest latency + bytes / capacity``.
+            makespan: s, the larger of the last of those ends and, over all links, of
+                ``smallest (post + sum of latencies) of its flows + bytes / capacity``;
+                0 without flows.
+            error_bound: None.
 
         Raises:
             SimulationError: flows wait for each other in a circle.
@@ -88,6 +90,9 @@ class Fluid(Spec):
     ) -> FlowOutcome:
         """Compute when ``flows`` end, each draining its bytes at its max-min fair rate;
         ``progress`` is called with the share of the flows that have ended.
+
+        Where symmetry makes the problem small, ``progress`` is never called, and the
+        answer is exact whatever ``tolerance`` is. Short runs do not call it, either.
 
         Returns:
             finish: (flows,) s; makespan: s; error_bound: the largest share of its bytes
@@ -166,6 +171,7 @@ class Packet(Spec):
 
     @model_validator(mode="after")
     def _check_buffer(self) -> Packet:
+        """Raise an InputError if a packet of ``mtu`` does not fit ``port_buffer``."""
         if int(self.port_buffer) < ceil(self.mtu):
             rule = f"must hold at least one packet of mtu = {self.mtu:g} B"
             buffer_text = f"{self.port_buffer:g} B"
@@ -178,6 +184,7 @@ class Packet(Spec):
         self, links: Links, flows: Flows, progress: Progress | None = None
     ) -> FlowOutcome:
         """Compute when ``flows`` end; `packet_run.run` returns statistics as well.
+        ``progress`` is called with the share of the bytes that has been delivered.
 
         Returns:
             finish: (flows,) s; makespan: s; error_bound: None.
@@ -217,7 +224,8 @@ def shared_network(
 
     Args:
         model: of the cables.
-        links: all links; of their latencies only those of cables are read.
+        links: all links; of their latencies only those of cables are read, and these
+            for packets alone.
         cables: (links,) which of them are cables. Latencies of cables are part of
             `TASK.delay`, whatever the model.
         width: the longest route, in links.
@@ -253,7 +261,8 @@ def shared_network(
 
 def load_model(model: Model) -> None:
     """Load the code that simulates ``model``, or compile and cache it: so that
-    processes which are started afterwards need not, nor say so.
+    processes which are started afterwards need not, nor say so. A transfer is simulated
+    for that.
     """
     links = Links(np.ones(1), np.zeros(1))
     network = shared_network(model, links, np.ones(1, bool), width=1)

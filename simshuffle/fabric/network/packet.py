@@ -35,14 +35,19 @@ MAX_BUCKET_BITS = 22  # of a hash table, as a power of two
 
 @dataclass(frozen=True)
 class PacketStatistics:
-    """The traffic of each link since the beginning of a run."""
+    """The traffic of each link since the beginning of a run.
+
+    A packet counts in full from its start on a link on.
+    """
 
     nbytes: Floats  # (links,) bytes sent
     packets: Ints64  # (links,) int64 packets sent
     # (links,) s that it was held by packets; longer than bytes / capacity where packets come in
     # from a slower link
     busy: Floats
-    blocked: Floats  # (links,) s that it was idle although a packet was there, for lack of credits
+    # (links,) s that it was idle although a packet was there, for lack of credits; a wait that goes
+    # on is not yet in it
+    blocked: Floats
     # (links,) int64, the most bytes reserved in its input buffer, as its sender sees it: on their
     # way there, in it, or gone while the credit is on its way back
     peak_buffer: Ints64
@@ -58,12 +63,14 @@ def check_routes(links: Links, routes: Ints32) -> None:
 
 
 def ensure_one_hop(routes: Ints32) -> Ints32:
-    """Return the routes with at least one column."""
+    """Return the routes with at least one column: as they are, or one column of -1."""
     return routes if routes.shape[1] else np.full((len(routes), 1), -1, np.int32)
 
 
 def route_ends(routes: Ints32) -> tuple[Ints32, Ints32]:
-    """(n,) first and (n,) last link of each route, -1 for a route without links."""
+    """(n,) first and (n,) last link of each route, -1 for a route without links; routes
+    must have at least one column.
+    """
     first = routes[:, 0].copy()
     last = first.copy()
     for hop in routes.T[1:]:
@@ -74,8 +81,8 @@ def route_ends(routes: Ints32) -> tuple[Ints32, Ints32]:
 def order_messages(
     first: Ints32, keys: Ints, major: Floats | Ints64 | Ints32
 ) -> Ints64:
-    """(n,) order of messages by ``major``, then by first link, then by key of the queue
-    pair, then by index.
+    """(n,) indices of messages ordered by ``major``, then by first link, then by key of
+    the queue pair, then by index.
 
     Args:
         first: (n,) first link of each message.
@@ -94,9 +101,15 @@ class PacketCore:
 
     Args:
         links: the network.
-        mtu, port_buffer: bytes.
-        tick: s.
-        pairs: queue pairs to expect.
+        mtu, port_buffer: bytes; of ``port_buffer`` whole bytes count.
+        tick: s. Latencies are rounded up to whole ticks.
+        pairs: queue pairs to expect; more only make it slower.
+
+    Attributes:
+        links: (links,) records of dtype `packet_records.LINK`.
+        clock: (1,) record of dtype `packet_records.CLOCK`.
+        next_tick: tick of the next event after `advance`, NEVER if there is none.
+        state: the `PacketState` of all arrays.
     """
 
     def __init__(
@@ -130,17 +143,20 @@ class PacketCore:
         )
 
     def replace_arrays(self, **arrays: Any) -> None:
-        """Replace some of the arrays, when there are more messages."""
+        """Replace arrays of `state`, by name, and tell compiled code where they are."""
         self.state = self.state._replace(**arrays)
         self._words = words(self.state)
 
     def load_run(self, flows: Flows, pair: Ints | None) -> None:
         """Load all messages of a run, in the arrays of the caller.
 
+        Flows that wait for others are posted when these have ended, the rest at their
+        ``start``. Routes are not checked.
+
         Args:
             flows: the messages.
-            pair: (flows,) keys of the queue pairs; None for the last link of each
-                route.
+            pair: (flows,) keys of the queue pairs among those with the same first link;
+                None for the last link of each route.
         """
         routes = ensure_one_hop(flows.routes)
         first, last = route_ends(routes)
@@ -183,15 +199,18 @@ class PacketCore:
         self.grow(len(flows))
 
     def grow(self, count: int) -> None:
-        """Make room for the queue pairs and events of ``count`` messages."""
+        """Make room for the queue pairs and events of ``count`` messages; never less
+        than there was.
+        """
         queue = enlarge(self.state.queue, 3 * len(self.links) + count)
         self.replace_arrays(pairs=enlarge(self.state.pairs, count), queue=queue)
 
     def advance(self, horizon: int) -> int:
         """Run one slice of events up to tick ``horizon``; return the reason why it
-        ended: DONE, ENDED or PAUSED, as `packet_kernel.advance` has them.
+        ended: DONE (no event up to the horizon), ENDED (messages did and are listed) or
+        PAUSED (after `EVENTS_PER_SLICE` events).
 
-        ``next_tick`` is then the tick of the next event.
+        ``next_tick`` is then the tick of the next event, NEVER if there is none.
         """
         while True:
             self.next_tick = int(
@@ -205,7 +224,7 @@ class PacketCore:
             )
 
     def statistics(self) -> PacketStatistics:
-        """Return the statistics of every link since the beginning."""
+        """Return the statistics of every link since the beginning, as copies."""
         links = self.links
         return PacketStatistics(
             links["nbytes"].copy(),
@@ -217,7 +236,9 @@ class PacketCore:
 
 
 def enlarge(array: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return ``array`` with at least ``count`` entries, the new ones uninitialised."""
+    """Return ``array`` itself if it has ``count`` entries or more, else a copy with
+    ``count`` entries, the new ones uninitialised.
+    """
     if len(array) >= count:
         return array
     enlarged = np.empty(count, array.dtype)
@@ -286,10 +307,10 @@ class PacketNetwork:
             message.
 
         Raises:
-            TopologyError: the routes so far have links that wait for each other in a
-                circle.
-            ValueError: arguments that do not fit, or a time before the one reached or
-                beyond the range of the clock (36 hours).
+            TopologyError: the routes so far, those of messages that ended included,
+                have links that wait for each other in a circle.
+            ValueError: arguments that do not fit, a link that does not exist, or a time
+                before the one reached or beyond the range of the clock (36 hours).
         """
         routes = np.ascontiguousarray(routes, np.int32)
         sizes = as_floats(nbytes)
@@ -333,7 +354,8 @@ class PacketNetwork:
 
         Returns:
             The time of the next event (s, inf if there is none), and the messages that
-            ended: handle and time (s).
+            ended, in the order in which they did: handle and time (s). Their handles
+            may be given to other messages from now on.
         """
         core = self._core
         core.clock["n_done"] = 0
@@ -358,8 +380,8 @@ class PacketNetwork:
         return self._core.statistics()
 
     def _merge_injections(self) -> None:
-        """Merge the messages injected since the last call into the list of posts: by
-        time, then as in `order_messages`.
+        """Merge the messages injected since the last call into the list of posts to
+        come: by time, then by first link, queue pair and order of injection.
         """
         if not self._injected:
             return

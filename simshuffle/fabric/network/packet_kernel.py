@@ -63,7 +63,8 @@ def _release_message(s: PacketState, message: int, ended: bool) -> None:
     """Post a message now, or note its end if ``ended``; and post the messages for which
     this was the last to wait for.
 
-    A message without links ends at once, one without bytes after its latencies.
+    A message without links ends at once, one without bytes after its latencies. Ended
+    messages are added to ``ended_messages`` unless that is empty.
     """
     s.messages[message].next = -1
     head = message
@@ -109,7 +110,8 @@ def _release_message(s: PacketState, message: int, ended: bool) -> None:
 @compiled
 def _await_credit(s: PacketState, link: int, needed: int) -> None:
     """Schedule ``link`` to wake when it has ``needed`` bytes of credit, if that moment
-    is known; else the next credit sent back wakes it.
+    is known; else the next credit sent back wakes it. Its wait is timed from now on, if
+    it does not wait already.
     """
     record = s.links[link]
     if record.starved_at < 0:
@@ -128,8 +130,11 @@ def _await_credit(s: PacketState, link: int, needed: int) -> None:
 
 @compiled
 def _spend_credits(s: PacketState, link: int, nbytes: float) -> bool:
-    """Spend credits of ``link`` on a packet of ``nbytes`` bytes; return False if they
-    do not suffice, and it waits for more.
+    """Spend credits of ``link``, in whole bytes, on a packet of ``nbytes`` bytes;
+    return False if they do not suffice, and it waits for more.
+
+    Credits that are back by now are added first. The most bytes reserved, and the ticks
+    of a wait that is over, are noted.
     """
     record = s.links[link]
     now = s.clock[0].now
@@ -220,7 +225,8 @@ def _schedule_end(s: PacketState, link: int, message: int) -> None:
 @compiled
 def _occupy_link(s: PacketState, link: int, nbytes: float, tail_at: int) -> None:
     """Occupy ``link`` from now on with a packet of ``nbytes`` bytes, whose tail can
-    leave at tick ``tail_at`` at the earliest.
+    leave at tick ``tail_at`` at the earliest; count the packet, in full, for its
+    statistics.
     """
     record = s.links[link]
     now = s.clock[0].now
@@ -233,7 +239,7 @@ def _occupy_link(s: PacketState, link: int, nbytes: float, tail_at: int) -> None
 @compiled
 def _serve_link(s: PacketState, link: int) -> None:
     """Start the packet whose turn it is on the idle ``link``, for which somebody asks;
-    or wait for credits.
+    or wait for credits. The last link of a route needs none.
     """
     record = s.links[link]
     num_links = s.links.shape[0]
@@ -328,7 +334,7 @@ def _handle_wake(s: PacketState, link: int) -> int:
 
 @compiled
 def _next_post_tick(s: PacketState) -> int:
-    """Tick of the next post, NEVER if there is none."""
+    """Tick of the next post, rounded up and not before now; NEVER if there is none."""
     if s.clock[0].n_posted == s.posts.shape[0]:
         return NEVER
     return max(
@@ -359,7 +365,7 @@ def _stop_reason(s: PacketState, tick: int, horizon: int, limit: int) -> int:
 @entry
 def advance(state: int, horizon: int, limit: int) -> int:
     """Run at most ``limit`` events, up to tick ``horizon``; return the tick of the next
-    event.
+    event, NEVER if there is none.
 
     With a list ``ended_messages`` (as long as there are messages; empty for none) it
     stops after the first tick at which some message ends, and lists those.

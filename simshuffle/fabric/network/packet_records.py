@@ -36,13 +36,13 @@ LINK = np.dtype(
         ("latency", "i8"),  # ticks
         ("ticks_per_byte", "f8"),
         ("head", "i4"),  # FIFO of the packets in its buffer, -1 if empty
-        ("tail", "i4"),
+        ("tail", "i4"),  # last packet of that FIFO
         # who asks for it, in turn: number of the input link, or number of links + its own for the
         # source
         ("ask_head", "i4"),
         ("ask_tail", "i4"),
         ("ask_next", "i4"),  # behind its buffer in the list of another link
-        ("state", "i4"),
+        ("state", "i4"),  # IDLE, AWAKE or STARVED
         ("pair_head", "i4"),  # queue pairs of its source that have data, in turn
         ("pair_tail", "i4"),
         ("credit_head", "i4"),  # credits on their way back to its tail, earliest first
@@ -53,7 +53,7 @@ LINK = np.dtype(
         ),  # messages whose last packet is on its way over it, earliest first
         ("end_tail", "i4"),
         ("source_next", "i4"),  # behind its source in its own list
-        ("source_asks", "i2"),
+        ("source_asks", "i2"),  # 1: its source is among those that ask for it
         ("served", "i2"),  # 1: the queue pair in turn has had its packet
         (
             "starved_at",
@@ -73,8 +73,9 @@ SLOT = np.dtype(  # a packet in a buffer or on its way there; or a credit on its
         ("header_at", "i8"),
         ("tail_at", "i8"),  # tick at which its tail is in the buffer
         ("nbytes", "f8"),
-        ("message", "i4"),
+        ("message", "i4"),  # index of the message that the packet is of
         ("to", "i4"),  # the link that it is to take next
+        # behind it in the buffer, among the credits or the unused slots; -1 at the end
         ("next", "i4"),
         ("hop", "i2"),  # place of that link in the route
         ("final", "i2"),  # 1 for the last packet of its message
@@ -85,8 +86,9 @@ MESSAGE = np.dtype(
     [
         ("left", "f8"),  # bytes that are not yet on the first link
         ("pair", "i8"),  # key of the queue pair among those of the first link
-        ("end_at", "i8"),  # tick
+        ("end_at", "i8"),  # tick at which its last packet is over, once that is known
         ("waiting", "i4"),  # messages that must end before it is posted
+        # next in its queue pair, or of those that are to end over one link; -1 at the end
         ("next", "i4"),
     ],
     align=True,
@@ -143,7 +145,7 @@ class PacketState(NamedTuple):
     # `simshuffle.fabric.network.flows.successors`; both empty if none do
     offsets: Ints64
     following: Ints32
-    finish: Floats  # (messages,) s, filled as messages end
+    finish: Floats  # (messages,) s, filled as messages end, without meaning before
     # (messages,) filled with the messages that ended since the caller last looked; empty if the
     # caller does not
     ended_messages: Ints32
@@ -185,7 +187,9 @@ MAX_TICKS = 2**61
 
 @compiled
 def push_event(queue: Records, n: int, tick: int, key: int) -> None:
-    """Add an event to a queue of ``n`` events, a binary heap by tick and key."""
+    """Add an event to a queue of ``n`` events, a binary heap by tick and key with room
+    for one more; the caller counts it.
+    """
     place = n  # below place k are 2k + 1 and 2k + 2
     while place > 0:
         parent = (place - 1) >> 1
@@ -203,7 +207,7 @@ def push_event(queue: Records, n: int, tick: int, key: int) -> None:
 
 @compiled
 def pop_event(queue: Records, n: int) -> None:
-    """Take out the first event, so that ``n`` remain."""
+    """Take out the first event, so that ``n`` remain, which the caller counts."""
     tick = queue[n].at
     key = queue[n].key
     place = 0
@@ -250,7 +254,7 @@ def new_slot(s: PacketState) -> int:
 
 @compiled
 def free_slot(s: PacketState, slot: int) -> None:
-    """Give a slot back."""
+    """Give a slot back; its ``next`` then leads to another unused slot."""
     s.slots[slot].next = s.clock[0].free_slot
     s.clock[0].free_slot = slot
 
@@ -258,7 +262,7 @@ def free_slot(s: PacketState, slot: int) -> None:
 @compiled
 def new_packet(s: PacketState, message: int, nbytes: float, final: bool) -> int:
     """Return the slot of a new packet; ``final`` is True for the last packet of its
-    message.
+    message. Its times and its next link are left to `packet_kernel._enter_buffer`.
     """
     slot = new_slot(s)
     s.slots[slot].nbytes = nbytes
@@ -305,8 +309,8 @@ def source_asks(s: PacketState, link: int) -> None:
 
 @compiled
 def enqueue_message(s: PacketState, message: int, first: int) -> None:
-    """Put a message at the end of its queue pair, and wake its first link if that is
-    idle.
+    """Put a message at the end of its queue pair, which is made if it has no data, and
+    wake its first link if that is idle.
 
     Args:
         s: the arrays of the network.
@@ -357,7 +361,8 @@ def take_packet(s: PacketState, first: int, nbytes: float) -> bool:
     """Take a packet of ``nbytes`` bytes from the queue pair in turn at the source;
     return True if it is the last one of its message.
 
-    A queue pair without further messages is taken out of the turn and freed.
+    A queue pair without further messages is taken out of the turn and freed; for
+    another one `LINK.served` is set, so that the next wake goes on to the next pair.
     """
     link = s.links[first]
     pair = link.pair_head

@@ -23,7 +23,7 @@ class PacketRun:
 
     outcome: FlowOutcome  # when the flows ended
     statistics: PacketStatistics  # of every link
-    events: int  # how many events it took
+    events: int  # how many events it took, posts included
 
 
 def run(
@@ -35,15 +35,24 @@ def run(
     pair: Ints | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> PacketRun:
-    """Run ``flows`` to their end; raises what `Packet.finish_times` does.
+    """Run ``flows`` to their end.
+
+    The clock has the resolution `TICK`, or a coarser one where that is too short for
+    the run; times are rounded up to it.
 
     Args:
         links, flows: the network, and what it carries.
         mtu, port_buffer: bytes.
         pair: (flows,) keys of the queue pairs among those with the same first link;
             None for the last link of each route.
-        progress: called with the share of the bytes that has been delivered, every few
-            million events.
+        progress: called with the share of the bytes of messages that have ended, every
+            few million events, and with 1 at the end.
+
+    Raises:
+        TopologyError: links wait for each other in a circle, so that the network could
+            deadlock.
+        SimulationError: flows wait for each other in a circle.
+        ValueError: a route has a link that does not exist.
     """
     check_routes(links, flows.routes)
     ChannelDependencies(links).refuse_circles(flows.routes)

@@ -31,11 +31,13 @@ class Replay:
     model: Model  # the model
     outcome: FlowOutcome  # when the flows end
     bound: float  # s, the analytic lower bound of the makespan
-    # s of processor time that the model took; compiled code had been loaded before
+    # s of processor time that the process took for it; compiled code had been loaded before
     cpu_seconds: float
 
 
 class _NetworkHolder(Spec):
+    """A record with nothing but a network model, to validate one by itself."""
+
     network: Network
 
 
@@ -68,7 +70,9 @@ def network_model(kind: str, settings: Mapping[str, object]) -> Model:
 
 
 def _option(path: str) -> str:
-    """Return the option of the command line that sets the key at ``path``."""
+    """Return the option of the command line that sets the key at ``path``, such as
+    --port-buffer; the one of ``kind`` is --network.
+    """
     name = path.rpartition(".")[2]
     return "--network" if name == "kind" else f"--{name.replace('_', '-')}"
 
@@ -77,12 +81,14 @@ def replay(
     case: FlowCase, model: Model, progress: Callable[[float], None] | None = None
 ) -> Replay:
     """Compute the answer of ``model`` to ``case``; ``progress`` is called with the
-    share done, from another thread.
+    share done, from another thread, now and then or, in short runs, never.
+
+    A tiny run of the model goes before, so that compiling is not part of the time.
 
     Raises:
-        InputError: the case is none for this model, or has numbers that floats cannot
-            hold side by side.
-        SimulationError: the model could not go on.
+        InputError: the routes of the case can deadlock in this model, its numbers are
+            out of the model's range, or floats cannot hold them side by side.
+        SimulationError: flows wait for each other in a circle.
     """
     if problems := resolution_problems(case.links, case.flows):
         raise InputError(problems, case.name)
@@ -128,7 +134,7 @@ def _run_in_thread(work: Callable[[], FlowOutcome]) -> FlowOutcome:
 
 
 def relative_errors(computed: Floats, expected: Floats) -> Floats:
-    """(n,) of ``|computed - expected| / expected``; where 0 is expected, 0 if 0 is
+    """(n,) shares ``|computed - expected| / expected``; where 0 is expected, 0 if 0 is
     computed and inf if not.
     """
     errors = np.abs(computed - expected)
@@ -140,8 +146,8 @@ def relative_errors(computed: Floats, expected: Floats) -> Floats:
 def end_columns(result: Replay, *, compare: bool) -> dict[str, Floats]:
     """List the end of each flow, in the order of the case: columns of (flows,) by name.
 
-    They are finish_s; with ``compare``, and if the case has ends, expected_s and
-    relative_error too.
+    They are finish_s; with ``compare``, and if the case has expected ends, expected_s
+    and relative_error (a share) too.
     """
     columns = {"finish_s": result.outcome.finish}
     if compare and result.case.expected is not None:
@@ -153,9 +159,10 @@ def end_columns(result: Replay, *, compare: bool) -> dict[str, Floats]:
 
 
 def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
-    """Write the table of ends as CSV, in pieces of many rows; numbers to the last bit.
+    """Yield the table of ends as CSV: the head, then pieces of many rows, each with a
+    line end; numbers to the last bit.
 
-    Columns: flow (its place in the case), and those of `end_columns`.
+    Columns: flow (its place in the case, from 0), and those of `end_columns`.
     """
     columns = end_columns(result, compare=compare)
     yield f"flow,{','.join(columns)}\n"
@@ -171,15 +178,18 @@ def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
 
 
 def title(result: Replay) -> str:
-    """Return the title: the name of the case, its size and the model."""
+    """Return the title: the name of the case, escaped if it cannot be printed, its size
+    and the model.
+    """
     case = result.case
     name = case.name if case.name.isprintable() else repr(case.name)
     return f"{name}: {len(case.flows)} flows, {len(case.links)} links, {result.model.kind} network"
 
 
 def facts(result: Replay) -> dict[str, str]:
-    """List facts for people, by name: makespan, lower bound, processor time; the error
-    bound if it is not 0; the relative error if the case has ends.
+    """List facts for people as texts, by name: makespan, lower bound, processor time
+    ('solved in'); the error bound if it is not 0; the largest and the median relative
+    error if the case has expected ends.
     """
     case = result.case
     outcome = result.outcome
@@ -224,8 +234,13 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 def resolution_problems(links: Links, flows: Flows) -> list[Problem]:
-    """List the problems of flows and links whose numbers are lost beside others; flows
-    must not wait in a circle.
+    """List the problems of flows and links whose numbers are lost beside others: bytes
+    on one link, times, and capacities of links in use.
+
+    Of each kind at most three are listed, and one problem that counts the rest.
+
+    Raises:
+        SimulationError: flows wait for each other in a circle.
     """
     link_nbytes = np.append(flows.link_bytes(links), 0.0)
     busiest_nbytes = link_nbytes[flows.routes].max(axis=1, initial=0.0)

@@ -20,8 +20,10 @@ def check_target(path: Path, source: Path | None = None, option: str = "--out") 
     """Check that ``path``, which ``option`` names, may be written: a new file, or an
     ordinary one that is not ``source`` and is then replaced.
 
+    Nothing is written. Permissions are not checked, nor folders that do not exist.
+
     Raises:
-        InputError: it may not.
+        InputError: it is a folder, no ordinary file, the file ``source``, or no path.
     """
     rule = remedy = ""
     try:
@@ -46,8 +48,11 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     """Open a text file to write to, which takes the place of ``path`` when the whole
     text has been written without an error.
 
-    Folders above it are made. A link to a file stays, and what it leads to is replaced.
-    Equal texts give equal bytes, compressed or not.
+    After an error ``path`` is as it was. Folders above it are made. A link to a file
+    stays, and what it leads to is replaced: the name of that file says whether it is
+    compressed. The new file has the permissions of new files, not those of the old one.
+    The text is UTF-8 with line ends as written. Equal texts give equal bytes,
+    compressed or not.
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,7 @@ def routing_by_topology(topology: Any) -> RoutingRule | None:
     None.
 
     The topology decides if its default is another kind than D-mod-K, or if it says that
-    it is a tree.
+    it is a tree (has a ``height``). Keys of the routing have their defaults.
     """
     topology_default = _DEFAULTS[topology.default_routing]
     return (
@@ -64,7 +64,8 @@ def routing_by_topology(topology: Any) -> RoutingRule | None:
 
 def routing_of_network(topology: Any, fabric: Fabric) -> RoutingRule:
     """Return the routing of a network for which the scenario names none: the default of
-    its topology; min-hop for files whose switches do not stand in levels.
+    its topology, if the topology alone decides; else D-mod-K if the switches of
+    ``fabric`` stand in levels, and min-hop if not.
     """
     return routing_by_topology(topology) or routing_by_levels(fabric)
 
@@ -82,6 +83,8 @@ class _RoutingHolder(Spec):
 
 def parse_routing_rule(text: str) -> RoutingRule:
     """Parse the short form of a routing, such as ``ecmp:queue_pairs=4``.
+
+    Keys that are not in ``text`` have their defaults.
 
     Raises:
         InputError: no routing has that kind, or a key of it is not valid.

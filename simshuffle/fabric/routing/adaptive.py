@@ -38,14 +38,21 @@ class Adaptive(RoutingRule):
     detours: bool = False
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """Return a router that keeps the load of every link; see `RoutingRule.router`."""
+        """Return a router that keeps the load of every link; ``seed`` draws detours.
+
+        Raises:
+            TopologyError: with detours, the switches do not stand in groups of which
+                each is linked to all others.
+        """
         if self.detours:
             check_groups(fabric, f"{self.kind} with detours")
         return _AdaptiveRouter(fabric, seed, detours=self.detours)
 
 
 class _AdaptiveRouter(Router):
-    """Routes over the least loaded links; each route that is given loads its links."""
+    """Routes over the least loaded links; each route that is given loads its links by
+    one message, whatever its size and for good.
+    """
 
     constant = False
 
@@ -56,7 +63,9 @@ class _AdaptiveRouter(Router):
         self._load = np.zeros(len(fabric.links), np.int64)
 
     def without_history(self) -> Router:
-        """Return a router of which no link is loaded; see `Router.without_history`."""
+        """Return a new router of which no link is loaded and whose detours are drawn
+        from the first message on.
+        """
         return _AdaptiveRouter(
             self.fabric, self._seed, detours=self._detours is not None
         )
@@ -70,8 +79,11 @@ class _AdaptiveRouter(Router):
         return 2 * (longest_route - 2) + 2 if self._detours else longest_route
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        """(n, `diameter`) int32 links of each route, found one after the other, by the
-        load of all routes so far; see `Router.routes`.
+        """(n, `diameter`) int32 links of each route, padded with -1, found one after
+        the other by the load of all routes so far, in this call too.
+
+        Raises the loads, and with detours draws one for each message: another call
+        gives other routes.
         """
         # here, as numba is loaded only where something is computed
         from simshuffle.fabric.routing import least_loaded  # noqa: PLC0415 - numba

@@ -33,7 +33,11 @@ class DModK(RoutingRule):
     kind: Literal["d_mod_k"] = "d_mod_k"
 
     def router(self, fabric: Fabric, seed: int) -> ForwardingTable:
-        """Return the forwarding tables of the network; see `RoutingRule.router`."""
+        """Return the forwarding tables of the network; ``seed`` is not used.
+
+        Raises:
+            TopologyError: the switches do not stand in levels.
+        """
         check_levels(fabric, self.kind)
         return ForwardingTable(fabric)
 
@@ -56,8 +60,9 @@ class LevelRouter(HopByHop):
 
     @cached_property
     def _strides(self) -> list[int]:
-        """(heights + 1) the stride of the digit of each height, w_1 ... w_l: the
-        product of the largest numbers of parents at all heights below.
+        """(heights + 1) the stride of the digit of each height l, w_1 ... w_l: the
+        product of the largest numbers of parents (at least 1) at all heights below.
+        The switches of storage systems are no parents.
         """
         switches = self.fabric.switches
         depth = switches.depth
@@ -72,7 +77,10 @@ class LevelRouter(HopByHop):
 
     def links_by_digits(self, step: MessagePositions, endpoints: Ints32) -> Ints32:
         """(n,) next link of each message, by the digits of the port indices
-        ``endpoints`` (n,).
+        ``endpoints`` (n,): its destinations, or its sources.
+
+        A neighbour or parallel link is picked modulo their number, so that switches may
+        have fewer than their height's most.
         """
         choices = self.choices
         height = self.fabric.switches.depth[step.switch]
@@ -128,10 +136,11 @@ class LevelRouter(HopByHop):
 
 
 class ForwardingTable(LevelRouter):
-    """Routes by D-mod-K.
+    """Routes by D-mod-K, constant and computed when they are asked for.
 
     Args:
-        graph: the network: a `Fabric`, or the graph or cabling to make one of.
+        graph: the network: a `Fabric`, or the graph or cabling to make one of. Its
+            switches must stand in levels: `check_levels` is the caller's.
     """
 
     by_destination = True
@@ -157,7 +166,11 @@ class SModK(RoutingRule):
     kind: Literal["s_mod_k"] = "s_mod_k"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """Return a router by the digits of the source; see `RoutingRule.router`."""
+        """Return a router by the digits of the source; ``seed`` is not used.
+
+        Raises:
+            TopologyError: the switches do not stand in levels.
+        """
         check_levels(fabric, self.kind)
         return _SModKRouter(fabric)
 

@@ -20,11 +20,11 @@ class Detours:
     Every switch sends to each destination by one of the links that begin a shortest
     route, chosen by a hash, as the tables of a subnet manager that spread destinations.
     A port whose cable has failed is replaced by the next port of its host, if there is
-    one.
+    one. All messages between two ports take one route, whatever the seed.
 
     Args:
         fabric: the network.
-        failed: its links that have failed, both directions of a cable.
+        failed: (n,) its links that have failed, both directions of a cable.
     """
 
     def __init__(self, fabric: Fabric, failed: Ints) -> None:
@@ -74,15 +74,17 @@ class Detours:
         return np.unique(self._first_link_of_all_arcs)
 
     def route(self, src: int, dst: int) -> list[int] | None:
-        """List the links from one port to another; None if no route is left."""
+        """List the links from one port to another, the injecting and ejecting links
+        included; None if no route is left. The list is kept: do not change it.
+        """
         key = src, dst
         if key not in self._route_cache:
             self._route_cache[key] = self._find_route(src, dst)
         return self._route_cache[key]
 
     def _find_route(self, src: int, dst: int) -> list[int] | None:
-        """Search the route of `route`, following a hash of switch and port at each
-        switch.
+        """Search the route of `route`, following a hash of switch and destination port
+        at each switch; None if none is left.
         """
         src_port = self._usable_port(src)
         dst_port = self._usable_port(dst)
@@ -125,7 +127,9 @@ class Detours:
         return links
 
     def _steps_to(self, goal: int) -> list[int]:
-        """List the steps from each switch to ``goal`` over working links."""
+        """List the steps from each switch to ``goal`` over working links; `FAR` where
+        no route leads.
+        """
         if goal not in self._steps_by_goal:
             steps = self._working_switches.steps(np.array([goal]))
             self._steps_by_goal[goal] = steps[:, 0].tolist()
@@ -147,8 +151,11 @@ class Detours:
         )
 
     def find_unreachable(self, ports: Ints32) -> int | None:
-        """Return a port among ``ports`` (n,) that the first port cannot reach any more;
-        None if all are joined.
+        """Return the first port among ``ports`` (n, at least 1) that ``ports[0]``
+        cannot reach any more; None if all are joined.
+
+        The next working port of its host stands for a port whose cable has failed. A
+        port whose host has no working cable is not reached, not even ``ports[0]``.
         """
         switch_of_port = self._fabric.switch_of_port
         src_port = self._usable_port(int(ports[0]))

@@ -34,7 +34,11 @@ class DimensionOrder(RoutingRule):
     kind: Literal["dimension_order"] = "dimension_order"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """Return a router by dimension order; see `RoutingRule.router`."""
+        """Return a router by dimension order; ``seed`` is not used.
+
+        Raises:
+            TopologyError: the switches have no coordinates.
+        """
         check_coordinates(fabric, self.kind)
         return DimensionOrderRouter(fabric)
 
@@ -52,7 +56,9 @@ def check_coordinates(fabric: Fabric, kind: str) -> None:
 
 
 class DimensionOrderRouter(HopByHop):
-    """Routes by dimension order."""
+    """Routes by dimension order, constant; the switches must have coordinates, see
+    `check_coordinates`.
+    """
 
     by_destination = True
 
@@ -60,7 +66,7 @@ class DimensionOrderRouter(HopByHop):
     def choices(self) -> Choices:
         """The links by which a switch may send, see `HopByHop.choices`: of those that
         begin a shortest route, the ones along the first dimension in which the message
-        still has to move.
+        still has to move. Links of a storage system's switch come after all dimensions.
         """
         fabric = self.fabric
         switches = fabric.switches
@@ -96,7 +102,9 @@ class DimensionOrderRouter(HopByHop):
 
     @property
     def diameter(self) -> int:
-        """Number of links of the longest route; see `Router.diameter`."""
+        """Number of links of the longest route; on a grid with room for one hop between
+        a storage system and the grid, even if there is none. See `Router.diameter`.
+        """
         return (
             super().diameter if self._grid is None else 3 + self._grid.longest_distance
         )
@@ -131,7 +139,9 @@ class DimensionOrderRouter(HopByHop):
         )
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """(n,) next link of each message; see `HopByHop.choose`."""
+        """(n,) next link of each message; where several may be next (parallel links,
+        two ways around a ring), by its destination port modulo their number.
+        """
         if self._grid is None:
             return self.select_link(step, step.dst)
         arcs = self._grid.next_arcs(step.switch, self.fabric.goals[step.goal])
@@ -159,7 +169,13 @@ class SwitchGrid:
 
     @staticmethod
     def from_fabric(fabric: Fabric) -> SwitchGrid | None:
-        """Return the grid of a network; None if its switches form none."""
+        """Return the grid of a network; None if its switches form none.
+
+        They form none if they have no coordinates, positions are empty or taken twice,
+        lines of a dimension are wired differently, or some switches cannot reach each
+        other along a line. Nor do they if a link leads along no line, or a storage
+        system's switch is not linked to exactly the switches of the grid.
+        """
         switches = fabric.switches
         coordinates = fabric.cabling.coordinates
         if coordinates is None or not switches.is_transit.any():
@@ -230,7 +246,8 @@ class SwitchGrid:
     def next_arcs(self, src: Ints32, dst: Ints32) -> Ints64:
         """(n, most) the arcs by which dimension order goes on from each of the switches
         ``src`` (n,) to ``dst`` (n,), another switch, ascending; a number larger than
-        all arcs where there are fewer.
+        all arcs where there are fewer. To and from the switch of a storage system it is
+        the arc between the two.
         """
         max_choices = max(table.shape[2] for table in self.next_coordinates)
         next_switch = np.full((len(src), max_choices), -1, np.int64)

@@ -43,12 +43,14 @@ class Ecmp(RoutingRule):
     salt: Literal["per_switch", "none"] = "per_switch"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """Return a router that hashes headers; see `RoutingRule.router`."""
+        """Return a router that hashes headers; another seed gives other UDP ports and
+        hashes.
+        """
         return _EcmpRouter(fabric, seed, self)
 
     def warnings(self, fabric: Fabric) -> list[Problem]:
-        """List the warning of polarisation, where a route has two choices or more; see
-        `RoutingRule.warnings`.
+        """List the warning of polarisation, if all switches hash alike and a route has
+        two choices or more; else none.
         """
         if self.salt != "none" or max_choices_on_route(fabric) < 2:
             return []
@@ -62,7 +64,8 @@ def max_choices_on_route(fabric: Fabric) -> int:
     """Return how often, at most, switches of a shortest route to a host choose among
     several links.
 
-    In large networks, ports of about 256 switches are tried.
+    One port of each switch is tried, in large networks of about 256 switches only, and
+    on each way the first links alone: an estimate from below.
     """
     _, first_port = np.unique(fabric.switch_of_port, return_index=True)
     ports: Ints32 = first_port[:: -(-len(first_port) // 256)].astype(np.int32)
@@ -78,6 +81,10 @@ def max_choices_on_route(fabric: Fabric) -> int:
 class _ChoiceCounter(HopByHop):
     """A router that takes the first link of each choice, and counts in ``num_choices``
     (n,) how often each message had several links to choose from.
+
+    Args:
+        fabric: the network.
+        count: messages that are routed in one call.
     """
 
     def __init__(self, fabric: Fabric, count: int) -> None:
@@ -94,7 +101,7 @@ class _ChoiceCounter(HopByHop):
 
 
 class _EcmpRouter(HopByHop):
-    """Routes by a hash of each message's header."""
+    """Routes by a hash of each message's header; constant with one queue pair."""
 
     def __init__(self, fabric: Fabric, seed: int, rule: Ecmp) -> None:
         super().__init__(fabric)
@@ -106,7 +113,8 @@ class _EcmpRouter(HopByHop):
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
         """(n, `diameter`) int32 links of each route; see `Router.routes`.
 
-        Messages of one call between two ports take their queue pairs in turn.
+        Messages of one call between two ports take their queue pairs in turn; each call
+        begins with the first queue pair again.
         """
         port_pair = src.astype(np.int64) * (len(self.fabric.switch_of_port) + 1) + dst
         queue_pair = _count_earlier_equals(port_pair) % self._rule.queue_pairs
@@ -117,7 +125,9 @@ class _EcmpRouter(HopByHop):
         return super().routes(src, dst)
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """(n,) next link of each message, by its header and the switch's salt."""
+        """(n,) next link of each message, by a hash of its header, which `routes` made,
+        and the switch's salt.
+        """
         salt = step.switch if self._rule.salt == "per_switch" else 0
         return self.select_link(step, hash_words(self._header[step.message], salt))
 

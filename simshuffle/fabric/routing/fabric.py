@@ -57,36 +57,40 @@ class GoalArcs(NamedTuple):
     than `Choices`.
     """
 
-    # (goals, switches) steps from each switch to each goal
+    # (goals, switches) steps from each switch to each goal, `GROUP_HOP` more for a hop between
+    # groups; `FAR` where no route leads
     remaining_steps: NDArray[np.int16]
     first_arc: Ints32  # (switches + 1,) where the arcs of each switch begin
     arc_dst: Ints32  # (arcs,) the switch at the end of each arc
     arc_cost: Ints32  # (arcs,) steps that each arc counts
-    is_transit: Flags  # (switches,) see `SwitchGraph.is_transit`
+    # (switches,) False for the switch of a storage system, which no route leads through
+    is_transit: Flags
     first_link: Ints64  # (arcs,) where the links of each arc begin in ``links``
     end_link: Ints64  # (arcs,) where they end
-    links: Ints32  # the links of all arcs, see `Fabric.switch_links`
+    links: Ints32  # the links between switches, arc by arc
 
 
 class Fabric:
     """A network with ports and arcs: what routers read to find routes.
 
-    Ports are the HCAs of hosts and of storage systems. Arcs are ordered pairs of linked
-    switches, see `SwitchGraph`.
+    Ports are the HCAs of hosts and of storage systems; a node of kind 'other' that is
+    linked to a switch has ports, too. Arcs are ordered pairs of linked switches,
+    ordered as in `SwitchGraph`.
 
     Args:
-        graph: the network, or its `Cabling`, without `graph_problems`.
+        graph: the network, or its `Cabling`, without `graph_problems`; not checked.
 
     Attributes:
         cabling: the network.
         links: its cables as directed links.
         switches: the switches that some host reaches.
         switch_of_node: (nodes,) the switch that each node is, -1 for other nodes.
-        entered_switch: (links,) the switch that each link enters, or -1.
+        entered_switch: (links,) the switch that each link enters; -1 if the link enters
+            another node.
         switch_links: the links between switches, arc by arc.
         inject_link, eject_link: (ports,) the links of each port to its switch and back.
-        switch_of_port: (ports,) that switch. Ports are numbered switch by switch, those
-            of storage systems last.
+        switch_of_port: (ports,) the switch of each port. Ports are numbered switch by
+            switch, then by node and parallel link; ports of storage systems come last.
         is_storage_port: (ports,) True for the ports of storage systems.
         goals: the switches that have ports, ascending.
         goal_of_port: (ports,) index in ``goals`` of the switch of each port.
@@ -154,8 +158,11 @@ class Fabric:
         self.links_per_arc = end_link - first_link
 
     def endpoints(self, node: str) -> list[int]:
-        """List the ports of a host or storage system, in the order of its links to leaf
-        switches.
+        """List the ports of a host or storage system, ordered by their switch, then by
+        parallel link.
+
+        Raises:
+            KeyError: no node of this name has a link to a switch that hosts reach.
         """
         return self._endpoints[node]
 
@@ -167,16 +174,16 @@ class Fabric:
 
     @cached_property
     def groups(self) -> Ints32 | None:
-        """(switches,) the group of each switch: the first of its coordinates; None if
-        the switches have none.
+        """(switches,) the group of each switch: the first of its coordinates, -1 for a
+        switch without coordinates; None if no node has coordinates.
         """
         coordinates = self.cabling.coordinates
         return None if coordinates is None else coordinates[self.switches.nodes, 0]
 
     @cached_property
     def longest_route(self) -> int:
-        """Number of links of the longest shortest route that there can be, the
-        injecting and ejecting links included.
+        """Number of links that no shortest route exceeds, the injecting and ejecting
+        links included. It is an upper bound: no route need be so long.
         """
         # of the topmost switches, if the topology says that it is a tree
         height = self.cabling.height
@@ -205,7 +212,8 @@ class Fabric:
     @cached_property
     def longest_direct_route(self) -> int:
         """Number of links of the longest route of `direct_choices`, the injecting and
-        ejecting links included.
+        ejecting links included. Goals out of reach are left out. Only where the
+        switches have `groups`.
         """
         steps = self._direct_steps
         return 2 + int((steps % GROUP_HOP)[steps < 2 * GROUP_HOP].max(initial=0))
@@ -214,6 +222,8 @@ class Fabric:
     def has_linked_groups(self) -> bool:
         """True if the switches stand in groups, each group is linked to all others, and
         routes with at most one hop between groups reach every goal.
+
+        False if no switch has coordinates. A single group needs no links to others.
         """
         if self.groups is None:
             return False
@@ -229,7 +239,7 @@ class Fabric:
     @cached_property
     def _arc_cost(self) -> Ints32:
         """(arcs,) steps that each arc counts: 1, and `GROUP_HOP` more between two
-        groups.
+        groups. An arc at a switch without a group counts 1.
         """
         groups = self.groups
         assert groups is not None  # noqa: S101 - checked where the router is made
@@ -271,8 +281,10 @@ class Fabric:
 
     @cached_property
     def port_order(self) -> Ints32 | None:
-        """(links,) index of the port of the switch that each link leaves, by which the
-        links of a choice are ordered; None if ports are not known.
+        """(links,) number of the port by which each link leaves its node; -1 where it
+        is not known. None if no port is known.
+
+        Routings prefer the link with the lowest number among equals.
         """
         ports = self.cabling.ports
         return None if ports is None else ports.ravel()
@@ -281,9 +293,10 @@ class Fabric:
         """Build the choices among the links by which a goal gets nearer.
 
         Args:
-            steps: (switches, goals) how far each goal is.
-            cost: (arcs,) how much of that an arc takes, in the order of
-                `SwitchGraph.arc_src`.
+            steps: (switches, goals) steps from each switch to each goal.
+            cost: (arcs,) steps that each arc counts, in the order of
+                `SwitchGraph.arc_src`. An arc is chosen if it takes just its cost off
+                the steps to a goal.
         """
 
         def nearer(switch: int, arcs: slice) -> Flags:
@@ -294,8 +307,8 @@ class Fabric:
         return self.build_choices(nearer)
 
     def is_passable(self, arcs: slice) -> Flags:
-        """(arcs, goals) True where one of the ``arcs`` (a slice) may lead to a goal: no
-        route leads through the switch of a storage system.
+        """(arcs, goals) True where one of the ``arcs`` (a slice) may lead to a goal: an
+        arc to the switch of a storage system leads to that goal only.
         """
         dst = self.switches.arc_dst[arcs]
         return np.asarray(
@@ -339,8 +352,8 @@ class Fabric:
         """Assemble the record of all choices.
 
         Args:
-            choice_index: (switches, goals) `Choices.index`.
-            arcs_of_choices: for each choice its arcs.
+            choice_index: (switches, goals) `Choices.index`, taken over as is.
+            arcs_of_choices: for each choice the indices of its arcs; at least one each.
         """
         switches = self.switches
         # one row for each neighbour of each choice, in order
@@ -371,12 +384,12 @@ class Fabric:
         )
 
     def select_link(self, arcs: Ints, index: Ints32) -> Ints32:
-        """(n,) the link with an index, modulo their number, among the links of several
-        arcs.
+        """(n,) the link with an index, modulo the number of links, among the links of
+        several arcs.
 
         Args:
-            arcs: (n, most) arcs of each message; numbers larger than all arcs where
-                there are fewer.
+            arcs: (n, most) arcs of each message, at least one; rows with fewer arcs are
+                filled up with numbers larger than all arcs.
             index: (n,) any index from 0.
         """
         # (n, most) a row for each message, a column for each arc; the links of a row are counted
@@ -398,7 +411,8 @@ def _group_equal_columns(columns: Flags) -> tuple[Ints64, Ints64]:
     """Group equal columns of a table (rows, n).
 
     Returns:
-        An example column of each kind, and (n,) the kind of each column.
+        (kinds,) the index of an example column of each kind, and (n,) the kind of each
+        column.
     """
     # equal columns are equal words of 64 bits: a bit for each row, packed and padded
     column_bytes = np.pad(

@@ -25,7 +25,7 @@ from simshuffle.spec.arrays import Ints32
 MAX_BYTES = 256 << 20
 """Largest file: 1,000 switches and 20,000 destinations have some 80 MB."""
 MANY = 20
-"""Problems of a file that are told."""
+"""Most problems of a file that an error names; further ones are left out."""
 _REMEDY = "Dump fabric and tables again, one after the other, and import both."
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -35,11 +35,11 @@ class ForwardingTableFile(BaseModel):
     """The content of a file of forwarding tables.
 
     Attributes:
-        destinations: of each the node, and the number of the port at which it is
-            reached.
-        switches: for each switch the number of the port to each destination; 0 for
-            none.
-        source: where they are from.
+        destinations: of each destination the name of the node, and the number of the
+            port at that node.
+        switches: by the name of each switch, the numbers of its ports to the
+            destinations, in their order; 0 where the switch has no route.
+        source: text that says where the tables are from.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,10 +86,11 @@ class ForwardingTables(RoutingRule):
         return TableRouter(fabric, self.tables(), self.path)
 
     def tables(self) -> ForwardingTableFile:
-        """Read the file.
+        """Read the file, of at most `MAX_BYTES`.
 
         Raises:
-            TopologyError: it cannot be read, has changed, or holds no tables.
+            TopologyError: the file cannot be read, is too large, has another hash than
+                ``sha256``, or holds no tables.
         """
         try:
             content = read_limited_file(
@@ -122,14 +123,24 @@ class ForwardingTables(RoutingRule):
 class TableRouter(HopByHop):
     """Routes by the forwarding tables of a file.
 
+    Destinations and switches of the file that are not in the network are left out.
+    Ports that are not in the file are reached as by `MinHop`: storage that a machine
+    adds.
+
     Args:
         fabric: the network.
         tables: the tables of its switches.
         source: name of the file, for errors.
 
+    Attributes:
+        table: (switches, ports) the link by which each switch sends to each port; -1
+            for none.
+
     Raises:
-        TopologyError: a port has no cable, a destination is not reached, or a route is
-            a circle.
+        TopologyError: links have no ports, a host port or the table of a switch is
+            missing, a table has another length than the destinations, a port has no
+            cable, a destination is not reached, or a route is a circle. The error names
+            at most `MANY` problems.
     """
 
     by_destination = True
@@ -170,7 +181,7 @@ class TableRouter(HopByHop):
         none. Ports that are not in the file are reached as by `MinHop`.
 
         Raises:
-            TopologyError: with all problems of the tables.
+            TopologyError: with the first `MANY` problems of the tables.
         """
         fabric = self.fabric
         tables = self._tables
@@ -248,10 +259,10 @@ class TableRouter(HopByHop):
 
     def _check_routes(self) -> int:
         """Follow all routes between hosts or storage; return the most switches that a
-        route passes after the first.
+        route passes after the first. Ports of 'other' nodes are not checked.
 
         Raises:
-            TopologyError: with all problems.
+            TopologyError: with the first `MANY` problems.
         """
         fabric = self.fabric
         table = self.table
@@ -280,8 +291,8 @@ class TableRouter(HopByHop):
         return max_steps
 
     def _check_last(self, port: int, goal: int) -> None:
-        """Note a problem if the last switch ``goal`` does not send to ``port`` by the
-        link that leads there.
+        """Note a problem if the last switch ``goal`` sends to ``port`` by another link
+        than the one that leads there; -1 in the table is no problem.
         """
         link = int(self.table[goal, port])
         if link not in (-1, int(self.fabric.eject_link[port])):
@@ -293,7 +304,15 @@ class TableRouter(HopByHop):
     def _note_lost_port(
         self, port: int, goal: int, next_switch: Ints32, start_switches: Ints32
     ) -> None:
-        """Note the first switch from which a port is not reached, and the reason."""
+        """Note the first switch from which a port is not reached, and the reason.
+
+        Args:
+            port: the port that is not reached.
+            goal: the switch of the port.
+            next_switch: (switches,) where each switch sends what is for the port; -1
+                for nowhere.
+            start_switches: the switches that routes begin at.
+        """
         for start in start_switches.tolist():
             route = [start]
             while route[-1] not in (goal, -1) and route[-1] not in route[:-1]:
@@ -329,6 +348,6 @@ class TableRouter(HopByHop):
         self._problems.append(Problem(path, rule, observed, _REMEDY))
 
     def _raise_problems(self) -> None:
-        """Raise a TopologyError if problems were noted."""
+        """Raise a TopologyError with the first `MANY` problems, if any were noted."""
         if self._problems:
             raise TopologyError(self._problems[:MANY], self._source)

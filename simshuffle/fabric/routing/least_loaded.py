@@ -18,7 +18,9 @@ class Messages(NamedTuple):
 
 
 class LoadedLinks(NamedTuple):
-    """The links of a `Fabric`, of which the other fields are, and their load."""
+    """The links of a `Fabric` and their load. A field without a comment is the
+    attribute of `Fabric` with the same name.
+    """
 
     inject_link: Ints32
     eject_link: Ints32
@@ -35,13 +37,17 @@ def route_by_load(
     messages: Messages, network: LoadedLinks, detour_route: Ints32, out: Ints32
 ) -> None:
     """Find the routes of messages one after the other, over the links with the lowest
-    load at every switch, or by way of a detour; see `Adaptive`.
+    load at every switch; of equally loaded links the first one.
+
+    A message with a detour takes it only if (highest load x number of links between
+    switches) is lower on the detour than straight.
 
     Args:
         messages: who sends to whom, and by way of which switch.
-        network: the links; their load is raised in place.
-        detour_route: (width,) scratch.
-        out: (n, width) int32, -1; the links of each route are written to it.
+        network: the links; each link of a route gets 1 more load, in place.
+        detour_route: (width,) scratch, overwritten.
+        out: (n, width) int32; the links of each route are written to it, padded with
+            -1.
     """
     src = messages.src
     dst = messages.dst
@@ -85,10 +91,11 @@ def _extend_route(
     return its new length.
 
     Args:
-        route: links so far; changed in place.
-        length: how many of them count.
+        route: links so far; the next ones are written to it.
+        length: number of links so far.
         start: the switch where the route has come to.
-        goal: index in ``network.goals`` of the switch to reach.
+        goal: index in ``network.goals`` of the switch to reach. Some route must lead
+            there.
         network: the links and their load, which is only read.
     """
     goals = network.goals
@@ -115,8 +122,9 @@ def _extend_route(
 
 @compiled
 def _highest_load(route: Ints32, length: int, load: Ints64) -> int:
-    """Return the highest load among the links between switches of a route of ``length``
-    links.
+    """Return the highest load among the links between switches of a route, 0 if there
+    are none. The first of the ``length`` links, the injecting one, does not count; the
+    ejecting link must not be among them.
     """
     highest = 0
     for k in range(1, length):

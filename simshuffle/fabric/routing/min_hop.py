@@ -48,7 +48,7 @@ class BalancedRouter(HopByHop):
     @cached_property
     def table(self) -> Ints32:
         """(switches, ports) the link by which each switch sends to each port; -1 where
-        no route leads, or none is needed.
+        no route leads, and at the switch of the port itself.
         """
         fabric = self.fabric
         choices = self.choices
@@ -81,8 +81,8 @@ class BalancedRouter(HopByHop):
         return table
 
     def _ports_in_order(self, goal: int) -> Ints32:
-        """List the ports at a goal switch, by the port of the switch that leads there
-        if that is known.
+        """List the ports at a goal switch, by the port number of the switch that leads
+        there; ascending if port numbers are not known.
         """
         fabric = self.fabric
         ports = np.flatnonzero(fabric.switch_of_port == fabric.goals[goal]).astype(
@@ -112,7 +112,8 @@ def _links_by_choice(
         choices: all choices.
         choice: (n,) some of them.
         num_links: (choices,) links of each.
-        port_order: see `Fabric.port_order`.
+        port_order: (links,) port number by which each link leaves its node; None if no
+            number is known.
     """
     # a row for each choice, a column for each of its links, in the order of `choices.links`
     links_per_row = num_links[choice]

@@ -34,7 +34,11 @@ class Minimal(RoutingRule):
     kind: Literal["minimal"] = "minimal"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """Return a router with one hop between groups; see `RoutingRule.router`."""
+        """Return a router with at most one hop between groups; ``seed`` is not used.
+
+        Raises:
+            TopologyError: the switches do not stand in groups that are all linked.
+        """
         check_groups(fabric, self.kind)
         return MinimalRouter(fabric, 0)
 
@@ -53,7 +57,12 @@ def check_groups(fabric: Fabric, kind: str) -> None:
 
 
 class MinimalRouter(HopByHop):
-    """Routes with at most one hop between groups."""
+    """Routes with at most one hop between groups, chosen by a hash among equals.
+
+    Args:
+        fabric: a network whose groups are all linked, see `check_groups`.
+        seed: another seed chooses other links.
+    """
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
         super().__init__(fabric)
@@ -94,7 +103,11 @@ class Valiant(RoutingRule):
     kind: Literal["valiant"] = "valiant"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """Return a router by way of random switches; see `RoutingRule.router`."""
+        """Return a router by way of random switches, which ``seed`` draws.
+
+        Raises:
+            TopologyError: the switches do not stand in groups that are all linked.
+        """
         check_groups(fabric, self.kind)
         return _ValiantRouter(fabric, seed)
 
@@ -114,12 +127,12 @@ class _ValiantRouter(MinimalRouter):
 
     @property
     def diameter(self) -> int:
-        """Number of links of the longest route, over two longest minimal ones."""
+        """Number of links that no route exceeds: two longest minimal routes."""
         return 2 * (self.fabric.longest_direct_route - 2) + 2
 
     def intermediate_goals(self, src: Ints32, dst: Ints32) -> list[Ints32]:
         """List one array of goals (n,): the switch drawn for each message, its own
-        first switch where none is; see `HopByHop.intermediate_goals`.
+        first switch where none is drawn. The next call draws for further messages.
         """
         detour = self._detours.draw(src, dst)
         return [np.where(detour < 0, self.fabric.goal_of_port[src], detour)]
@@ -143,7 +156,9 @@ class DetourDrawer:
         each. The next call draws for the messages after these.
 
         Returns:
-            (n,) index in `Fabric.goals`; -1 within a group, and to and from storage.
+            (n,) index in `Fabric.goals`; -1 within a group, and to and from switches
+            without a group, such as those of storage. The switch may be in the group of
+            either port.
         """
         fabric = self._fabric
         groups = self._fabric.groups

@@ -64,7 +64,11 @@ class Router(ABC):
         return self.fabric.links
 
     def endpoints(self, node: str) -> list[int]:
-        """List the ports of a host or storage system; see `Fabric.endpoints`."""
+        """List the ports of a host or storage system, by switch, then by parallel link.
+
+        Raises:
+            KeyError: no node of this name has a port.
+        """
         return self.fabric.endpoints(node)
 
     def leaf_names(self, endpoints: Ints32) -> list[str]:
@@ -74,27 +78,35 @@ class Router(ABC):
         return self.fabric.switch_names(self.fabric.switch_of_port[endpoints])
 
     def latencies(self, routes: Ints32) -> Floats:
-        """(n,) sum of the link latencies of each route (s)."""
+        """(n,) latency of each route (s): the sum over its cables and the nodes that
+        they enter.
+
+        Args:
+            routes: (n, width) links of each route, padded with -1.
+        """
         latencies: Floats = np.where(routes < 0, 0.0, self.links.latency[routes])
         return np.asarray(latencies.sum(axis=1))
 
     @property
     def diameter(self) -> int:
-        """Number of links of the longest route that there can be, the injecting and
-        ejecting links included.
+        """Number of links that no route exceeds, the injecting and ejecting links
+        included. It is an upper bound, and the width of `routes`.
         """
         return self.fabric.longest_route
 
     def possible_links(self, ports: Ints32) -> Ints32:
-        """The links that messages among ``ports`` (n,) may cross, ascending; further
-        ones where only a search of all routes would tell: by default all links.
+        """The links that messages among ``ports`` (n,) may cross, ascending.
+
+        The result may hold links that no message crosses: by default all links.
         """
         return np.arange(len(self.links), dtype=np.int32)
 
     @abstractmethod
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        """(n, `diameter`) int32 links from port ``src[i]`` to ``dst[i]``, padded with
-        -1.
+        """(n, `diameter`) int32 links from port ``src[i]`` to ``dst[i]``, the injecting
+        and ejecting links included, padded with -1.
+
+        A router that remembers counts these messages as sent.
         """
 
 
@@ -122,8 +134,10 @@ class HopByHop(Router):
         """(n,) the next link of each message."""
 
     def intermediate_goals(self, src: Ints32, dst: Ints32) -> list[Ints32]:
-        """List the goals (n,), as indices in `Fabric.goals`, that messages must pass
-        before they turn to their destination; by default none.
+        """List the goals that messages must pass before they turn to their destination.
+
+        Returns:
+            For each stage (n,) indices in `Fabric.goals`; by default no stage.
         """
         return []
 
@@ -198,8 +212,8 @@ class HopByHop(Router):
 
 
 def hash_words(*words: Ints | int) -> Words:
-    """Hash words: (n,) numbers that look random and are equal for equal words; (1,) if
-    all words are numbers.
+    """Hash words: (n,) uint64 that look random and are equal for equal words; (1,) if
+    all words are numbers. The order of the words matters.
 
     Each word, an array (n,) or one number, is stirred in by the finaliser of SplitMix64
     (Steele, Lea & Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
@@ -274,7 +288,7 @@ def unsuited(rule: str, observed: str, remedy: str) -> TopologyError:
 
 def link_loads(router: Router, src: Ints32, dst: Ints32) -> Ints64:
     """(links,) number of messages on each link, if one goes from each port ``src[i]``
-    to ``dst[i]``, (n,). A router that remembers counts them as sent.
+    to ``dst[i]``, (n,). A router that remembers counts these messages as sent.
     """
     out = np.zeros(len(router.links), np.int64)
     for begin in range(0, len(src), _ROUTES_AT_ONCE):
@@ -286,10 +300,10 @@ def link_loads(router: Router, src: Ints32, dst: Ints32) -> Ints64:
 
 def uniform_loads(router: Router, ports: Ints32) -> Ints64:
     """(links,) number of messages on each link, if every one of ``ports`` (n,) sends
-    one to every other.
+    one to every other. ``ports`` holds no port twice.
 
     Where switches look at the destination alone, the messages of all ports of a switch
-    are followed together.
+    are followed together. A router that remembers counts the messages as sent.
     """
     if not (isinstance(router, HopByHop) and router.by_destination):
         src = np.repeat(ports, len(ports))
@@ -318,7 +332,7 @@ def uniform_loads(router: Router, ports: Ints32) -> Ints64:
 def _follow_to_ports(
     router: HopByHop, switch: Ints32, dst: Ints32, weight: Ints64, out: Ints64
 ) -> None:
-    """Add the load of groups of messages on the links of their routes.
+    """Add the load of groups of messages on the links between switches of their routes.
 
     Args:
         router: a router by destination.
@@ -355,9 +369,10 @@ def reachable_links(router: Router, ports: Ints32) -> Flags:
     """(links,) True for the links that messages between any two of ``ports`` (n,) may
     take.
 
-    These are the links of all shortest routes; where all groups of switches are linked,
-    of all routes with one hop between groups; and all links between switches where a
-    routing makes longer routes.
+    These are the injecting and ejecting links of the ports, and the links of all
+    shortest routes. Where all groups of switches are linked, they are the links of all
+    routes with at most one hop between groups instead. Where a routing makes longer
+    routes (by `Router.diameter`), all links between switches are True.
     """
     fabric = router.fabric
     is_reached = np.zeros(len(router.links), bool)

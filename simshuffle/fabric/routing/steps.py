@@ -15,12 +15,15 @@ GROUP_HOP = 256
 
 
 def direct_steps(switches: SwitchGraph, goals: Ints32, cost: Ints) -> NDArray[np.int16]:
-    """(switches, goals) steps with at most one hop between groups, which counts
+    """(switches, goals) int16 steps with at most one hop between groups, which counts
     `GROUP_HOP` more; `FAR` if one hop is not enough.
 
+    A route within the group is preferred, however long. No route leads through the
+    switch of a storage system.
+
     Args:
-        switches: of the network.
-        goals: (goals,) some of them.
+        switches: the switches of the network and their arcs.
+        goals: (goals,) the switches to reach.
         cost: (arcs,) 1, and `GROUP_HOP` more for an arc between groups.
     """
     local_arcs = np.flatnonzero(cost == 1)
@@ -84,8 +87,11 @@ def _spread_in_groups(
 
 
 def line_steps(is_linked: Flags) -> Ints32:
-    """(size, size) steps from each of some switches to each, where (size, size)
-    ``is_linked`` is True between linked ones; -1 where no path leads.
+    """(size, size) fewest steps from each switch to each other, 0 to itself; -1 where
+    no path leads.
+
+    Args:
+        is_linked: (size, size) True between linked switches.
     """
     steps = np.where(np.eye(len(is_linked), dtype=bool), 0, -1).astype(np.int32)
     reached = np.eye(len(is_linked), dtype=bool)
@@ -112,10 +118,11 @@ def relax(
 
     Args:
         steps: changed in place; `FAR` where no route is known yet.
-        switches: of the network.
+        switches: the switches of the network and their arcs. No route leads through the
+            switch of a storage system.
         goals: (goals,) the switches that steps lead to.
         arcs: indices of the arcs to go along, ascending.
-        cost: steps that each of them counts.
+        cost: steps that each of these arcs counts.
         open_to: (switches, goals) True where these arcs may be taken; None for
             everywhere.
         end_steps: (switches, goals) the steps that remain where an arc ends, if these
@@ -161,7 +168,10 @@ def _relax_once(
     open_to: Flags | None,
     steps_at_end: Ints,
 ) -> Ints:
-    """Shorten ``steps`` of the goals ``goal_slice`` along arcs, once; see `relax`.
+    """Shorten ``steps`` of the goals ``goal_slice`` along arcs, once and in place.
+
+    ``ends`` holds the source and the destination of each arc, ascending by source. The
+    other arguments are those of `relax`.
 
     Returns:
         The switches from which the steps to some goal got shorter.

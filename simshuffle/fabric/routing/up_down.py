@@ -101,8 +101,10 @@ class _UpDownRouter(BalancedRouter):
         return np.array([switch_by_name[name] for name in roots], np.int32)
 
     def _central_switch(self) -> Ints32:
-        """(1,) the switch from which the farthest other switch is nearest; of equal
-        ones the one with the most links.
+        """(1,) the transit switch from which the farthest other one is nearest; of
+        equal ones the one with the most links to transit switches.
+
+        Switches that cannot be reached are left out of the comparison.
         """
         switches = self.fabric.switches
         transit_switches = np.flatnonzero(switches.is_transit).astype(np.int32)
@@ -129,7 +131,7 @@ class _UpDownRouter(BalancedRouter):
 
     def _count_steps(self, upward: Flags) -> tuple[Steps, Steps]:
         """Return (switches, goals) steps to each goal that lead down only, and
-        (switches, goals) steps of the route that is taken.
+        (switches, goals) steps of the route that is taken; `FAR` where there is none.
         """
         switches = self.fabric.switches
         goals = self.fabric.goals

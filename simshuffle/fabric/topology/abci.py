@@ -19,8 +19,9 @@ class Abci(Sourced, Interconnect):
     """Racks, or islands, with leaf switches and, above them, full-bisection (FBB)
     switches; few links from those to the spine.
 
-    Hosts stand in pairs: the even host of a pair has its HCAs on the first leaf
-    switches of the rack, the odd one on the next ones.
+    The HCAs of a rack, host by host, go to its leaf switches in turn. With twice as
+    many leaf switches as HCAs, hosts stand in pairs: the even host of a pair has its
+    HCAs on the first leaf switches, the odd one on the next ones.
 
     Attributes:
         racks: in all.

@@ -92,13 +92,15 @@ class Interconnect(Spec, ABC):
         """
 
     def graph(self) -> Graph:
-        """The network as a networkx multigraph; raises as `build`."""
+        """Build the network as a networkx multigraph, anew at each call; raises as
+        `build`.
+        """
         graph = new_graph(**self._attributes)
         self.build(graph)
         return graph
 
     def sketch(self) -> Sketch:
-        """The network, to be made a `Cabling` of; raises as `build`."""
+        """Build the network as a `Sketch`, anew at each call; raises as `build`."""
         sketch = Sketch(**self._attributes)
         self.build(sketch)
         return sketch
@@ -111,7 +113,7 @@ class Interconnect(Spec, ABC):
     @property
     def key(self) -> str:
         """A text that identifies the network: equal for equal networks, different for
-        different ones.
+        different ones. The ``source`` of its values does not count.
         """
         return f"{type(self).__qualname__} {self.model_dump_json(exclude={'source'})}"
 
@@ -124,7 +126,7 @@ def problem(key: str, rule: str, value: object, remedy: str) -> PydanticCustomEr
         key: the key of the topology's record that is wrong.
         rule: the rule that the value breaks; continues a sentence that begins with the
             key.
-        value: the value that breaks it.
+        value: the value that breaks it; shown as `str` writes it.
         remedy: a sentence that says what to write instead.
     """
     context = {"key": key, "rule": rule, "value": str(value), "remedy": remedy}

@@ -32,7 +32,9 @@ class Cabling:
     tiers: list[str]  # (nodes,) name of the level of each node
     crossing_latency: Floats  # (nodes,) s, of crossing each node
     ends: Ints32  # (cables, 2) the nodes at both ends, the earlier one first
-    insertion_order: Ints32  # (cables,) when each cable was added to the graph, from 0
+    # (cables,) index of each cable among the edges of the graph: of a `Sketch`, in the order in
+    # which they were added
+    insertion_order: Ints32
     parallel: Ints32  # (cables,) index of the cable among those between its two nodes
     has_parallel: Flags  # (cables,) True if other cables join the same two nodes
     bandwidth: Floats  # (cables,) bytes/s in each direction
@@ -48,6 +50,8 @@ class Cabling:
     def from_graph(graph: Any) -> Cabling:
         """Turn a graph that is a valid network (`simshuffle.fabric.topology.graph`)
         into a cabling; a cabling is returned as is.
+
+        The graph is not checked. A node without a latency takes 0 s to cross.
         """
         if isinstance(graph, Cabling):
             return graph
@@ -103,8 +107,10 @@ class Cabling:
         """Return this network with a storage system added at the switches farthest from
         the hosts.
 
-        The storage system hangs on a switch of its own, ``NAME.switch``, which is not a
-        bottleneck. Each of the farthest switches gets ``links`` links to that switch.
+        The storage system hangs on a switch of its own, ``NAME.switch``, by one cable
+        with the bandwidth of all links together and no latency. Each of the farthest
+        switches gets ``links`` links to that switch. Both new nodes have the tier
+        'storage', and no coordinates or ports.
 
         Args:
             name: name of the storage system.
@@ -134,7 +140,7 @@ class Cabling:
             return np.concatenate([values, new_values])[order]
 
         def append_unknown(table: Ints32 | None, rows: int) -> Ints32 | None:
-            """``table`` with so many further rows of -1."""
+            """``table`` with so many further rows of -1; None stays None."""
             return (
                 None
                 if table is None
@@ -214,7 +220,7 @@ class Cabling:
     @cached_property
     def usual_bandwidth(self) -> Floats:
         """(cables,) bandwidth, in bytes/s, that is most common among the cables that
-        join the two tiers of each cable.
+        join the two tiers of each cable; of equally common ones the highest.
         """
         index_of_tier = {
             tier: index for index, tier in enumerate(dict.fromkeys(self.tiers))

@@ -115,6 +115,9 @@ class Custom(Interconnect):
     def build(self, graph: Graph) -> None:
         """Add all nodes and links of the file to ``graph``.
 
+        A node without ``tier`` gets its kind as tier, a node without ``latency`` 0 s.
+        Kinds are not checked here; see `graph_problems`.
+
         Raises:
             TopologyError: the file cannot be read, is of another format, differs from
                 ``sha256``, is too large, or has directed links, names that differ in
@@ -285,11 +288,13 @@ def _check_xml(content: bytes) -> None:
     keys = 0
 
     def refuse(*_: object) -> None:
+        """Refuse the DOCTYPE at which the parser has come."""
         raise ValueError(
             "it has a <!DOCTYPE>, which may stand for anything; remove that line"
         )
 
     def count(name: str, _: object) -> None:
+        """Count an element that declares an attribute; refuse one too many."""
         nonlocal keys
         keys += name.rpartition("}")[2] == "key"
         if keys > MAX_KEYS:
@@ -369,7 +374,9 @@ def _count_hosts(topology: Custom, changed_ns: int, nbytes: int) -> tuple[int, i
 def _parse_quantity(
     value: object, dimension: Dimension, path: str, problems: list[Problem]
 ) -> float:
-    """Parse a text with a unit; 0.0 if it is wrong, which is added to ``problems``."""
+    """Parse a text with a unit, in bytes/s or s; 0.0 if it is wrong, which is added to
+    ``problems``.
+    """
     try:
         return parse_quantity(value, dimension)
     except UnitError as error:

@@ -13,7 +13,11 @@ from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 @dataclass(frozen=True)
 class DirectedLinks:
-    """The cables of a network, each in both directions: link 2k and link 2k + 1."""
+    """The cables of a network, each in both directions.
+
+    Link 2k leads from the first end of cable k to the second, link 2k + 1 back; see
+    `Cabling.ends`.
+    """
 
     cabling: Cabling = field(repr=False)
     capacity: Floats  # (links,) bytes/s
@@ -24,21 +28,22 @@ class DirectedLinks:
     dst_node: Ints32  # (links,) the node that each link enters
 
     def __len__(self) -> int:
+        """Number of links: two for each cable."""
         return len(self.capacity)
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of all links, see `names_of`."""
+        """The names of all links, such as 'leaf0>spine1#2', see `names_of`."""
         return self.names_of(np.arange(len(self)))
 
     @cached_property
     def tiers(self) -> list[str]:
-        """The tiers that each link joins, see `tiers_of`."""
+        """The tiers that each link joins, such as 'leaf>spine', see `tiers_of`."""
         return self.tiers_of(np.arange(len(self)))
 
     def names_of(self, links: Ints) -> list[str]:
-        """Names of ``links``: 'from>to', with '#k' for the k-th of several parallel
-        links.
+        """Names of ``links``: 'from>to', with '#k' for parallel link k (from 0) if
+        several join the two nodes.
         """
         cabling = self.cabling
         nodes = cabling.names
@@ -52,7 +57,9 @@ class DirectedLinks:
         ]
 
     def tiers_of(self, links: Ints) -> list[str]:
-        """Names of the tiers that each of ``links`` joins: 'leaf>fbb' and so on."""
+        """For each of ``links`` the tiers that it leaves and enters: 'leaf>fbb' and so
+        on.
+        """
         tier_of = self.cabling.tiers
         index_of_tier = {name: i for i, name in enumerate(dict.fromkeys(tier_of))}
         tier_index = np.array([index_of_tier[name] for name in tier_of])

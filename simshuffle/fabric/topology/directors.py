@@ -51,9 +51,13 @@ class Directors(Spec):
         return self.max_lines * self.line_ports
 
     def num_lines(self, set_size: int, links: int, num_sets: int = 1) -> int:
-        """Number of line modules that ``num_sets`` sets of ``set_size`` lower switches
-        with ``links`` links each need; more than `max_lines` if the links of one switch
-        do not fit a module.
+        """Number of line modules that lower switches need; more than `max_lines` if
+        they do not fit.
+
+        Args:
+            set_size: lower switches of a set.
+            links: parallel links from each lower switch to the director.
+            num_sets: sets; each begins on a line module of its own.
         """
         switches_per_line = self.line_ports // links
         return (
@@ -65,8 +69,8 @@ class Directors(Spec):
     def problem(
         self, set_size: int, links: int, num_sets: int = 1
     ) -> PydanticCustomError | None:
-        """Return the error if the lower switches do not fit one director; None if they
-        fit. For the arguments see `num_lines`.
+        """Return, not raise, the error if the lower switches do not fit one director;
+        None if they fit. For the arguments see `num_lines`.
         """
         if self.num_lines(set_size, links, num_sets) <= self.max_lines:
             return None
@@ -83,8 +87,8 @@ class Directors(Spec):
         )
 
     def describe(self, set_size: int, links: int, num_sets: int = 1) -> str:
-        """Describe in words how many modules a director has. For the arguments see
-        `num_lines`.
+        """Describe in words how many modules a director has, such as '3 line and 18
+        fabric modules'. For the arguments see `num_lines`.
         """
         lines = self.num_lines(set_size, links, num_sets)
         return f"{lines} line and {self.fabric_modules} fabric modules"
@@ -99,8 +103,8 @@ class Directors(Spec):
         links: int,
         cable: dict[str, Any],
     ) -> None:
-        """Add the modules ``NAME.line0`` and ``NAME.fabric0`` of a director, and the
-        links to lower switches.
+        """Add the modules ``NAME.line0`` and ``NAME.fabric0`` of a director, the links
+        between them and the links to lower switches. Whether these fit is not checked.
 
         Args:
             graph: the network that the modules are added to.
@@ -109,7 +113,8 @@ class Directors(Spec):
             lower_sets: names of the switches below, set by set; all sets have the same
                 size.
             links: parallel links from each lower switch.
-            cable: bandwidth and latency of each link.
+            cable: bandwidth and latency of each link to a lower switch. Links between
+                modules have this bandwidth and latency 0.
         """
         module_latency = (
             latency / 3 if self.module_latency is None else self.module_latency

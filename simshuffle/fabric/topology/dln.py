@@ -13,8 +13,8 @@ from simshuffle.spec.record import Count
 
 
 def _list_powers_of_two(value: object) -> object:
-    """Turn a number n of shortcuts into their distances 2, 4, ..., 2^n; other values
-    are returned as they are.
+    """Turn a number n of shortcuts into their distances 2, 4, ..., 2^n, at most 50 of
+    them; other values are returned as they are.
     """
     if type(value) is not int or value < 0:
         return value
@@ -75,7 +75,9 @@ class Dln(Populated):
 
     @property
     def distances(self) -> list[int]:
-        """Distances along the ring between linked switches: 1, then the shortcuts."""
+        """Distances along the ring between linked switches: 1, then the shortcuts as
+        given; if left out, all powers of two up to half of the ring.
+        """
         if self.shortcuts is not None:
             return [1, *self.shortcuts]
         return [
@@ -97,11 +99,15 @@ class Dln(Populated):
         return sum(self._links_at_distance(distance) for distance in self.distances)
 
     def _links_at_distance(self, distance: int) -> int:
-        """Number of links between switches at a distance along the ring."""
+        """Number of links between switches at a distance along the ring: one for each
+        switch, half as many at half of the ring.
+        """
         return self.switches // 2 if 2 * distance == self.switches else self.switches
 
     def structure(self) -> str:
-        """Describe the ring in words, see `Interconnect.structure`."""
+        """Describe in words the switches, the distances of their links and the
+        bisection bandwidth.
+        """
         # each of the two cuts of the ring is crossed by as many links as their distance
         bisection_links = sum(
             distance * 2 * self._links_at_distance(distance) // self.switches

@@ -33,8 +33,8 @@ from simshuffle.spec.record import Bandwidth, Few, Seconds
 
 
 class GlobalLink(NamedTuple):
-    """A link between two groups, by the indices of its switches among those with global
-    links.
+    """A link between two groups, by the indices of its switches among the switches of
+    their group that have global links.
     """
 
     src_group: int  # the group at one end
@@ -106,12 +106,12 @@ class Grouped(Populated):
 
     @property
     def num_groups(self) -> int:
-        """Number of groups: ``groups``, or as many as can be linked."""
+        """Number of groups: ``groups``, or one more than a group has global ports."""
         return self.groups or self._global_ports + 1
 
     @property
     def links_between_groups(self) -> int:
-        """Number of global links between every two groups."""
+        """Number of global links between every two groups; 0 if there is one group."""
         return self._global_ports // (self.num_groups - 1) if self.num_groups > 1 else 0
 
     @property
@@ -130,8 +130,8 @@ class Grouped(Populated):
 
     @property
     def _group_bisection(self) -> float:
-        """Bandwidth, in bytes/s, of the global links from one half of the groups to the
-        other.
+        """Bandwidth, in bytes/s in one direction, of the global links from one half of
+        the groups to the other; 0 with one group.
         """
         half_of_groups = self.num_groups // 2
         links = (
@@ -247,7 +247,11 @@ class Dragonfly(Grouped):
 
     @property
     def _links(self) -> list[int]:
-        """Number of parallel links between two switches of a group, for each dimension."""
+        """Number of parallel links between two switches of a group, for each dimension.
+
+        Raises:
+            PydanticCustomError: ``local_links`` does not have one number for each.
+        """
         return expand_to_dimensions(self.local_links, "local_links", len(self._shape))
 
     @property
@@ -256,7 +260,7 @@ class Dragonfly(Grouped):
         return mesh_links(self._shape, self._links)
 
     def structure(self) -> str:
-        """Describe groups and links in words, see `Interconnect.structure`."""
+        """Describe groups, links and bisection bandwidth in words."""
         bisection = self._group_bisection
         global_links = self._global_links_text
         if self.num_groups == 1:
@@ -331,7 +335,7 @@ class DragonflyPlus(Grouped):
         return self.leaf_switches * self.spine_switches * self.leaf_spine_links
 
     def structure(self) -> str:
-        """Describe groups and links in words, see `Interconnect.structure`."""
+        """Describe groups, links and bisection bandwidth in words."""
         bisection = self._group_bisection
         global_links = self._global_links_text
         if self.num_groups == 1:

@@ -19,13 +19,15 @@ def apply_faults(network: Sketch, faults: Mapping[str, float]) -> Sketch:
     """Return a network whose faulty cables have less bandwidth or are gone.
 
     Nodes that lose all their cables are gone too, as the hosts below a leaf switch that
-    is cut. If a cable is gone, the network is no longer said to be a tree.
+    is cut. If a cable is gone, the network is no longer said to be a tree, and the
+    parallel cables that remain are numbered anew. ``network`` is not changed.
 
     Args:
         network: the network without faults.
         faults: share of the bandwidth that is left, by the name of a node (then all its
             cables are meant) or of a cable ('from>to' or 'from>to#k', either direction,
-            as links are called); 0 cuts the cable. Of several shares the lowest counts.
+            as links are called); 0 cuts the cable. Without '#k' all parallel cables are
+            meant. Of several shares the lowest counts.
 
     Raises:
         TopologyError: no node or cable has that name, or the remaining cables are no
@@ -67,7 +69,8 @@ def _remaining_shares(
     faults: Mapping[str, float],
     nodes: list[str],
 ) -> list[float]:
-    """Return the share of its bandwidth that each cable keeps, 1 without a fault.
+    """Return the share of its bandwidth that each cable keeps, in the order of
+    ``edges``: 1 without a fault. A name that a node and a cable share means the node.
 
     Raises:
         TopologyError: no node or cable has the name of a fault.
@@ -102,8 +105,8 @@ def _remaining_shares(
 
 
 def _unknown_name_problem(name: str, known_names: Iterable[str]) -> Problem:
-    """Return the problem of a fault that names no node or cable; its remedy has similar
-    names.
+    """Return the problem of a fault that names no node or cable; its remedy has up to 3
+    similar names of ``known_names``.
     """
     rule = "must name a host, a switch, or a cable (FROM>TO) of the network"
     similar_names = get_close_matches(name, known_names, 3)

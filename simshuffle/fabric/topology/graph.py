@@ -43,23 +43,27 @@ class Sketch:
         self._last_attributes: dict[str, Any] = {}
 
     def add_node(self, name: str, **data: Any) -> None:
-        """Add a node with its attributes."""
+        """Add a node with its attributes; a node of the same name is replaced."""
         self._nodes[name] = data
 
     def add_edge(self, a: str, b: str, **data: Any) -> None:
-        """Add a link between two nodes that were added. Links in a row with equal
-        attributes share one record of them.
+        """Add a link between two nodes that were added, which is not checked. Links in
+        a row with equal attributes share one record of them.
         """
         if data != self._last_attributes:
             self._last_attributes = data
         self._edges.append((a, b, self._last_attributes))
 
     def nodes(self, *, data: bool) -> Iterable[tuple[str, dict[str, Any]]]:
-        """Return the name and the attributes of every node."""
+        """Return the name and the attributes of every node, in the order of adding;
+        ``data`` is not read.
+        """
         return self._nodes.items()
 
     def edges(self, *, data: bool) -> Iterable[tuple[str, str, dict[str, Any]]]:
-        """Return the two node names and the attributes of every link."""
+        """Return the two node names and the attributes of every link, in the order of
+        adding; ``data`` is not read.
+        """
         return self._edges
 
     def rename_hosts(self, names: Sequence[str]) -> None:
@@ -67,6 +71,9 @@ class Sketch:
 
         Args:
             names: as many as there are hosts, none of them the name of another node.
+
+        Raises:
+            ValueError: there are more or fewer names than hosts.
         """
         hosts = [name for name, data in self._nodes.items() if data["kind"] == "host"]
         new_names = dict(zip(hosts, names, strict=True))
@@ -83,12 +90,16 @@ class Sketch:
 
 
 def new_graph(**attributes: Any) -> Graph:
-    """Return a networkx multigraph without nodes; ``attributes`` as of `Sketch`."""
+    """Return a networkx multigraph without nodes.
+
+    Args:
+        attributes: of the graph; ``height`` as in the head of this module.
+    """
     return nx.MultiGraph(**attributes)
 
 
 def add_host(graph: Graph, name: str) -> None:
-    """Add a host without links."""
+    """Add a host without links, of tier 'host'; crossing it takes no time."""
     graph.add_node(name, kind="host", tier="host", latency=0.0)
 
 
@@ -107,7 +118,8 @@ def add_switch(
         tier: name of its level.
         latency: of crossing it, s.
         coordinates: position of the switch, for routings that need one: in a torus its
-            coordinate in every dimension, in a dragonfly first its group.
+            coordinate in every dimension, in a dragonfly first its group. Empty for
+            none.
     """
     optional = {"coordinates": coordinates} if coordinates else {}
     graph.add_node(name, kind="switch", tier=tier, latency=latency, **optional)
@@ -125,8 +137,15 @@ def connect(
 
 def graph_problems(graph: Graph, path: str) -> list[Problem]:
     """Return all problems that keep ``graph`` from being a network: no host, a host
-    without a switch, loose parts, unknown kinds, bandwidths that are not positive and
-    latencies below 0.
+    without a switch, loose parts, unknown kinds, bandwidths that are not positive,
+    latencies below 0, values that are no finite floats, and links to the node itself.
+
+    An empty list means that there is none. Problems of the whole network are found
+    only if no node or link is wrong by itself.
+
+    Args:
+        graph: the network.
+        path: prefix of the paths of the problems, such as the key of the topology.
     """
     return check_graph(graph, path)[0]
 
@@ -157,8 +176,9 @@ def check_graph(graph: Graph, path: str) -> tuple[list[Problem], Cabling | None]
 
 
 def _distinct_links(graph: Graph) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Iterate over the links of a network, leaving out links that share the valid
-    record of the link before them.
+    """Iterate over the links of a network that may be wrong: links that share the valid
+    record of the link before them are left out. So links of a `Sketch` that repeat are
+    checked once.
     """
     previous = None
     is_valid = False
@@ -210,7 +230,7 @@ def _link_problems(a: str, b: str, data: dict[str, Any], path: str) -> list[Prob
 
 def _component_problems(cabling: Cabling, path: str) -> list[Problem]:
     """Return the problem of a network in several components, or of groups of switches
-    that only hosts join.
+    that only other nodes join; an empty list if there is none.
     """
     component = cabling.components(np.ones(len(cabling.names), bool))
     if component.any():
@@ -238,7 +258,7 @@ def _component_problems(cabling: Cabling, path: str) -> list[Problem]:
 
 
 def _host_problems(cabling: Cabling, path: str) -> list[Problem]:
-    """Return a problem for each host without a link to a switch."""
+    """Return a problem for each host without a link to a switch, in order."""
     rule = "every host must have a link to a switch"
     kinds = np.array(cabling.kinds)
     attached = cabling.ends[(kinds[cabling.ends] == "switch").any(axis=1)]

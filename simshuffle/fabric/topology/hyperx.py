@@ -59,7 +59,7 @@ class HyperX(Populated):
         )
 
     def structure(self) -> str:
-        """Describe switches and links in words, see `Interconnect.structure`."""
+        """Describe switches, links and bisection bandwidth in words."""
         links = expand_to_dimensions(self.links, "links", len(self.shape))
         bisection = mesh_bisection(self.shape, links) * self.link_bandwidth
         return self._describe(self.switches_with_hosts, bisection=bisection)
@@ -87,7 +87,7 @@ def grid_positions(shape: list[int]) -> Iterator[Position]:
 
 def mesh_pairs(shape: list[int]) -> Iterator[tuple[Position, Position, int]]:
     """Iterate over all pairs of grid positions that differ in one coordinate, each pair
-    once, with the dimension of that coordinate.
+    once, the lower position first, with the dimension of that coordinate.
     """
     for position in grid_positions(shape):
         for dimension, size in enumerate(shape):
@@ -114,8 +114,13 @@ def mesh_links(shape: list[int], links: list[int]) -> int:
 
 
 def mesh_bisection(shape: list[int], links: list[int]) -> int:
-    """Number of links between two halves of such a grid, cut where they are fewest (Ahn
-    et al.); for the arguments see `mesh_links`.
+    """Number of links between two halves of a grid whose rows are full meshes, cut
+    across the dimension where they are fewest (Ahn et al.). An odd dimension is cut
+    beside its middle.
+
+    Args:
+        shape: switches in every dimension.
+        links: parallel links between two switches of a row, for each dimension.
     """
     num_switches = math.prod(shape)
     return min(

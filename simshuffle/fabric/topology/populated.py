@@ -34,13 +34,15 @@ NumberPerDimension = Annotated[
 
 class Populated(Sourced, Interconnect):
     """``hosts_per_switch`` hosts on each of the switches that have hosts, all HCAs of a
-    host on its switch. ``hosts`` are fewer, spread evenly in their order, so that each
-    of those switches has one; or they fill one switch after the other.
+    host on its switch.
+
+    If ``hosts`` are given, they are fewer. They are spread evenly over the switches, in
+    their order, or fill one switch after the other.
 
     Attributes:
         hosts_per_switch: hosts on each switch that has some.
         hcas_per_host: links of a host to its switch.
-        hosts: fewer of them. All if left out.
+        hosts: hosts in all; as many as there is room for if left out.
         spread: whether fewer hosts are spread evenly, with at least one on each switch;
             else they fill one switch after the other, and the last ones have none.
         link_bandwidth: of a link, in each direction.
@@ -83,6 +85,10 @@ class Populated(Sourced, Interconnect):
     def _check(self) -> None:
         """Raise a PydanticCustomError where the numbers of hosts, HCAs, switches and
         links do not go together.
+
+        The hosts must fit on the switches, and with ``spread`` be at least one on each.
+        All hosts together have at most `MOST_HOSTS` HCAs. There are at most `MOST_LINKS`
+        links between switches.
         """
         max_hosts = self.switches_with_hosts * self.hosts_per_switch
         min_hosts = self.switches_with_hosts if self.spread else 1
@@ -145,6 +151,9 @@ class Populated(Sourced, Interconnect):
 
     def _describe(self, num_switches: int, *details: str, bisection: float) -> str:
         """Describe the network in words, for `Interconnect.structure`.
+
+        The text has the numbers of switches and of links between them, the details, and
+        the bisection bandwidth; not the number of hosts.
 
         Args:
             num_switches: switches of the network.

@@ -171,7 +171,9 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def _spine_counts(self) -> list[int]:
-        """List the possible numbers of spines of a block."""
+        """List the possible numbers of spines of a block, ascending; empty if the ports
+        are too few.
+        """
         uplinks = self.uplinks
         num_leaves = self._leaves_per_block
         return [
@@ -185,7 +187,9 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def _core_counts(self) -> list[int]:
-        """List the possible numbers of core switches above the spines with one index."""
+        """List the possible numbers of core switches above the spines with one index,
+        ascending; empty if the ports are too few.
+        """
         uplinks = self._core_links_of_spine(self._leaves_per_block * self._spine_links)
         return [
             num_cores
@@ -196,7 +200,7 @@ class RailOptimised(Sourced, Interconnect):
 
     def _core_links_of_spine(self, links_down: int) -> int:
         """Number of links from a spine up to core switches, if it has ``links_down``
-        links down.
+        links down; 0 if there is only one block.
         """
         return (
             math.floor(links_down / self.core_taper + ROUNDING)
@@ -228,7 +232,9 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def domains(self) -> ScaleUp | None:
-        """Scale-up domains that join hosts beside the network: ``scale_up``."""
+        """Scale-up domains that join hosts beside the network: ``scale_up``; None if
+        there are none.
+        """
         return self.scale_up
 
     @property
@@ -243,7 +249,9 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def _core_links(self) -> int:
-        """Number of parallel links between a spine and a core switch."""
+        """Number of parallel links between a spine and a core switch; only where there
+        are core switches.
+        """
         return (
             self._core_links_of_spine(self._leaves_per_block * self._spine_links)
             // self.num_cores
@@ -251,7 +259,9 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def _leaves(self) -> list[tuple[int, int, int]]:
-        """List (rail, pod, index in both) of each leaf switch that has hosts."""
+        """List (rail, pod, index in both) of each leaf switch that has hosts, rail by
+        rail.
+        """
         hosts_in_last_pod = self.num_hosts - (self.pods - 1) * self.hosts_per_pod
         return [
             (rail, pod, leaf)
@@ -262,7 +272,7 @@ class RailOptimised(Sourced, Interconnect):
         ]
 
     def structure(self) -> str:
-        """Describe switches and links in words, see `Interconnect.structure`."""
+        """Describe switches, links, scale-up domains and bisection bandwidth in words."""
         leaves = len(self._leaves)
         spines = self.num_blocks * self.num_spines
         links_per_leaf = format_count(self._spine_links, "link")

@@ -82,8 +82,8 @@ class Torus(Populated):
 
     @property
     def switch_links(self) -> int:
-        """Number of links between switches: in every dimension one for each switch of a
-        ring, or one fewer for each line.
+        """Number of links between switches, parallel ones counted: each row of n
+        switches has n times ``links`` if it is a ring, n - 1 times if it is a line.
         """
         num_switches = self.switches_with_hosts
         return sum(
@@ -92,7 +92,7 @@ class Torus(Populated):
         )
 
     def structure(self) -> str:
-        """Describe switches and links in words, see `Interconnect.structure`."""
+        """Describe switches, links and bisection bandwidth in words."""
         num_switches = self.switches_with_hosts
         bisection_links = min(
             links * (1 + is_closed) * (num_switches // size)

@@ -48,10 +48,11 @@ all-to-all of more ranks, so many evenly spread ones stand for all.
 
 @dataclass(frozen=True)
 class AlltoallTimes:
-    """Seconds of an all-to-all in full, without the network, and without the hosts.
+    """Seconds of an all-to-all in full, without the network, and without the hosts;
+    each until the slowest rank has ended.
 
     ``host`` is the time if links carry everything in no time; ``links`` is the time if
-    messages cost the hosts and the trip nothing.
+    messages cost the hosts and the trip nothing. They do not add up to ``seconds``.
     """
 
     seconds: float
@@ -71,7 +72,10 @@ class _Shift:
 
 
 class Alltoalls:
-    """The all-to-alls among all M ranks of a machine."""
+    """The all-to-alls among all M ranks of a machine that does nothing else.
+
+    Routes are found once for each distance between sender and receiver, and kept.
+    """
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
@@ -94,7 +98,11 @@ class Alltoalls:
         return "bruck" if small else "linear"
 
     def parts(self, algorithm: Algorithm, nbytes: float) -> AlltoallTimes:
-        """Time an all-to-all of ``nbytes`` bytes a pair; 0 s for one rank."""
+        """Time an all-to-all of ``nbytes`` bytes a pair; 0 s for one rank.
+
+        'linear_sync' takes as long as 'linear'. Of more than `MAX_SHIFTS` distances, a
+        sample stands for all with 'linear' and 'pairwise'.
+        """
         if self.world_size < 2:
             return AlltoallTimes(0.0, 0.0, 0.0)
         resolved = self.resolve_algorithm(algorithm, nbytes)
@@ -106,7 +114,9 @@ class Alltoalls:
         )
 
     def seconds(self, algorithm: Algorithm, nbytes: float) -> float:
-        """Return the seconds of an all-to-all of ``nbytes`` bytes a pair, see `parts`."""
+        """Return the seconds until the slowest rank has ended an all-to-all of
+        ``nbytes`` bytes a pair; 0 for one rank.
+        """
         return self.parts(algorithm, nbytes).seconds
 
     def _linear(self, nbytes: float) -> AlltoallTimes:
@@ -123,7 +133,8 @@ class Alltoalls:
         return AlltoallTimes(seconds, host_seconds, links)
 
     def _pairwise(self, nbytes: float, host: float, wire: float) -> float:
-        """Return the seconds of M - 1 steps of one message each.
+        """Return the seconds until the slowest rank has ended M - 1 steps of one message
+        each. Steps over sampled distances are scaled up to all M - 1.
 
         ``host`` and ``wire`` are factors of the messages' costs on hosts and on links;
         0 leaves the part out.
@@ -183,7 +194,7 @@ class Alltoalls:
         return [self._shift(distance) for distance in distances.tolist()]
 
     def _shift(self, distance: int) -> _Shift:
-        """Return the shift over ``distance`` ranks, computed once."""
+        """Return the shift over ``distance`` ranks, computed once for each distance."""
         if distance not in self._shifts:
             routes, latency = self._resources.message(
                 self._ranks, (self._ranks + distance) % self.world_size
@@ -207,7 +218,8 @@ class Alltoalls:
     @cached_property
     def at_once(self) -> tuple[float, float]:
         """Cost of all messages travelling at once: s per byte of each pair on the
-        busiest link, and the largest latency (s).
+        busiest link, and the largest latency (s), of the network and the message
+        passing. Only for two ranks or more.
         """
         links = self._resources.links
         loads = np.zeros(len(links.names))

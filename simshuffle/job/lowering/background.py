@@ -27,8 +27,10 @@ def steady(
 ) -> TransferBatch:
     """Return endless flows of hosts, one from each HCA to the partner's HCA.
 
-    `ENDLESS` bytes never end. The flows of an HCA share the record's load of its first
-    link; ``rng`` draws the partners.
+    Each flow has `ENDLESS` bytes. The flows of an HCA share the record's load of its
+    first link: they may use no more of its bandwidth together. ``rng`` draws the
+    partners. A host has as many partners as the record says, at most all others; in a
+    permutation one, and no host is the partner of two.
     """
     count = len(record.named_hosts or ())
     if isinstance(record, Permutation):
@@ -57,9 +59,16 @@ def bursts(
 ) -> TransferBatch:
     """Return the next `BURSTS` bursts of host number ``host``.
 
-    ``rng`` draws the receiver, the length and the silence before each. A burst has the
-    bytes that it would send in its time alone, and begins, after its silence, when all
-    flows of the burst before have ended.
+    ``rng`` draws the receiver, the length and the silence before each burst. A burst
+    has the bytes that it would send in its time alone, one flow for each HCA. It begins,
+    after its silence, when all flows of the burst before have ended.
+
+    Args:
+        record: says load, hosts (at least two), and the mean seconds of a burst and of
+            the silence, both exponential.
+        resources: the machine.
+        host: index of the sender in ``record.named_hosts``.
+        rng: draws `BURSTS` values each.
     """
     count = len(record.named_hosts or ())
     hcas = resources.cluster.host.hcas
@@ -83,7 +92,9 @@ def bursts(
 
 
 def writes(record: PeriodicWrites, resources: Resources) -> TransferBatch:
-    """Return the writes of all hosts at one time, an equal part through each HCA."""
+    """Return the writes to the PFS of all hosts of the record at one time:
+    ``record.nbytes`` of each host, an equal part through each HCA.
+    """
     routes, latency, cap = resources.write_routes(record.named_hosts or ())
     nbytes = record.nbytes / resources.cluster.host.hcas
     return TransferBatch(
@@ -97,9 +108,16 @@ def _flows(
     """Route flows between hosts, from each HCA of host ``src`` to the corresponding one
     of ``dst``.
 
+    Args:
+        record: names the hosts and the load.
+        resources: the machine.
+        src: (pairs,) index of each sender in ``record.named_hosts``.
+        dst: (pairs,) index of each receiver there.
+
     Returns:
-        the routes; the latencies, (n,) s; and the share of the first link's bandwidth
-        that each flow may use, (n,) bytes/s.
+        For n = pairs x HCAs flows, pair by pair: (n, width) routes padded with -1; the
+        latencies, (n,) s; and the share of the first link's bandwidth that each flow
+        may use, (n,) bytes/s.
     """
     ports = resources.ports_of(record.named_hosts or ())
     routes, latency = resources.port_routes(ports[src].ravel(), ports[dst].ravel())

@@ -30,13 +30,15 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Ints32
 
 Row = dict[str, Any]
-"""A transfer: its columns of `simshuffle.fabric.network.batch.TASK`, and its route."""
+"""A transfer: 'route' is the list of its links. 'work' (0), 'cap' (inf), 'nbytes' (0)
+and 'delay' (0 s) are columns of `simshuffle.fabric.network.batch.TASK`, with defaults.
+"""
 
 
 @dataclass
 class _Transfers:
-    """Transfers in the order of their creation, and the edges that say which waits for
-    which.
+    """Transfers in the order of their creation, and edges (i, j): transfer j begins
+    when transfer i has ended.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -55,8 +57,9 @@ class _Transfers:
     def side_by_side(
         self, chains: Sequence[Sequence[Row]], predecessors: Sequence[int] = ()
     ) -> list[int]:
-        """Append chains of transfers that begin together; return the number of the last
-        of each.
+        """Append chains of transfers that begin together, when all ``predecessors`` have
+        ended. Return the number of the last of each chain; of an empty chain, its
+        predecessors.
         """
         ends = []
         for chain in chains:
@@ -86,7 +89,12 @@ class _Transfers:
 
 
 class CheckpointTransfers:
-    """The transfers of the checkpoints of a scenario that saves some, on ``resources``."""
+    """The transfers of the checkpoints of a scenario that saves some, on ``resources``.
+
+    Attributes:
+        written: bytes that each writing rank writes, and number of these ranks: the
+            first ones.
+    """
 
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
         self._scenario = scenario
@@ -107,11 +115,11 @@ class CheckpointTransfers:
     # ------------------------------------------------------------------------------------ a save
 
     def blocking_transfers(self, rank: int) -> TransferBatch | None:
-        """Return the transfers that a rank's training loop waits for; None if it writes
-        nothing.
+        """Return the transfers that a rank's training loop waits for at a save; None if
+        the rank writes nothing.
 
-        They are a synchronous save as a whole, or the copy to the host of an
-        asynchronous one.
+        A synchronous save has the copy to the host, serialising and writing, side by
+        side. An asynchronous save has the copy alone.
         """
         if rank >= self.written.ranks:
             return None
@@ -123,9 +131,10 @@ class CheckpointTransfers:
         return transfers.batch()
 
     def background_transfers(self, rank: int) -> TransferBatch | None:
-        """Return the transfers beside the training; None for nothing.
+        """Return the transfers of a rank beside the training; None if there are none.
 
-        They are an asynchronous save, then the drain, which waits for all of it.
+        They are serialising and writing of an asynchronous save, then the drain, which
+        waits for all of the save. The copy to the host is in `blocking_transfers`.
         """
         transfers = _Transfers()
         save_ends = list[int]()
@@ -137,9 +146,8 @@ class CheckpointTransfers:
         return transfers.batch()
 
     def _save(self, rank: int) -> list[list[Row]]:
-        """Return the chains of a save beside the copy: serialising, and the write.
-
-        What stays in memory is not serialised.
+        """Return the chains of a save beside the copy: serialising, and the write. They
+        run side by side. What stays in memory is not serialised.
         """
         place = self._checkpoint.to
         nbytes = self.written.nbytes
@@ -147,8 +155,8 @@ class CheckpointTransfers:
         return [*serialising, self._write(rank, place, nbytes)]
 
     def _drain(self, rank: int) -> list[list[Row]]:
-        """Return the chains of a drain: the read, serialising if not done yet, the
-        write.
+        """Return the chains of a drain, which run side by side: the read, serialising of
+        what was kept in memory, and the write. Only for a checkpoint that is drained.
         """
         checkpoint = self._checkpoint
         nbytes = self.written.nbytes
@@ -165,8 +173,8 @@ class CheckpointTransfers:
         return {"work": nbytes, "nbytes": nbytes, "route": [slot]}
 
     def _core(self, rank: int, nbytes: float) -> Row:
-        """Return the work of a core that serialises ``nbytes`` bytes, or deserialises
-        them.
+        """Return the work (s) of one core of a rank's host that serialises ``nbytes``
+        bytes, or deserialises them.
         """
         cores = self._resources.cores[self._resources.host_of[rank]]
         return {
@@ -205,7 +213,10 @@ class CheckpointTransfers:
         return [{"work": work, "nbytes": nbytes, "route": [resources.ssd[host]]}]
 
     def _pfs(self, rank: int, nbytes: float, routes: Ints32, latency: Any) -> list[Row]:
-        """Return the transfers of one file on the PFS: its opening, then its bytes."""
+        """Return the transfers of one file on the PFS: its opening, then its bytes.
+
+        ``routes`` (M, width) and ``latency`` (M,) s are those of all ranks.
+        """
         pfs = self._resources.cluster.parallel_file_system
         opening = {
             "work": 1.0,
@@ -236,9 +247,13 @@ class CheckpointTransfers:
     # --------------------------------------------------------------------------------- a restart
 
     def restore(self) -> TransferBatch:
-        """Return the transfers by which all ranks read the last checkpoint back.
+        """Return the transfers by which all ranks read the last checkpoint back, from
+        its last place, in one batch.
 
-        The law is that of `simshuffle.job.plan.checkpoint_bounds.restore_seconds`.
+        Every rank copies to its GPU and, unless the place is memory, deserialises. From
+        the PFS or the object store, every rank reads all that it needs. From SSD or
+        memory, ranks that wrote read what they wrote, and hosts pass on the rest around
+        a ring. All of these run side by side.
         """
         resources = self._resources
         place = self._checkpoint.kept_in
@@ -268,8 +283,8 @@ class CheckpointTransfers:
         return batch
 
     def _ring_chains(self, nbytes: float) -> list[list[Row]]:
-        """Return the transfers from the first rank of every host to the first rank of
-        the next host.
+        """Return the transfers of ``nbytes`` bytes from the first rank of every host to
+        the first rank of the next host, and from the last host to the first.
         """
         resources = self._resources
         _, first_ranks = np.unique(resources.host_of, return_index=True)

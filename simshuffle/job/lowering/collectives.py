@@ -52,7 +52,7 @@ def transfers_of(
 
 class Allreduces:
     """The allreduces of a run, of any size, as transfers; ``rng`` draws the order of
-    hosts.
+    hosts if the allreduce shuffles them.
 
     Batches are kept by size, so callers of `batch` share them.
     """
@@ -66,9 +66,8 @@ class Allreduces:
         self._batches: dict[float, TransferBatch | None] = {}
 
     def flows(self, nbytes: float) -> AllreduceFlows | None:
-        """Return the flows of an allreduce of ``nbytes`` bytes; None for one rank.
-
-        A scale-up domain counts as one host.
+        """Return the flows of an allreduce of ``nbytes`` bytes between ranks; None for
+        one rank. A scale-up domain counts as one host.
         """
         domain_of = self._resources.domain_of[self._ranks]
         # numbered as it meets them, so that it goes through them in this order
@@ -96,7 +95,8 @@ class Allreduces:
         """Return the seconds of an allreduce of ``nbytes`` bytes while nothing else
         uses the machine.
 
-        ``model`` says how cables are shared. One rank takes 0 s.
+        They end with the last transfer. ``model`` says how cables are shared. One rank
+        takes 0 s.
         """
         batch = self.batch(nbytes)
         return 0.0 if batch is None else self._resources.seconds_alone(batch, model)
@@ -109,8 +109,8 @@ def ranks_in_order(
     hosts.
 
     Hosts come as they are placed, 'shuffled' by ``rng``, or 'sorted' by rack and leaf
-    switch. The ranks of a host stay together, in their order, and so do the hosts of a
-    scale-up domain.
+    switch; only 'shuffled' draws from ``rng``. The ranks of a host stay together, in
+    their order, and so do the hosts of a scale-up domain, in the order of hosts.
     """
     host_of = resources.host_of
     hosts = np.arange(resources.num_hosts)
@@ -132,7 +132,8 @@ def ranks_in_order(
 def gather_seconds(importances: float, resources: Resources) -> float | None:
     """Return the seconds of an all-gather of ``importances`` numbers of each rank.
 
-    It begins when all ranks are there. None if there is nothing to gather, or one rank.
+    It begins when all ranks are there. None if ``importances``, the mean count of a
+    rank, is 0, or if there is one rank.
     Recursive doubling takes ceil(log2 M) messages, and every rank receives (M - 1)
     times the bytes that one contributes (Thakur, Rabenseifner and Gropp, Int. J. High
     Perform. Comput. Appl. 19, 2005, section 4.1).
@@ -148,11 +149,12 @@ def gather_seconds(importances: float, resources: Resources) -> float | None:
 def _share_of_a_rank(resources: Resources) -> float:
     """Return the bytes/s that a rank gets while all ranks of its host send.
 
-    Ranks share their HCA; in one scale-up domain the link that joins a GPU to the
-    others; in one host the memory.
+    Ranks share their HCA if there are several scale-up domains, and the memory if there
+    is one host. In one domain of several hosts, each rank has the link that joins its
+    GPU to the others to itself.
 
-    It is that of the first link from rank 0 to the last rank outside its scale-up
-    domain, or to the last rank if there is one domain.
+    The bandwidth is that of the first link from rank 0 to the last rank outside its
+    scale-up domain, or to the last rank if there is one domain.
     """
     other_domain_ranks = np.flatnonzero(resources.domain_of != resources.domain_of[0])
     receiver = (
@@ -174,7 +176,7 @@ MAX_ALLTOALL_MESSAGES = 2**14
 class Half:
     """Half of an allreduce around rings: a reduce-scatter, or an allgather."""
 
-    allreduce: Choice
+    allreduce: Choice  # the rings, of both halves
 
     @property
     def algorithm(self) -> Paced:
@@ -196,19 +198,22 @@ class Half:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Messages from member to member, all at once: see `dependent_flows`."""
+    """Messages from member to member, all at once, as the collective of a node says:
+    one step without edges.
+    """
 
-    node: Node  # what is sent by whom
-    algorithm: Paced  # whose latencies of a step and bus bandwidths they have
-    base: float  # s, once
+    node: Node  # says which member sends to which
+    algorithm: Paced  # gives latencies of a step, and bus bandwidths
+    base: float  # s of latency, once for all messages
     rail: Ints32  # (members,) the HCA of each
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """Return flows between members on ``host_of``, (members,) hosts; None for one
-        member.
+        """Return flows between members on ``host_of``, (members,) hosts; None if nobody
+        sends, as with one member.
 
-        An alltoall has the latency of its steps, one message after the other, on the
-        member with the most; all else has ``base`` and the delays of `dependent_flows`.
+        Messages between the same two hosts on one HCA are one flow. An alltoall has
+        ``base`` and the latency of its steps, one message after the other, on the member
+        with the most. All else has ``base``, and a delay of one step for each flow.
         """
         src, dst, share = self._ends(len(host_of))
         if not len(src):
@@ -232,7 +237,9 @@ class Pairs:
         """Return source, destination and share of nbytes of every message, (messages,)
         each.
 
-        The share is 1 but for an alltoall, see `pair_up_by_shifts`.
+        The share is 1 but for an alltoall: 1 / members, or more if a sample of messages
+        stands for all. With `ALL`, a 'send' goes from each member but the last to the
+        next one, and 'send_back' the other way.
         """
         node = self.node
         members = np.arange(count, dtype=np.int32)
@@ -271,8 +278,12 @@ def pair_up_by_shifts(members: Ints32) -> tuple[Ints32, Ints32, Floats]:
     Beyond `MAX_ALLTOALL_MESSAGES` messages, at least 4 of these shifts, evenly spread,
     stand for all; each message then has more bytes.
 
+    Args:
+        members: (n,) numbers 0 to n - 1.
+
     Returns:
-        source, destination and share of nbytes of every message, (messages,) each.
+        Source, destination and share of the bytes of a member of every message,
+        (messages,) each. Without sampling the share is 1 / n. Empty for one member.
     """
     num_peers = len(members) - 1
     count = min(num_peers, max(MAX_ALLTOALL_MESSAGES // len(members), 4))
@@ -287,10 +298,16 @@ Recipe = Choice | Half | Pairs
 
 
 def buses(recipe: Recipe, host_of: Ints32, flows: AllreduceFlows) -> Flags:
-    """Tell which flows the bus bandwidth between hosts bounds, (flows,).
+    """Return (flows,) True where the bus bandwidth between hosts bounds a flow, False
+    where that inside hosts does.
 
-    The others are bounded by that inside hosts. Rings and trees that span hosts count
-    as a whole; of all other recipes the flows that cross hosts do.
+    All flows of rings and trees are True if any member is on another host. Of all other
+    recipes the flows that cross hosts are True.
+
+    Args:
+        recipe: how the flows were made.
+        host_of: (members,) hosts.
+        flows: flows between members.
     """
     crosses_hosts = host_of[flows.src] != host_of[flows.dst]
     if isinstance(recipe, Pairs) or not isinstance(recipe.algorithm, Ring | Tree):
@@ -299,7 +316,9 @@ def buses(recipe: Recipe, host_of: Ints32, flows: AllreduceFlows) -> Flags:
 
 
 class Recipes:
-    """The recipes of one allreduce, each made once."""
+    """The recipes of one allreduce, each made once: callers get the same objects for
+    nodes that send alike.
+    """
 
     def __init__(self, allreduce: Allreduce) -> None:
         self._allreduce = allreduce
@@ -314,8 +333,8 @@ class Recipes:
             node: what is sent.
             host_of: (members,) hosts.
             rail: (members,) HCAs.
-            nbytes: of one of the times that the node sends; from `PLATEAU_NBYTES` a
-                member on an allreduce is large.
+            nbytes: bytes of one message, not of all ``count`` of the node. An allreduce
+                of `PLATEAU_NBYTES` a member or more is large.
         """
         spans_hosts = bool((host_of != host_of[0]).any())
         key: tuple[Any, ...] = (node.collective, spans_hosts)
@@ -346,7 +365,9 @@ class Recipes:
         return [Pairs(node, rings[0].algorithm, rings[0].base_latency, rail)]
 
     def _rings(self, spans_hosts: bool) -> list[Choice]:
-        """Return the rings, the one of the Simple protocol first."""
+        """Return the rings, the one of the Simple protocol first; of an allreduce other
+        than NCCL's one ring alone. NCCL's ``algorithms`` do not count here.
+        """
         if not isinstance(self._allreduce, Nccl):
             return [Choice(_rings(self._allreduce))]
         all_algorithms = self._allreduce.model_copy(update={"algorithms": None})
@@ -355,13 +376,15 @@ class Recipes:
 
 
 def as_sent(node: Node) -> tuple[Any, ...]:
-    """Return the fields of a node that decide its flows, apart from their bytes."""
+    """Return the fields of a node that decide its flows, apart from their bytes, as a
+    key for caches.
+    """
     return (node.collective, node.group, node.member, node.row, node.stride)
 
 
 def _rings(allreduce: Paced) -> Ring:
     """Return rings with the latencies and bandwidths of another algorithm, one ring for
-    each of its HCAs.
+    each of its HCAs; rings are returned as they are.
     """
     if isinstance(allreduce, Ring):
         return allreduce
@@ -375,10 +398,12 @@ def _rings(allreduce: Paced) -> Ring:
 def override_performance(
     allreduce: Allreduce, bus_bandwidth: float | None, step_latency: float | None
 ) -> Allreduce:
-    """Return an allreduce with other bus bandwidths (bytes/s) or step latencies (s).
+    """Return a copy of an allreduce with other bus bandwidths (bytes/s) or step
+    latencies (s), the same inside hosts and between them.
 
     None keeps the allreduce's values. With a ``step_latency`` base latencies are 0,
-    since it holds them; NCCL's protocols are then no longer told apart.
+    since it holds them, and NCCL's plateau is 1. With either value, NCCL has the Simple
+    protocol alone.
     """
     fields = type(allreduce).model_fields
     changed: dict[str, Any] = {}

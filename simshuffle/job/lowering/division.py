@@ -33,7 +33,7 @@ def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload
 
     Args:
         scenario: says what is trained, and with which batch on each rank.
-        world_size: M; the scenario's own if None.
+        world_size: M; None or 0 stands for the scenario's.
 
     Raises:
         ScenarioError: training is divided by layers, and the model does not list them.
@@ -78,7 +78,11 @@ def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload
 
 
 def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
-    """Return the groups in which ranks communicate, as the scenario divides training."""
+    """Return the groups in which ranks communicate, as the scenario divides training.
+
+    Raises:
+        ValueError: the group size does not divide the number of ranks.
+    """
     parallelism = scenario.workload.parallelism
     return Communicators(
         scenario.workload.allreduce_on(scenario.cluster),
@@ -98,18 +102,20 @@ finer pieces would change the time of a step only where sending and computing ov
 
 @dataclass(frozen=True)
 class StepPart:
-    """Part of a step as transfers."""
+    """Part of a step as transfers, and the seconds of its computing if sending took no
+    time.
+    """
 
     # forward, backward: s of the passes, of the member that computes longest
     forward: float
     backward: float
-    bubble: float  # s in which this one has nothing to compute though nothing is sent
-    update: float  # s of updating weights
+    bubble: float  # s in which this member is idle though nothing is sent
+    update: float  # s of updating weights, of the member that takes longest
     transfers: StepTransfers | None  # of the part; None if it is empty
 
     def scaled_batch(self, factor: float) -> TransferBatch | None:
-        """Return what to post if passes take ``factor`` times as long; None for an
-        empty part.
+        """Return the transfers to post if passes take ``factor`` times as long; None
+        for an empty part. The part itself stays as it is.
         """
         if self.transfers is None:
             return None
@@ -119,14 +125,18 @@ class StepPart:
 
 
 class StepDivision:
-    """The division of every step of a run among ranks.
+    """The division of every step of a run among ranks. Parts of a step are computed
+    once for each batch and group, and shared.
 
     Attributes:
         members: (groups, ways) ranks of each model group.
+        groups: number of model groups.
+        ways: ranks of a model group.
         group_of: (M,) the group of each rank.
 
     Raises:
-        ScenarioError: a group has another batch than its ranks read.
+        ScenarioError: a group has another batch than its ranks read, or training is
+            divided by layers, which the model does not list.
     """
 
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
@@ -180,7 +190,7 @@ class StepDivision:
 
     def _step(self, batch: float) -> tuple[Step, Step]:
         """Return the step of ``batch`` samples a rank in two: what groups do, and what
-        all do after it.
+        all ranks do after that. Layers are joined into at most `MAX_PIECES`.
         """
         if batch not in self._steps:
             step = self._strategy.step(
@@ -190,7 +200,9 @@ class StepDivision:
         return self._steps[batch]
 
     def _lower_part(self, step: Step, group: int | None) -> StepPart:
-        """Turn a part of the step into transfers of one group, or of all groups."""
+        """Turn a part of the step into transfers of group ``group``, or of all groups
+        if None.
+        """
         costs = step.costs(lambda _: 0.0)
         seconds = {"forward": 0.0, "backward": 0.0}
         updates: dict[int, float] = {}
@@ -237,6 +249,9 @@ def split_joint_part(step: Step) -> tuple[Step, Step]:
 
     Args:
         step: its nodes come after those that they wait for.
+
+    Returns:
+        The local step and the joint step. A joint node no longer waits for local nodes.
     """
     joint: set[int] = set()
     for index, node in enumerate(step.nodes):
@@ -252,8 +267,8 @@ def split_joint_part(step: Step) -> tuple[Step, Step]:
 
 
 def select_nodes(step: Step, chosen: Iterable[int]) -> Step:
-    """Return a step of the nodes numbered ``chosen``, in that order; waits for other
-    nodes are dropped.
+    """Return a step of the nodes numbered ``chosen``, in that order. Waits for other
+    nodes are dropped, also those through other nodes.
     """
     new_index = {number: position for position, number in enumerate(chosen)}
     nodes = map(step.nodes.__getitem__, new_index)

@@ -83,10 +83,10 @@ class ClosedForm:
     def seconds(
         self, nbytes: float, bandwidth_inside: float, bandwidth_between: float
     ) -> float:
-        """Return the seconds of the flows, ``nbytes`` for each byte of their layout.
+        """Return the seconds until the last of the flows has ended.
 
         Args:
-            nbytes: bytes in place of each byte for which they are laid out.
+            nbytes: bytes in place of each byte for which the flows were laid out.
             bandwidth_inside: bus bandwidth inside hosts, bytes/s.
             bandwidth_between: bus bandwidth between hosts, bytes/s.
         """
@@ -124,8 +124,8 @@ class _LinkLoads:
 def load_links(flows: AllreduceFlows, routes: Ints32, capacity: Floats) -> _LinkLoads:
     """Add up what flows load on their links, (flows, hops) ``routes`` padded with -1.
 
-    Each step counts by itself if there are several. With one step no link is busiest:
-    ``busiest_seconds`` is then 0 and ``busiest_delay`` each flow's own.
+    Each step counts by itself if the last flow has a step above 0. Else no link is
+    busiest: ``busiest_seconds`` is then 0 and ``busiest_delay`` each flow's own.
     """
     # one row for each hop of each flow
     flow_index, hop = np.nonzero(routes >= 0)
@@ -200,7 +200,7 @@ class GroupPattern:
 
     host_of: Ints32  # (members,) hosts, numbered as they come
     rail: Ints32  # (members,) their HCAs
-    groups: NDArray[np.intp]  # their numbers
+    groups: NDArray[np.intp]  # (groups,) indices of the groups
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class GroupFlows:
     """The flows of all groups at once."""
 
     flows: AllreduceFlows  # between ranks; their ``delay`` holds all latency
-    group_of: Ints32  # (flows,) the number of each one's group
+    group_of: Ints32  # (flows,) the index of the group of each flow
     # (flows,) whether each is bounded by the bus bandwidth between hosts
     is_between: Flags
 
@@ -233,10 +233,9 @@ class Groups:
 
     def seconds(self, node: Node) -> float:
         """Return the seconds that a node sends, its ``count`` messages one after the
-        other.
+        other: until the slowest group has ended.
 
-        All groups of its kind send at once on an idle machine. 0 if nobody sends
-        anything.
+        All groups send at once on an idle machine. 0 if nobody sends anything.
         """
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._seconds:
@@ -280,13 +279,14 @@ class Groups:
     ) -> Recipe:
         """Return the recipe that takes least for a group alone, by its bus bandwidths.
 
-        Links are left out; the first recipe if it is the only one, or for one member.
+        Links are left out. For one member it is the first recipe.
         """
         recipes = self._recipes.among(node, pattern.host_of, pattern.rail, nbytes)
         if len(recipes) == 1 or len(pattern.host_of) == 1:
             return recipes[0]
 
         def isolated_seconds(recipe: Recipe) -> float:
+            """Return the seconds of one group alone; 0 if nobody sends."""
             key = (pattern_index, id(recipe))
             if key not in self._isolated_forms:
                 flows = recipe.flows(pattern.host_of, 1.0)
@@ -356,7 +356,7 @@ def group_by_pattern(
     """Return the patterns of groups, (groups, members) ``ranks``, by their first group.
 
     HCAs tell patterns apart only with ``own_rails``, else all are 0. A scale-up domain
-    counts as one host.
+    counts as one host; its ranks must follow one another in a group.
     """
     domain = resources.domain_of[ranks]
     host_of = np.cumsum(np.diff(domain, axis=1, prepend=domain[:, :1]) != 0, axis=1)
@@ -413,8 +413,8 @@ def repeat_for_groups(
 
 
 def concatenate_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
-    """Concatenate the flows of all parts; numbers in edges are shifted by the flows of
-    earlier parts.
+    """Concatenate the flows of all parts (at least one); numbers in edges are shifted
+    by the flows of earlier parts.
     """
     if len(parts) == 1:
         return parts[0]

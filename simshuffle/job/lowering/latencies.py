@@ -28,10 +28,14 @@ def slowest_thread(
     ``spread`` times that; decoding its answer takes ``decode`` s.
 
     Args:
-        requests: requests of each batch, of any shape.
-        threads: of each batch.
-        retries: the share of all tries that fail, and the seconds after which each is
-            tried again, in a time of its own.
+        requests: requests of each batch, whole numbers, of any shape.
+        threads: threads of each batch, at least 1.
+        latency: mean s of a try.
+        spread: standard deviation of latencies over their mean; 0 draws none.
+        decode: s after the last try of each request.
+        rng: draws latencies, then failures; as many for each batch as the largest has.
+        retries: the share of all tries that fail, below 1, and the s to wait after a
+            failed try. Each try takes a latency of its own; a retry may fail, too.
     """
     count = requests.ravel()
     max_requests = int(count.max(initial=0))
@@ -39,6 +43,7 @@ def slowest_thread(
     batches_at_once = max(MAX_DRAWS // max(max_requests, 1), 1)
     (share, wait) = retries
     for start in range(0, len(count), batches_at_once):
+        # (requests, batches) s of each request
         counts = count[start : start + batches_at_once]
         seconds = (
             latency * lognormal_factor(rng, spread, (max_requests, len(counts)))

@@ -36,7 +36,7 @@ class ExchangeCosts:
     # it
     stored: Floats
     wire: Floats
-    cached: Flags  # (steps, M) whether it is read from memory
+    cached: Flags  # (steps, M) whether it is sent and read from memory; else from SSD
     work: Floats  # (steps, M) s of the sender's main thread, without drawing partners
     draw: Floats  # (steps,) s of every rank to draw partners before the step
     sent: Floats  # (iterations, M) bytes that leave each rank
@@ -47,8 +47,8 @@ class ExchangeCosts:
     def truncate(self, iterations: int) -> ExchangeCosts:
         """Return the costs of what is sent in the first ``iterations`` iterations.
 
-        Nothing is removed. Only ``plan``, ``stored``, ``cached``, ``sent`` and
-        ``received`` are cut; the other arrays stay whole.
+        Only ``plan``, ``stored``, ``cached``, ``sent`` and ``received`` are cut; the
+        other arrays stay whole. ``remove`` is 0, and ``plan.draws`` None.
         """
         num_steps = int(np.searchsorted(self.plan.iteration, iterations))
         plan = self.plan
@@ -95,13 +95,14 @@ def exchange_costs(
 ) -> ExchangeCosts:
     """Compute the bytes and seconds of an exchange of ``iterations`` iterations.
 
-    Work on a sample is in proportion to its size.
-
-    Rows of samples that stay with their rank have no bytes and no work.
+    Decoding, pickling and writing take time in proportion to a sample's size. Reading,
+    zeroing the buffer and removing take as long for each sample. Samples that stay with
+    their rank have no bytes, no work and are not cached.
 
     Args:
         nbytes: (N,) bytes of every sample in storage.
         cached: (steps, M) whether the sample of a step is in memory when it is sent.
+        iterations: rows of the sums by iteration; a later step raises an IndexError.
     """
     moving = plan.moving
     work = host_work(schedule, dataset)
@@ -141,9 +142,13 @@ def _by_iteration(plan: ExchangePlan, step_values: Floats, iterations: int) -> F
 
 @dataclass
 class RankMessages:
-    """A message of every rank; all arrays are (M,)."""
+    """A message of every rank; all arrays are (M,).
 
-    target: Ints64  # rank it goes to; its own rank keeps the samples
+    A rank that keeps its samples has no bytes, files or reads; its work may be to draw
+    partners.
+    """
+
+    target: Ints64  # rank it goes to; the sender itself if it keeps its samples
     read: Floats  # s of SSD device time to read those that are not in memory
     missed_nbytes: Floats  # bytes of these
     missed_files: Ints64  # their number
@@ -164,8 +169,9 @@ def messages_of(
 ) -> list[RankMessages]:
     """Return the messages after ``iteration`` (from 0), one after the other.
 
-    An item has a message of every rank. Drawing partners is part of its work.
-    ``reads_in_flight`` reads of each rank, at most, share its host's SSD.
+    An item has a message of every rank; the list is empty if nothing is sent then.
+    Drawing partners is part of every rank's work. ``reads_in_flight`` is the reads that
+    each rank has in flight; with those of all ranks of a host they set its SSD's IOPS.
     """
     plan = costs.plan
     ssd = resources.cluster.ssd
@@ -200,7 +206,7 @@ def messages_of(
 def delivery_counts(messages: list[RankMessages], world_size: int) -> Ints64:
     """Count the messages that each rank sends to or receives from another, (M,).
 
-    What a rank keeps is no message.
+    A sent and a received message count one each. What a rank keeps is no message.
     """
     ranks = np.arange(world_size)
     count = np.zeros(world_size, np.int64)
@@ -222,7 +228,8 @@ class MessageGraph:
         """Return the transfers of ``ranks``, rank after rank in this order, without
         barriers.
 
-        No transfer of a rank may wait for a transfer of another rank.
+        Waits for barriers and for ranks that are left out are dropped without an error,
+        so no rank's transfer may need them.
         """
         position_of_rank = np.full(self.rank.max() + 1, NONE)
         position_of_rank[ranks] = np.arange(len(ranks))
@@ -258,14 +265,16 @@ class MessageLowering:
     ) -> MessageGraph:
         """Return the messages of an iteration, at least one, as transfers.
 
-        Each has a read, the host's work, the wire, and barriers as scheduled. A rank
-        goes on to its next message when its work is done; no wire leads from a rank to
-        itself.
+        Each has a read, the host's work, the wire, and a barrier before it as
+        scheduled; the barrier after the receipt is not among them. A rank goes on to
+        its next message when its work is done; no wire leads from a rank to itself.
+        Reads and works count in the account of their rank, wires in none.
 
         Args:
             messages: of every rank, in order.
-            work_done: (M,) groups, each of the rank's last work.
-            delivered: (M,) groups of the messages that a rank sends and receives.
+            work_done: (M,) group, or one for all, that counts each rank's last work.
+            delivered: (M,) group of each rank, which counts every message that the rank
+                sends or receives.
             first_tag: from it on the ends of works and wires are noted (`TASK.tag`), as
                 (messages, 2, M); NONE for nowhere.
         """
@@ -334,7 +343,8 @@ class MessageLowering:
         """Write a message into the rows ``reads``, ``works`` and ``wires``, one for
         each rank.
 
-        A rank with any sample on the SSD reads those; else it reads from memory.
+        A rank with any sample on the SSD reads those; else it reads from memory. Work
+        on an SSD is in s, in memory in bytes.
         """
         resources = self._resources
         cluster = self._resources.cluster
@@ -380,8 +390,8 @@ class MessageLowering:
 
 
 class StoreLowering:
-    """Store what a rank received: its main thread re-encodes it, then it goes to the
-    SSD or to memory.
+    """Store what a rank received: its main thread re-encodes it, then it goes to
+    memory if ``in_memory``, else to the SSD.
     """
 
     def __init__(
@@ -408,8 +418,8 @@ class StoreLowering:
     def batch(
         self, rank: int, iteration: int, group: int, group2: int = NONE
     ) -> TransferBatch:
-        """Return the chain of a rank after an iteration (from 0), whose write both
-        groups count.
+        """Return the chain of a rank after an iteration (from 0): re-encoding, then the
+        write, whose end both groups count (NONE: no group).
 
         The batch is valid until the next call for the same rank or another iteration.
         """

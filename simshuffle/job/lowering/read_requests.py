@@ -18,20 +18,19 @@ from simshuffle.spec.arrays import Floats
 class ReadRequests:
     """Samples and bytes that batches read from a file system or an SSD."""
 
-    samples: Floats  # (iterations, M) samples, or pieces, that are read one by one
+    samples: Floats  # (iterations, M) samples, or pieces that a loader fetches
     nbytes: Floats  # (iterations, M) their bytes
-    # per_file, per_request: of them in a file, and by a request
-    per_file: int
-    per_request: float
+    per_file: int  # samples, or pieces, in a file
+    per_request: float  # samples, or pieces, that a request reads
 
     @property
     def requests(self) -> Floats:
-        """Requests of every batch, (iterations, M)."""
+        """Requests of every batch, (iterations, M); fractions are not rounded."""
         return self.samples / self.per_request
 
     def in_flight(self, threads: int) -> Floats:
         """Return the requests at once of a worker with ``threads`` threads,
-        (iterations, M).
+        (iterations, M): from 1, for a batch without requests too, to ``threads``.
         """
         return np.minimum(threads, np.maximum(self.requests, 1.0))
 
@@ -40,15 +39,19 @@ class ReadRequests:
 class ReadSums:
     """Bytes, requests and file opens of all ranks in a pass."""
 
-    # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
+    # bytes by what they are read from: 'pfs', 'ssd', 'memory', 'object_store', each there (0.0)
     nbytes: Mapping[str, float]
-    # to each of these but memory, which has none; those of a batch are rounded up
+    # requests to 'pfs', 'ssd', 'object_store', each there (0); those of a batch are rounded up
     requests: Mapping[str, int]
-    file_opens: float  # by the PFS
+    file_opens: float  # by the PFS, perhaps a fraction; 0 for another source
 
 
 def read_sums(reads: Reads, workload: Workload) -> ReadSums:
-    """Add up what all ranks read in a pass, without the hits of a cache tier."""
+    """Add up what all ranks read in a pass, without the hits of a cache tier.
+
+    Hits of the node's cache count as read from memory, or from where a loader's fetched
+    pieces are kept ('ssd' or 'memory').
+    """
     hit_source = "memory" if reads.fetches is None else reads.fetches.cached_in
     return sum_reads(
         storage_requests(reads, workload.dataset), workload.source, reads, hit_source
@@ -59,7 +62,7 @@ def storage_requests(reads: Reads, dataset: Dataset) -> ReadRequests:
     """Return the reads from the source of the samples: all that is neither in the
     node's cache nor in the cache tier.
 
-    Where a loader fetches pieces, each piece is a request.
+    Where a loader fetches pieces, ``samples`` are pieces: each is a request and a file.
     """
     if reads.fetches is not None:
         requests = reads.fetches.requests.astype(float)
@@ -80,8 +83,8 @@ def split_by_tier(
     is not.
 
     Returns:
-        Each part with whether it is written into the tier; a part without samples is
-        left out if the other has all.
+        Each part with whether it is written into the tier, the written part first. A
+        part without samples is left out if the other has all.
     """
     if reads.tier is None or not reads.tier.stored_samples.any():
         return [(missed, False)]
@@ -102,7 +105,10 @@ def sum_reads(
     missed: ReadRequests, source: str, reads: Reads, hit_source: str
 ) -> ReadSums:
     """Add up what is read in a pass: ``missed`` from the ``source``, hits of the node's
-    cache from ``hit_source``. Hits of a cache tier are in none.
+    cache from ``hit_source``.
+
+    Hits of a cache tier are left out, and so is ``missed`` if the source is 'memory'.
+    Each hit on an SSD is a request.
     """
     nbytes = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests = {"pfs": 0, "ssd": 0, "object_store": 0}

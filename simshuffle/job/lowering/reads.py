@@ -106,7 +106,7 @@ class _ChainStages:
         route: tuple[Ints32, Floats],
     ) -> None:
         """Append opens on a ``link``, at most ``cap`` a second, then bytes over a
-        route, given with its latencies (M,) s.
+        route, given with its latencies (M,) s, which batches without samples skip.
 
         `jitter` is a factor of the opens, not of the bytes.
         """
@@ -122,10 +122,11 @@ class _ChainStages:
         (iterations, M), or one number for all.
 
         Where latencies are equal, requests in flight pass together and decoding is left
-        out. Where latencies differ, a batch opens its files in the time of its slowest
-        thread; only then does this time include decoding, as one of several threads
-        decodes between two opens. A single thread decodes in the end. Infinity without
-        latency.
+        out. Where latencies differ, they are drawn, and a batch opens its files in the
+        time of its slowest thread; only then does this time include decoding, as one of
+        several threads decodes between two opens. A single thread decodes in the end.
+        Infinity without latency, and for a batch without requests where latencies
+        differ.
         """
         pfs = self.resources.cluster.parallel_file_system
         threads = self.workload.loader.threads
@@ -171,9 +172,11 @@ class _ChainStages:
         """Append requests, then their bytes, from the object store.
 
         A request is sent ``tries`` times in the mean, and each try counts against the
-        store's rate. Bytes run at most at the store's ``connection_bandwidth`` for each
-        request in flight. With ``into_tier`` the bytes also cross the cache tier, into
-        which they are written.
+        store's rate. A batch's requests take at least the store's latencies and retries
+        with ``threads`` requests at once. If waits differ, they are drawn, include
+        decoding between requests, and are rounded to a part in a thousand. Bytes run at
+        most at the store's ``connection_bandwidth`` for each request in flight. With
+        ``into_tier`` the bytes also cross the cache tier, into which they are written.
         """
         resources = self.resources
         threads = self.workload.loader.threads
@@ -239,7 +242,7 @@ class _ChainStages:
 
 
 class ReadChains:
-    """The loading of all batches of one pass of all ranks.
+    """The loading of all batches of one pass of all ranks; ``iterations`` for each.
 
     Args:
         filled: (M, iterations, stages, `FILLED`) of every transfer.
@@ -343,8 +346,9 @@ def read_chains(
     """Return the chains that load ``reads``: from the PFS, the object store or the SSD,
     then from the cache tier, then from the node's cache.
 
-    A read that no batch of any rank needs is left out; decoding and the copy to the GPU
-    always follow.
+    A read that no batch of any rank needs is left out; if none needs any, an empty read
+    from the source stays. Decoding, in proportion to bytes and on at most as many cores
+    as threads or samples of a batch, and the copy to the GPU always follow.
 
     Args:
         reads: samples and bytes of every batch of one pass.
@@ -414,10 +418,11 @@ def round_to_thousandths(seconds: Floats) -> Floats:
 
 def order_stages(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
     """Return the stages that wait for the worker's previous batch, and the edges
-    between stages.
+    between stages: each edge's stage, and the stage that follows.
 
-    A worker of one thread goes through the stages in turn. Several threads decode some
-    samples while they read others; the batch is copied when both are done.
+    The last two stages are decoding and the copy. A worker of one thread goes through
+    the stages in turn. Several threads decode some samples while they read others; the
+    batch is copied when both are done.
     """
     decode = stages - 2
     copy = stages - 1
@@ -439,10 +444,10 @@ def compute_factor(
     The factor is log-normal jitter times what the batch's samples are to compute,
     compared with as many samples of ``times``. The fixed part of a step does not grow
     with the samples. Without ``reads.work`` all samples are alike, and jitter alone
-    remains.
+    remains, as for a batch without samples.
 
     Args:
-        rng: draws the jitter.
+        rng: draws the jitter; untouched if ``spread`` is 0.
         spread: standard deviation of the jitter over its mean, 1.
         reads: samples of every batch and their work.
         times: seconds of a step.

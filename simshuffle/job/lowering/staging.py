@@ -84,6 +84,11 @@ def staging_traffic(
 class _StagingBuilder:
     """Builds the flows of staging, on the links of a run and on links of their own
     behind them.
+
+    Args:
+        workload: whose samples are copied.
+        resources: of the run.
+        total: bytes of all samples, from which the mean size of files follows.
     """
 
     def __init__(self, workload: Workload, resources: Resources, total: float) -> None:

@@ -38,13 +38,18 @@ class Communicators:
     19, 2005, section 4.1). All else are messages from member to member, with the
     latencies and bus bandwidths of the allreduce.
 
+    ``ways`` is the group size. Seconds and transfers of a node are kept once computed.
+
     Args:
         group_size: ranks of a model group; must divide the world size.
-        rng: draws the order of hosts that are shuffled.
+        rng: draws the order of hosts if the allreduce shuffles them; else untouched.
         bus_bandwidth: bytes/s in place of the allreduce's inside model groups; None for
             its own.
         step_latency: s in place of the allreduce's inside model groups; None for its
             own.
+
+    Raises:
+        ValueError: the group size does not divide the world size.
     """
 
     def __init__(
@@ -73,7 +78,11 @@ class Communicators:
         """Return these ranks in model groups of another size; unchanged groups are
         shared.
 
-        Arguments are those of the class; ``group_size`` must divide the world size.
+        Arguments are those of the class: a bandwidth or latency of None is again the
+        allreduce's, not the one that these groups have.
+
+        Raises:
+            ValueError: ``group_size`` does not divide the world size.
         """
         regrouped = copy(self)
         regrouped._divide(group_size, bus_bandwidth, step_latency)
@@ -104,10 +113,10 @@ class Communicators:
     def _groups(
         self, ranks: Ints32, bus_bandwidth: float | None, step_latency: float | None
     ) -> Groups:
-        """Return groups of ``ranks``, (groups, members), with these values inside; made
-        once.
+        """Return groups of ``ranks``, (groups, members), with these values in place of
+        the allreduce's; made once.
 
-        All ranks in one group, without values of their own, are those of kind 'all'.
+        All ranks in one group, both values None, are those of kind 'all'.
         """
         is_whole_world = ranks.size == self._all.ranks.size == ranks.shape[1]
         if is_whole_world and bus_bandwidth is None and step_latency is None:
@@ -125,8 +134,8 @@ class Communicators:
         return self._groups_of_kind[group].ranks
 
     def _groups_of_node(self, node: Node) -> Groups:
-        """Return the groups that a node is of: all of its kind, or the data group of
-        one member.
+        """Return the groups that a node is of: all of its kind, or, if it names a
+        member of 'data', the data group of that member alone.
         """
         groups = self._groups_of_kind[node.group]
         if node.group != "data" or node.member == ALL:
@@ -134,19 +143,24 @@ class Communicators:
         return self._groups(groups.ranks[node.member : node.member + 1], None, None)
 
     def seconds(self, node: Node) -> float:
-        """Return the seconds that a node sends, all its groups at once: see
-        `Groups.seconds`.
+        """Return the seconds that a node sends, all its groups at once on an idle
+        machine, its ``count`` messages one after the other; 0 if nobody sends.
         """
         return self._groups_of_node(node).seconds(node)
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
-        """Return the transfers that a node sends in all its groups: see `Groups.batch`."""
+        """Return the transfers that a node sends in all its groups, and (transfers,)
+        the number of each one's group; None if nobody sends. Kept: do not change them.
+        """
         return self._groups_of_node(node).batch(node)
 
 
 @dataclass(frozen=True)
 class StepTransfers:
-    """Transfers of a step: the computing and sending of model groups."""
+    """Transfers of a step: the computing and sending of model groups.
+
+    Arrays hold indices of transfers in ``batch``.
+    """
 
     # the transfers. What is computed is a transfer without links whose delay are its seconds.
     batch: TransferBatch
@@ -154,13 +168,13 @@ class StepTransfers:
     # (groups,) the transfer, of no time, that waits for all of a group, and for all that it has a
     # part in
     ends: Ints32
-    computes: Ints32  # (computing,) the transfers that compute
+    computes: Ints32  # (computing,) the transfers that compute, node by node
     seconds: Floats  # (computing,) their s
-    group_of: Ints32  # (computing,) whose they are: places in ``begins``
+    group_of: Ints32  # (computing,) whose they are: positions in ``begins``
 
     def with_computing_scaled(self, factor: Floats) -> TransferBatch:
-        """Return the transfers if each group computes ``factor``, (groups,), times as
-        long.
+        """Return a new batch in which each group computes ``factor``, (groups,), times
+        as long as in ``batch``.
         """
         records = self.batch.tasks.copy()
         records["delay"][self.computes] = self.seconds * factor[self.group_of]
@@ -176,13 +190,14 @@ def step_transfers(
     have ended.
 
     A node in which ranks of all model groups take part waits for all groups, and all
-    wait for it.
+    wait for it. A node that sends nothing, as in groups of one rank, takes no time.
 
     Args:
-        groups: numbers of the model groups; None for all.
+        groups: numbers of the model groups, each once, in the order of ``begins`` and
+            ``ends``; None for all.
 
     Raises:
-        ValueError: a node joins all groups, and ``groups`` are not all.
+        ValueError: a node is of kind 'data' or 'all', and ``groups`` are not all.
     """
     count = len(communicators.ranks("model"))
     chosen = np.arange(count) if groups is None else np.asarray(groups)
@@ -193,7 +208,7 @@ def step_transfers(
 
 
 def step_seconds(step: Step, communicators: Communicators, model: Network) -> float:
-    """Return the seconds of a step of all groups while nothing else uses the machine.
+    """Simulate a step of all groups while nothing else uses the machine; return its s.
 
     ``model`` says how cables are shared.
     """
@@ -238,7 +253,10 @@ class _StepBuilder:
 
     def _append_messages(self, node: Node, predecessors: list[Ints32]) -> Ints32:
         """Append what a node sends; return the transfers that end it, one for each
-        group.
+        group: where a group sends nothing, those that the node waited for.
+
+        Raises:
+            ValueError: the node joins all groups, and not all are chosen.
         """
         laid = self._communicators.batch(node)
         is_common = node.group != "model"

@@ -15,8 +15,8 @@ from simshuffle.job.scenario.scenario import Scenario
 
 @dataclass(frozen=True)
 class _Allreduces:
-    """Allreduces that were looked at last, each by itself, and what decides their
-    seconds.
+    """Seconds of the allreduces that were looked at last, each alone on the machine,
+    and the objects that decide these seconds.
     """
 
     decided_by: tuple[Any, ...]
@@ -24,7 +24,7 @@ class _Allreduces:
 
     def is_for(self, decided_by: tuple[Any, ...]) -> bool:
         """Return whether these allreduces were decided by the very objects in
-        ``decided_by``.
+        ``decided_by``: identical, not just equal.
         """
         return len(decided_by) == len(self.decided_by) and all(
             a is b for a, b in zip(decided_by, self.decided_by, strict=True)
@@ -45,7 +45,9 @@ def allreduce_alone(scenario: Scenario, nbytes: float) -> float:
     """Return the least seconds of an allreduce of ``nbytes`` bytes by itself; 0 for one
     rank.
 
-    Kept by size while what decides them stays.
+    No flow shares a link: each has its cap, or what NVLink, the scale-up domain, PCIe
+    or the host's cable carries if that is less. Answers are kept by size until a call
+    has another world size, or another record (object) that decides them.
     """
     cluster = scenario.cluster
     records = [value for name, value in cluster if name not in NOT_OF_ALLREDUCES]

@@ -27,12 +27,12 @@ from simshuffle.job.plan.reading_bounds import SSD, reading_bounds
 from simshuffle.job.scenario.scenario import Scenario
 
 MOST_RANKS = 10**6
-"""Ranks whose flows are listed."""
+"""Number of ranks above which allreduces have no bound: too many flows to list."""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Computing of a rank in an epoch: its forward and backward passes and its updates."""
+    """Computing of a rank in an epoch: its forward and backward passes and updates."""
 
     given: float  # s that the step times say
     hooks: float  # s that summing the gradients beside the backward pass adds to it
@@ -58,34 +58,43 @@ class Bounds:
 
     @property
     def compute(self) -> float:
-        """Seconds of all forward and backward passes and updates."""
+        """Seconds of a rank's passes and updates in the epoch, with hooks and jitter.
+
+        `Compute.slowed` is not among them.
+        """
         return self.passes.given + self.passes.hooks + self.passes.jitter
 
     @property
     def steps(self) -> float:
-        """Seconds of all iterations of a rank that never waits for data."""
+        """Seconds of all iterations of a rank that never waits for data.
+
+        Only the part of the exchange that is not hidden counts.
+        """
         return (
             self.compute + self.allreduce + self.exchange.seconds - self.exchange.hidden
         )
 
     @property
     def loop(self) -> float:
-        """Seconds of a rank's training loop without waits for data after its first
-        batch.
+        """Seconds of a rank's training loop: its first batch, its iterations without
+        waits for data, and the pass that measures importance.
         """
         return self.first_batch + self.steps + self.importance
 
     @property
     def epoch(self) -> float:
-        """Seconds of the epoch, at least: of the loop; or of the slowest resource, and
-        what follows it.
+        """Least seconds of the epoch: those of the loop, or, if longer, of the slowest
+        resource and the last batch.
         """
         return max(self.loop, max(self.resources.values()) + self.last_batch)
 
     @property
     def bottleneck(self) -> str:
-        """The name of what takes longest: the slowest resource if it takes longer than
-        the loop, else the largest part of the loop.
+        """Name of what takes longest: a key of ``resources``, or a part of the loop.
+
+        It is the slowest resource if that and the last batch take longer than the loop.
+        Otherwise it is the longest of 'compute', 'allreduce', 'exchange', 'importance
+        pass' and 'first batch'. Here the hidden part of the exchange counts, too.
         """
         slowest = max(self.resources, key=lambda name: self.resources[name])
         if self.resources[slowest] + self.last_batch > self.loop:
@@ -104,8 +113,10 @@ def bounds(scenario: Scenario) -> Bounds:
     """Return the lower bounds of a scenario's last epoch.
 
     All ranks wait for the slowest of M at every allreduce, by jitter, which is left out
-    of the last batch. Where training is divided otherwise than by data only the passes
-    count.
+    of the last batch. Where training is divided otherwise than by data, updates,
+    allreduces and their hooks, and the fixed seconds of a step are left out. A loader
+    that goes on across epochs has loaded the first batches in the epoch before: their
+    time is 0, and the resources serve only the rest of the epoch.
     """
     workload = scenario.workload
     world_size = scenario.world_size
@@ -162,7 +173,9 @@ def bounds(scenario: Scenario) -> Bounds:
 
 
 def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
-    """Return the mean samples of a rank in the epoch, and the fewest in a last batch."""
+    """Return the mean samples of a rank in the epoch, and the fewest of a rank in its
+    last batch, which may be 0.
+    """
     workload = scenario.workload
     world_size = scenario.world_size
     full_samples = iterations * workload.local_batch_size
@@ -178,10 +191,11 @@ def allreduce_seconds(scenario: Scenario) -> float:
     """Least time (s) that the allreduces of an iteration show: latency, then the
     longest chain of flows as if each were alone.
 
-    Of what overlaps with the backward pass the last part always shows, and all that
-    lasts longer than the pass. 0 for one rank or more than `MOST_RANKS`, for domains
-    whose hosts or order are drawn or named, and where training is divided otherwise
-    than by data.
+    Of allreduces that overlap with the backward pass, the last part always shows. With
+    DDP all that lasts longer than the pass shows, too. Horovod may fuse the parts
+    before the last, which are left out. 0 for one rank or more than `MOST_RANKS`, for
+    domains whose hosts or order are drawn or named, and where training is divided
+    otherwise than by data.
     """
     model = scenario.workload.model
     overlap = scenario.workload.allreduce.overlap
@@ -203,7 +217,10 @@ def allreduce_seconds(scenario: Scenario) -> float:
 
 def allreduce_seconds_alone(scenario: Scenario) -> float:
     """Least time (s) that the allreduces of an iteration take, one after the other,
-    whatever hides them; 0 where `allreduce_seconds` says nothing.
+    whether computing hides them or not.
+
+    With Horovod, which may fuse all, it is one allreduce of the whole gradient. 0 where
+    the allreduce has no bound, as for `allreduce_seconds`.
     """
     model = scenario.workload.model
     overlap = scenario.workload.allreduce.overlap
@@ -217,8 +234,10 @@ def allreduce_seconds_alone(scenario: Scenario) -> float:
 
 def _slowdown_seconds(scenario: Scenario) -> float:
     """Return the seconds by which the backward pass of an iteration is longer because
-    gradients travel beside it. Ranks are taken to begin it together, each allreduce as
-    if it were alone.
+    gradients travel beside it.
+
+    Ranks are taken to begin the pass together, and each allreduce to be alone on the
+    network. 0 without overlap, and where the allreduce has no bound.
     """
     overlap = scenario.workload.allreduce.overlap
     if (
@@ -246,7 +265,9 @@ def _slowdown_seconds(scenario: Scenario) -> float:
 
 
 def _has_allreduce_bound(scenario: Scenario) -> bool:
-    """Return whether the allreduce has a bound: see `allreduce_seconds`."""
+    """Return whether the allreduce has a bound: training is divided by data over 2 to
+    `MOST_RANKS` ranks, and no domains have hosts or an order that are drawn or named.
+    """
     workload = scenario.workload
     world_size = scenario.world_size
     drawn = (

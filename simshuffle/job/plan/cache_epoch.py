@@ -17,7 +17,7 @@ from simshuffle.workload.exchange import ExchangePlan, Shards
 @dataclass(frozen=True)
 class BatchSizes:
     """Samples and bytes of each batch, (iterations, M) arrays; ``size`` samples in a
-    whole one.
+    full batch.
     """
 
     samples: Ints64
@@ -42,9 +42,14 @@ def batch_sums(
     shards: Shards, edges: Ints, values: Callable[[slice], Floats]
 ) -> Floats:
     """(iterations, M) sums of ``values`` of slots over the batches between
-    `batch_edges`.
+    `batch_edges`; 0 for an empty batch.
 
     They are differences of one sum over all slots, of which a part is kept at a time.
+
+    Args:
+        shards: slots of each rank.
+        edges: from `batch_edges`.
+        values: returns the values of a slice of slots; called for a few ranks at once.
     """
     sums = np.empty((len(edges) - 1, edges.shape[1]))
     total_before = 0.0
@@ -62,8 +67,15 @@ class CacheEpoch:
     """An epoch on the clock of bytes: the bytes that each host has touched when it
     reads a sample.
 
-    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations +
-    1, H) arrays, at the beginning of each iteration.
+    Slots are the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H)
+    arrays, at the beginning of each iteration and at the end.
+
+    Args:
+        shards: each sample in them once.
+        exchange: samples that are sent; their senders remove them at the end.
+        batches: samples and bytes of each batch that is trained on.
+        nbytes: (N,) bytes of every sample.
+        host_of: (M,) host of each rank, from 0 on, not decreasing.
     """
 
     def __init__(
@@ -90,7 +102,7 @@ class CacheEpoch:
         return len(self.first_rank)
 
     def parts(self) -> Iterator[Slots]:
-        """Yield all slots in parts, each with the slots of a few ranks."""
+        """Yield all slots in parts, each with the slots of a few ranks, in order."""
         for ranks in self.shards.rank_slices():
             yield Slots(self, ranks)
 
@@ -100,7 +112,7 @@ class CacheEpoch:
 
     @cached_property
     def shard_nbytes(self) -> Floats:
-        """(H,) bytes of the host's shards."""
+        """(H,) bytes of the host's shards, also of samples in no batch."""
         return np.add.reduceat(self.shards.sums(self._nbytes), self.first_rank)
 
     @cached_property
@@ -110,7 +122,10 @@ class CacheEpoch:
 
     @cached_property
     def read_and_kept(self) -> Floats:
-        """Cumulative bytes of what loaders have read and is not removed at the end."""
+        """Cumulative bytes of what loaders have read and is not removed at the end.
+
+        A sent sample that no batch has is subtracted in the last iteration.
+        """
         # what no batch has: as if in the last
         return self.read - self._by_iteration(
             np.minimum(self.read_in, self.iterations - 1)
@@ -118,7 +133,9 @@ class CacheEpoch:
 
     @cached_property
     def places(self) -> Ints:
-        """(steps, M) place in its rank's order of each sample that is sent."""
+        """(steps, M) place, from 0, in its rank's order of each sample of the exchange,
+        sent or kept.
+        """
         if not len(self.exchange.sample):
             return self.exchange.sample
         slot = np.empty_like(self.shards.order)
@@ -127,7 +144,8 @@ class CacheEpoch:
 
     @cached_property
     def read_in(self) -> Ints:
-        """Iteration in which each sample that is sent is trained on, (steps, M).
+        """Iteration that trains on each sample of the exchange, (steps, M), also
+        where its rank keeps it.
 
         The number of iterations if in none.
         """
@@ -136,13 +154,13 @@ class CacheEpoch:
 
     @cached_property
     def sent_before_use(self) -> Flags:
-        """(steps, M) whether a sample is sent before it is trained on."""
+        """(steps, M) whether a sample is sent and not trained on until then, or at all."""
         return (self.read_in > self.exchange.iteration[:, None]) & self.exchange.moving
 
     @cached_property
     def ahead(self) -> Floats:
-        """Bytes of samples that were sent and will yet be trained on, at the beginning
-        of each iteration, (iterations + 1, H).
+        """Bytes of samples that were sent and not yet trained on, at the beginning of
+        each iteration, (iterations + 1, H). A sample in no batch counts to the end.
         """
         if not self.sent_before_use.any():
             return np.zeros((self.iterations + 1, self.hosts))
@@ -153,16 +171,16 @@ class CacheEpoch:
 
     @cached_property
     def removed(self) -> Floats:
-        """Cumulative bytes of what is removed at the end and not touched any more
-        before.
+        """Cumulative bytes of samples to be removed at the end, from their last touch
+        on: the later of sending and reading.
         """
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
         used = self.read_in < self.iterations
         return self._by_iteration(np.where(used, np.maximum(sent, self.read_in), sent))
 
     def _by_iteration(self, iteration: Ints, which: Flags | None = None) -> Floats:
-        """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M)
-        of each.
+        """Cumulative bytes, (iterations + 1, H), of the samples that are sent, or those
+        that ``which`` (steps, M) marks. Each counts in its ``iteration`` (steps, M).
         """
         total = np.zeros((self.iterations, len(self.host_of)))
         step, rank = np.nonzero(self.exchange.moving if which is None else which)
@@ -176,7 +194,7 @@ class CacheEpoch:
 
     @cached_property
     def sent(self) -> Floats:
-        """Cumulative bytes sent."""
+        """Cumulative bytes sent, by host of the sender."""
         return self.sent_steps[self._steps]
 
     @cached_property
@@ -188,15 +206,17 @@ class CacheEpoch:
 
     @cached_property
     def arrived(self) -> Floats:
-        """Cumulative bytes received and stored."""
+        """Cumulative bytes received and stored, by host of the receiver."""
         return self.arrived_steps[self._steps]
 
     @cached_property
     def _moved(self) -> Floats:
+        """(steps, M) bytes that each rank sends in each step; 0 where it keeps them."""
         return self._nbytes[self.exchange.sample] * self.exchange.moving
 
     @cached_property
     def _steps(self) -> Ints:
+        """(iterations + 1,) first step of each iteration; steps in all at the end."""
         return np.searchsorted(self.exchange.iteration, np.arange(self.iterations + 1))
 
     def _cumulative(self, of_ranks: Floats) -> Floats:
@@ -211,17 +231,18 @@ class CacheEpoch:
         count: int | None = None,
         ranks: slice = slice(None),
     ) -> Floats:
-        """Return (M, count) the value when each of the first samples of a shard is
-        read.
+        """Return (ranks, count) the value of the rank's host when each of the first
+        samples of its shard is read, half of the sample included.
 
         The values of ``cumulative`` grow while a batch is read, those of ``stepwise``,
-        which are added, after it.
+        which are added, after it. Samples in no batch have the values at the end.
+        Places beyond a rank's shard have values without a meaning.
 
         Args:
             cumulative: (iterations + 1, H).
             stepwise: (iterations + 1, H); None for none.
             count: samples of a shard; None for as many as the longest has.
-            ranks: a slice of the ranks that are computed.
+            ranks: a slice of the ranks that are computed; all by default.
         """
         place = np.arange(self.longest if count is None else count)
         # (count,) the batch of each place, and its samples at most
@@ -239,7 +260,7 @@ class CacheEpoch:
 
     @cached_property
     def left_over(self) -> tuple[Ints, Ints]:
-        """Slots that no batch has, and their hosts."""
+        """(n,) slots that no batch has, rank by rank, and (n,) the host of each."""
         unread = np.asarray(self.shards.sizes - self.batches.samples.sum(axis=0))
         ends = zip(self.shards.start[1:], unread, strict=True)
         slots = [np.arange(end - count, end) for end, count in ends if count]
@@ -249,7 +270,9 @@ class CacheEpoch:
 
 
 class Slots:
-    """The slots of a few ranks of an epoch, with (n,) samples and hosts of each."""
+    """The slots of a few ranks of an epoch: ``slots``, a slice of `Shards.order`, and
+    (n,) the ``samples`` and ``hosts`` of each.
+    """
 
     def __init__(self, epoch: CacheEpoch, ranks: slice) -> None:
         shards = epoch.shards
@@ -262,7 +285,9 @@ class Slots:
     def value_at_read(
         self, cumulative: Floats, stepwise: Floats | None = None
     ) -> Floats:
-        """(n,) values, see `CacheEpoch.value_at_read`."""
+        """(n,) values of their hosts, (iterations + 1, H), when each slot is read; see
+        `CacheEpoch.value_at_read`.
+        """
         dense = self._epoch.value_at_read(cumulative, stepwise, ranks=self._ranks)
         return dense[self._within]
 
@@ -274,7 +299,7 @@ class Slots:
     @cached_property
     def read_before(self) -> Floats:
         """(n,) bytes of its shards that the host has touched in this epoch before each
-        is read.
+        is read: what it has read, and what it has sent before use.
         """
         epoch = self._epoch
         return self.value_at_read(

@@ -39,10 +39,11 @@ class TierReads:
 
     def scale(self, iterations: int, factor: Floats) -> TierReads:
         """Return the first ``iterations`` with ``factor``, (iterations, M), times as
-        many reads.
+        many reads. Counts of samples are rounded down, bytes are not.
         """
 
         def count(samples: Ints64) -> Ints64:
+            """Scale counts of samples, rounded down."""
             return np.floor(samples[:iterations] * factor).astype(np.int64)
 
         return TierReads(
@@ -75,7 +76,7 @@ class TierReads:
         these.
 
         Hosts share the tier: it answers, or stores, the same part of the samples
-        whoever reads them. Parts of a sample are dropped from the counts.
+        whoever reads them. Counts are rounded down; bytes keep parts of a sample.
 
         Args:
             samples: (K, M) samples of each batch.
@@ -86,14 +87,19 @@ class TierReads:
         stored_share = float(self.stored_samples.sum()) / count
         return TierReads(
             np.floor(samples * hit_share).astype(np.int64),
-            samples * hit_share * mean_nbytes,
+            np.asarray(samples * hit_share * mean_nbytes, np.float64),
             np.floor(samples * stored_share).astype(np.int64),
-            samples * stored_share * mean_nbytes,
+            np.asarray(samples * stored_share * mean_nbytes, np.float64),
         )
 
 
 class SharedCache:
-    """A cache tier from pass to pass; ``nbytes`` (N,) bytes of every sample."""
+    """A cache tier from pass to pass; ``nbytes`` (N,) bytes of every sample.
+
+    A warm tier begins with the samples of lowest number that fit, else it is empty. A
+    sample takes its size rounded to whole bytes, at least 1. `Random` draws from
+    ``rng``.
+    """
 
     def __init__(
         self, tier: CacheTier, nbytes: Floats, rng: np.random.Generator
@@ -116,7 +122,8 @@ class SharedCache:
         from there.
 
         ``cached`` says of every slot, (N,) or one for all, whether the page cache of
-        its host answers the read.
+        its host answers the read. Such reads, and samples in no batch, do not come to
+        the tier and leave it as it is.
         """
         iterations, ranks = batches.samples.shape
         rank = np.repeat(np.arange(ranks, dtype=np.int32), shards.sizes)
@@ -132,6 +139,7 @@ class SharedCache:
         hits, stored = self._cache.read(samples)
 
         def sum_by_batch(which: Flags, values: Floats | None) -> NDArray[np.generic]:
+            """(iterations, M) sums of values (N,), or counts, of the reads ``which``."""
             weights = None if values is None else values[samples[which]]
             sums = np.bincount(batch_index[which], weights, iterations * ranks)
             return np.asarray(sums.reshape(iterations, ranks))
@@ -152,10 +160,15 @@ def tier_share(scenario: Scenario, epoch: int, cached: float = 0.0) -> float:
     """Return the expected share of reads from storage that the cache tier answers.
 
     Of epoch ``epoch``, from 1; 0 if no tier is used. For estimates before a run: its
-    plans count sample by sample. ``cached`` is the share of the reads that page caches
-    answer, taken to be any. Counted with `SAMPLES` samples of one size in a new random
-    order each epoch; what there is after `MOST_PASSES` epochs stands for all later
+    plans count sample by sample. Counted with `SAMPLES` samples of one size in a new
+    random order each epoch, from a fixed seed; epoch `MOST_PASSES` stands for all later
     ones.
+
+    Args:
+        scenario: its tier and the bytes of its data set count.
+        epoch: from 1.
+        cached: share of all reads that page caches answer, of samples at random; such
+            reads are not in the share's denominator. The first epoch has none.
     """
     tier = scenario.used_tier
     if tier is None:
@@ -172,7 +185,7 @@ def _shares(
     eviction: Eviction, warm: bool, share: float, cached: float
 ) -> tuple[float, ...]:
     """Share of hits in each of the first `MOST_PASSES` epochs, of a cache that holds
-    the share ``share``.
+    the share ``share`` of the samples; 0 where nothing is read from it.
     """
     rng = np.random.default_rng(0)
     cache = cache_of(eviction, round(share * SAMPLES), np.ones(SAMPLES, np.int64), rng)

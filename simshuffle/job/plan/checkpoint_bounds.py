@@ -22,6 +22,7 @@ from simshuffle.job.scenario.workload import Workload
 from simshuffle.workload.parallelism import ShardedData
 
 Seconds = dict[str, float]
+"""Seconds by the name of the resource that takes them, each by itself."""
 PCIE, CORES, SSD, MEMORY = "PCIe", "cores that serialise", "SSD", "memory"
 SERVERS, CLIENT, HCAS = "PFS bandwidth", "PFS client", "HCAs"
 STORE, FRONT_END, CONNECTIONS = "store bandwidth", "store hosts", "store connections"
@@ -39,7 +40,9 @@ def state_nbytes(workload: Workload) -> float:
     A weight has the precision of its gradient. The optimiser keeps 4 B for each of its
     values, and an FP32 copy of weights that have less than 4 B (Rajbhandari et al.,
     arXiv 1910.02054, 3.1): 8 B a parameter in all for momentum and FP32, 14 B for Adam
-    and weights of 2 B.
+    and weights of 2 B. The checkpoint's ``state``, else its ``bytes_per_parameter``,
+    takes precedence. A model without a number of parameters has as many as its gradient
+    has values.
     """
     checkpoint = workload.checkpoint
     model = workload.model
@@ -104,7 +107,11 @@ def save_size(scenario: Scenario) -> SaveSize:
 
 
 def checkpoint_of(scenario: Scenario) -> Checkpoint:
-    """Return the checkpoint record of a scenario that saves its state."""
+    """Return the checkpoint record of a scenario that saves its state.
+
+    Raises:
+        AssertionError: the scenario saves nothing.
+    """
     checkpoint = scenario.workload.checkpoint
     assert checkpoint is not None, "whoever asks has seen that there is one"  # noqa: S101
     return checkpoint
@@ -120,7 +127,7 @@ def put_requests(nbytes: float) -> int:
 
 def put_wait_seconds(store: ObjectStore, nbytes: float) -> float:
     """Return the seconds in which the connections of one file wait for answers, each as
-    long as a request to read.
+    long as a request to read, failed tries included. `PUT_CONNECTIONS` wait at once.
     """
     requests = put_requests(nbytes)
     return requests / min(requests, PUT_CONNECTIONS) * store.waiting_seconds
@@ -130,6 +137,8 @@ class SavePath:
     """The resources of the fullest host and the servers that move ``nbytes`` bytes for
     each of ``ranks`` ranks at once; the first host has as many of these ranks as it
     can.
+
+    Each method returns what its resources need for all these bytes, by themselves.
     """
 
     def __init__(self, scenario: Scenario, nbytes: float, ranks: int) -> None:
@@ -143,7 +152,7 @@ class SavePath:
         )
 
     def device(self) -> Seconds:
-        """Seconds of the PCIe slots, from or to the GPUs."""
+        """Seconds of the PCIe slot that most ranks share, from or to the GPUs."""
         host = self._cluster.host
         return {
             PCIE: self._max_sharing(host.pcie_slots)
@@ -176,7 +185,9 @@ class SavePath:
         return self._store() if place == "object_store" else self._pfs(writes)
 
     def cables(self) -> float:
-        """Seconds over the HCA that most ranks share."""
+        """Seconds over the HCA that most ranks share; 0 if the topology has no single
+        cable bandwidth.
+        """
         return (
             self._max_sharing(self._cluster.host.hcas)
             * self._nbytes
@@ -191,7 +202,7 @@ class SavePath:
 
     def _pfs(self, writes: bool) -> Seconds:
         """Seconds of the parallel file system and the cables to it: each rank opens one
-        file, then moves its bytes.
+        file, then moves its bytes. The opening of all files is in every entry.
         """
         pfs = self._cluster.parallel_file_system
         opening = max(self._ranks / pfs.free_open_rate, pfs.latency)
@@ -208,7 +219,8 @@ class SavePath:
 
     def _store(self) -> Seconds:
         """Seconds of the object store: each rank moves one object in parts, by
-        requests, then bytes. Reading takes as long as writing.
+        requests, then bytes. Reading takes as long as writing. Requests are in every
+        entry.
         """
         store = self._cluster.store
         waiting = put_wait_seconds(store, self._nbytes)
@@ -229,10 +241,12 @@ class SavePath:
 
 
 def _slowest(*parts: Seconds) -> float:
+    """Return the most seconds of any resource in ``parts``."""
     return max(seconds for part in parts for seconds in part.values())
 
 
 def _save_path(scenario: Scenario) -> SavePath:
+    """Return the path of the bytes that a save writes, of the ranks that write them."""
     size = save_size(scenario)
     return SavePath(scenario, size.nbytes, size.ranks)
 
@@ -265,7 +279,7 @@ def save_seconds(scenario: Scenario) -> float:
 
 def drain_seconds(scenario: Scenario) -> float:
     """Return the seconds in which a save is copied from ``to`` to where it is drained;
-    0 if it is not.
+    0 if it is not. A save in memory is serialised then.
     """
     checkpoint = checkpoint_of(scenario)
     path = _save_path(scenario)
@@ -278,7 +292,7 @@ def drain_seconds(scenario: Scenario) -> float:
 
 def training_seconds(scenario: Scenario) -> float:
     """Return the seconds of training between two saves: the period, or the iterations
-    between them, each at its lower bound.
+    between them, each at its lower bound in the last epoch.
     """
     checkpoint = checkpoint_of(scenario)
     if checkpoint.period is not None:
@@ -311,7 +325,8 @@ def restore_seconds(scenario: Scenario) -> float:
     From the file system or the object store every rank reads what it holds, by itself:
     a file that is read by M ranks leaves the servers M times; of a 'whole' file every
     rank reads all. From memories and SSDs a rank reads what it wrote; what it holds of
-    others' goes round a ring of the hosts once, one HCA each.
+    others' goes round a ring of the hosts once, one HCA each. All goes on at once: the
+    slowest resource counts.
     """
     checkpoint = checkpoint_of(scenario)
     world_size = scenario.world_size
@@ -352,7 +367,7 @@ def watchdog_waits(scenario: Scenario) -> float:
     """Return the longest wait of a rank for other ranks in a synchronous save, in s.
 
     A rank that writes nothing waits for the whole save. The wait is 0 where all ranks
-    write equal bytes, and for an asynchronous save.
+    write, since they write equal bytes, and for an asynchronous save.
     """
     checkpoint = checkpoint_of(scenario)
     nobody_waits = (

@@ -31,10 +31,18 @@ PATH = "workload.checkpoint"
 
 
 def checkpoint_facts(scenario: Scenario) -> dict[str, Any]:
-    """Plain values, which JSON can hold: ``state_nbytes``, ``written_nbytes`` of all
-    ``files``; ``save_s``, ``drain_s``, ``stall_s`` of the training loop at each,
-    ``restore_s``, the ``share`` of the time of training that stalls take, and what a
-    save is ``bound_by``; and ``killed``, whether a watchdog ends the job.
+    """Return the facts of a scenario's checkpoints, plain values which JSON can hold.
+
+    Returns:
+        ``kind``, the record in words; ``state_nbytes`` of one copy; ``written_nbytes``
+        of all ``files`` of a save; ``training_s`` between saves; ``save_s``;
+        ``drain_s``, 0 if saves stay where they are; ``stall_s`` of the loop at each
+        save but the first; ``share`` of stalls in stalls and training, at most 1;
+        ``restore_s``; ``bound_by``, the slowest resource of a save, copy from the GPUs
+        included; ``killed``, whether a watchdog ends the job.
+
+    Raises:
+        AssertionError: the scenario saves nothing.
     """
     record = checkpoint_of(scenario)
     size = save_size(scenario)
@@ -88,8 +96,9 @@ _SIZES = ("state", "written")
 def checkpoint_warnings(scenario: Scenario) -> Iterator[Problem]:
     """Yield what is probably not meant of checkpoints; nothing without any.
 
-    A watchdog that is near or ends the job, writing that is not hidden, and a save that
-    does not fit its place.
+    A watchdog that is near (`NEAR` of it taken by a synchronous save) or ends the job,
+    writing or draining that the time to the next save does not hide, and a save that
+    does not fit the memory or the SSDs of the hosts, of which nothing else is deducted.
     """
     record = scenario.workload.checkpoint
     if record is None:

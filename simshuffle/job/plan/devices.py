@@ -33,6 +33,8 @@ class LinkTable:
 class _LinkColumns:
     """The columns of a table of links, to which the links of devices are appended.
 
+    The lists of ``cables`` are extended in place.
+
     Args:
         cables: the links of the network, which come first.
         hosts: the names of the hosts.
@@ -51,7 +53,7 @@ class _LinkColumns:
         self, per_host: int, tier: str, unit: str, capacity: float
     ) -> Ints32:
         """Append ``per_host`` links for each host; return their numbers, (hosts,
-        per_host).
+        per_host). They are named host.tier, with a number if a host has several.
         """
         first = len(self._names)
         suffixes = [""] if per_host == 1 else range(per_host)
@@ -87,9 +89,11 @@ class _LinkColumns:
 
 class Devices:
     """Numbers of the links of devices: (hosts,) where a host has one device, else
-    (hosts, n).
+    (hosts, n); one number for a server that all hosts share.
 
     ``pfs_client`` and ``pfs_write`` are None where nothing of the kind limits.
+    Attributes of scale-up domains (``scale_up_``), the object store (``store_``) and
+    the cache tier (``tier_``) exist only if the cluster has one.
     """
 
     cluster: Cluster
@@ -99,8 +103,11 @@ class Devices:
     def _append_devices(self, cables: LinkTable, writes: bool) -> LinkTable:
         """Return the table of all links: ``cables``, then the links of devices.
 
-        Devices that scenarios seldom have come last, so that other links keep their
-        numbers.
+        Sets the attributes that hold their numbers, and extends the lists of
+        ``cables``. Devices that scenarios seldom have come last, so that other links
+        keep their numbers. With ``writes`` the PFS has a link of its own for them, if
+        its servers write at another speed than they read. What has no limit gets
+        `UNBOUND`.
         """
         cluster = self.cluster
         host = cluster.host

@@ -53,7 +53,8 @@ WORTH_LEAVING_OUT = 0.75
 def first_window(scenario: Scenario) -> int:
     """Return the iterations of the first window of an epoch, at least `MIN_WINDOW`.
 
-    More if few iterations send samples, where importance is measured, or for a server.
+    More if few iterations send samples, where importance is measured, or if all ranks
+    wait for a server. It may be more than the epoch has.
     """
     workload = scenario.workload
     samples_sent = (workload.exchange.fraction or 0.0) * workload.local_batch_size
@@ -74,8 +75,8 @@ def first_window(scenario: Scenario) -> int:
 def served_window(loader: Loader, iterations: int, min_iterations: int = 0) -> int:
     """Iterations of a window of an epoch of so many, in which all ranks wait for one
     server: at least two turns of the workers between filling the loaders and running
-    them empty. It ends at the same turn as the epoch, so that the last batches come
-    alike.
+    them empty, and at least ``min_iterations``. It ends at the same turn as the epoch,
+    so that the last batches come alike. It may be longer than the epoch.
     """
     turns = max(2 * loader.at_once, FEWEST_BATCHES)
     window = max(max(loader.prefetch, BEGIN) + turns + loader.prefetch, min_iterations)
@@ -85,7 +86,8 @@ def served_window(loader: Loader, iterations: int, min_iterations: int = 0) -> i
 def waits_for_server(scenario: Scenario) -> bool:
     """Return whether an epoch waits for a server of all ranks, where nothing is cached.
 
-    So it does if a batch's reads take `BINDS` times as long as its compute.
+    It does if opens, requests or bytes of a batch of every rank take the PFS or the
+    object store more than `BINDS` times as long as a rank computes for its batch.
     """
     resource_seconds = ReadingBounds(scenario).seconds(
         scenario.workload.local_batch_size, 0.0
@@ -97,7 +99,9 @@ def waits_for_server(scenario: Scenario) -> bool:
 
 
 def compute_seconds(scenario: Scenario) -> float:
-    """Return the seconds that a rank computes for a batch."""
+    """Return the seconds that a rank computes for a full batch of mean work: forward
+    and backward pass and update, without jitter.
+    """
     workload = scenario.workload
     times = scenario.step_times
     batch = np.asarray(workload.local_batch_size * workload.mean_work)
@@ -111,8 +115,13 @@ over 4 to 6 cables each.
 
 
 def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
-    """Packets of ``mtu`` bytes that cross cables, about: of gradients, exchange, PFS
-    reads, and checkpoints that go to the PFS, if there are any.
+    """Estimate the packets of ``mtu`` bytes that cross cables in all epochs of a run.
+
+    Iterations that windows leave out count, too.
+
+    Returns:
+        Packets by what they carry: 'gradients', 'exchange' and 'reads' from the PFS,
+        each 0 if there are none; 'checkpoints' only if they go to the PFS.
     """
     workload = scenario.workload
     world_size = scenario.world_size
@@ -151,7 +160,7 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
 
 def check_size(scenario: Scenario) -> None:
     """See that a run that is to be simulated packet by packet has at most
-    `MOST_PACKETS`.
+    `MOST_PACKETS`; other networks pass.
 
     Raises:
         ScenarioError: it has more.
@@ -296,10 +305,11 @@ class AllreduceEffort:
 class Effort:
     """The counts that decide how long a simulation takes, and how much memory."""
 
-    # of all ranks, in all epochs, with those of the passes that measure importance
+    # simulated, of all ranks, in all epochs, with those of the passes that measure importance
     iterations: float
-    samples: float  # that all ranks send, in all epochs
-    stored: float  # samples of the data set
+    samples: float  # that all ranks send in simulated iterations, in all epochs
+    # samples of the data set, times the simulated share of an epoch's iterations
+    stored: float
     epochs: int  # of the run
     ranks: int  # M
     packets: float = (
@@ -315,7 +325,7 @@ class Effort:
 
     @property
     def seconds(self) -> float:
-        """Seconds of one core, without `START`."""
+        """Seconds of one core, without `START` and without compiling."""
         crowding: float = max(1.0, self.ranks / CACHED_RANKS) ** GROWTH
         return (1.0 if self.exact else TOLERATED) * (
             0.1
@@ -379,8 +389,11 @@ def effort(scenario: Scenario) -> Effort:
 def expected_iterations(scenario: Scenario) -> float:
     """Return the mean number of iterations that are simulated for an epoch.
 
-    Without a tolerance of time these are all. With a tolerance they are those of the
-    first window, if the window saves time and is likely to be long enough.
+    Without a tolerance of time these are all, and so they are where windows cannot be
+    used (a loader across epochs, checkpoints, some strategies) or the first window has
+    `WORTH_LEAVING_OUT` of an epoch's iterations. With a tolerance they are those of
+    the first window, if it is likely to be long enough. Else they are those of longer
+    windows: up to `IN_VAIN` times all, as windows in vain are simulated, too.
     """
     workload = scenario.workload
     epochs = scenario.epochs

@@ -35,8 +35,8 @@ class Fetches:
 
     # (iterations, M) pieces, each by a request and by opening a file of its own
     requests: Ints64
-    nbytes: Ints64  # (iterations, M) their bytes, whole numbers
-    held_nbytes: int  # the most that one node held at once
+    nbytes: Ints64  # (iterations, M) their bytes, also of samples that are thrown away
+    held_nbytes: int  # bytes, the most that one node held at once
     cached_in: Literal[
         "ssd", "memory"
     ]  # where samples are read from whose piece was there already
@@ -47,7 +47,7 @@ class NodeReads:
     """The reads of ranks in an epoch under a loader's order."""
 
     fetches: Fetches  # pieces from the file system
-    # (iterations, M) samples from the caches, and their bytes
+    # (iterations, M) samples whose piece was there already, and their bytes
     hit_samples: Ints64
     hit_nbytes: Floats
 
@@ -74,14 +74,14 @@ class NodeCaches:
         """Return the reads of each rank's first ``iterations`` batches in the next
         epoch.
 
-        The caches go on from there.
+        The caches go on from there; samples of later batches are not fetched.
         """
         world_size = len(shards.sizes)
         rank = np.repeat(np.arange(world_size), shards.sizes)
         iteration = (
             np.arange(len(shards.order)) - shards.start[:-1][rank]
         ) // self._size
-        # of a node rank by rank in every iteration, each in its order
+        # positions in the order, iteration by iteration, then rank by rank, each in its order
         rows = np.argsort(iteration, kind="stable")
         rows = rows[: int(np.searchsorted(iteration[rows], iterations))]
         sample = shards.order[rows].astype(np.int64)
@@ -116,8 +116,8 @@ class BatchSums:
     def sum_selected(
         self, selected: Flags, values: NDArray[np.generic] | None = None
     ) -> Floats:
-        """Return (iterations, M) sums of ``values``, (n,), over the ``selected``
-        samples, or their number.
+        """Return (iterations, M) sums of ``values``, (n,), over the ``selected``, (n,),
+        samples of each batch; None counts them.
         """
         weights = None if values is None else values[selected]
         sums = np.bincount(
@@ -139,7 +139,7 @@ def node_reads(
 ) -> NodeReads:
     """Return the reads of an epoch that nodes meet in this order: (n,) rank, worker and
     sample, of ``nbytes`` (N,). Samples that are not ``is_kept`` are fetched and thrown
-    away.
+    away: their pieces count, their hits do not. ``caches`` change, for the next epoch.
     """
     missed, fetched = caches.fetch_epoch(rank, worker, sample)
     fetches = Fetches(
@@ -158,7 +158,10 @@ def node_reads(
 
 @dataclass(frozen=True)
 class Reads:
-    """The batches that all ranks read in one pass over their samples."""
+    """The batches that all ranks read in one pass over their samples.
+
+    What is neither a hit nor in the tier is read from the workload's source.
+    """
 
     samples: Ints64  # (iterations, M) samples of each batch
     nbytes: Floats  # (iterations, M) bytes of each batch in storage
@@ -200,7 +203,7 @@ def sample_nbytes(scenario: Scenario) -> Floats:
 
 
 class TrainingState(NamedTuple):
-    """The state of a training that is planned from there on."""
+    """The state of a training that is planned from there on, with empty page caches."""
 
     epoch: int  # the next one
     owner: Ints  # (N,) the rank of each sample
@@ -211,13 +214,15 @@ def plan_epochs(
 ) -> Iterator[EpochPlan]:
     """Yield the plans of epochs 1, 2, ... in order, or those from ``state`` on.
 
-    Nothing is in a cache before the first. Each plan continues the caches and owners of
-    the one before.
+    Before the first one that is yielded, nothing is in a cache but what a warm cache
+    tier begins with, and every sample has just come to its rank. Each plan continues
+    the caches and owners of the one before. A plan is made when it is asked for.
 
     Args:
         scenario: without sweep.
         nbytes: (N,), from `sample_nbytes`.
-        state: the next epoch and who owns each sample; None for the beginning.
+        state: the next epoch and who owns each sample; None for the beginning. Beyond
+            the scenario's epochs nothing is yielded.
     """
     workload = scenario.workload
     world_size = scenario.world_size
@@ -314,7 +319,7 @@ def _plan_inference(
     shared: SharedCache | None,
 ) -> Reads:
     """Return the reads of a pass over all shards in the order in which samples are
-    numbered.
+    numbered, in as many batches as the largest shard has. The caches go on from there.
     """
     size = scenario.workload.local_batch_size
     world_size = scenario.world_size
@@ -334,7 +339,9 @@ def _reads(
     work: Floats | None,
     shared: SharedCache | None,
 ) -> Reads:
-    """Return the reads of a pass, with the hits of page caches and of a cache tier."""
+    """Return the reads of a pass, with the hits of page caches and of a cache tier,
+    which goes on from there.
+    """
     tier = None if shared is None else shared.read(shards, batches, hits.is_hit)
     of_hosts = hits.samples, hits.nbytes
     return Reads(batches.samples, batches.nbytes, *of_hosts, work=work, tier=tier)
@@ -351,8 +358,8 @@ def _plan_training(
     caches: PageCaches | NodeCaches,
     shared: SharedCache | None,
 ) -> tuple[Reads, Flags]:
-    """Return the reads of training, and whether each sample that is sent is in memory
-    then.
+    """Return the reads of training, and (steps, M) whether each sample that is sent is
+    in memory then: never under a loader's order. The caches go on from there.
     """
     workload = scenario.workload
     world_size = scenario.world_size
@@ -381,7 +388,9 @@ def _hits(
     exchange: ExchangePlan,
     batches: BatchSizes,
 ) -> Hits:
-    """Return the hits of page caches; all reads if samples are staged in memory."""
+    """Return the hits of page caches, which go on from there; if samples are staged in
+    memory, all reads are hits.
+    """
     in_memory = scenario.workload.source == "memory"
     return (
         all_hits(batches, exchange)
@@ -410,8 +419,9 @@ def _batches(
 
 
 def _fill_last_batch(reads: Reads, size: int, iterations: int) -> Reads:
-    """Return ``iterations`` iterations with a full last batch: the samples that it
-    takes from the next epoch are like its own, in size and in memory.
+    """Return the first ``iterations`` iterations, each batch filled up to ``size``
+    samples: those from the next epoch are like its own, in size and in memory. A batch
+    without samples of its own has ``size`` of 0 bytes.
     """
     samples = reads.samples[:iterations]
     factor = np.where(samples > 0, size / np.maximum(samples, 1), 0.0)
@@ -430,8 +440,9 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
     """Expected share of an epoch's reads that are in memory, for estimates before a
     run: its plans count sample by sample.
 
-    The first epoch is cold. Under global shuffle a host reads a new random 1/H of the
-    set in each.
+    The first epoch is cold, 0. Under global shuffle a host reads a new random 1/H of
+    the set in each; else its shards again. 1, the most there can be, for every epoch
+    where samples are staged in memory, or a loader fetches pieces.
     """
     memory = scenario.cluster.memory
     workload = scenario.workload

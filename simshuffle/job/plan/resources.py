@@ -53,23 +53,30 @@ class Resources(Devices):
         world_size: M; ranks fill the hosts one after the other, in the order of its
             placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
-        beside: more hosts that send over its cables.
+        beside: names of more hosts that send over its cables. They are looked up only:
+            links that no other host uses are added by ``every_cable`` alone.
         every_cable: whether all cables are links, as where messages may go round some
             of them.
         writes: whether anything is written to the file system.
 
     Attributes:
-        host_of: (M,) index of each rank's host.
+        links: names, units and capacities of all links: cables, then devices.
+        width: the most links of a route: the columns of all tables of routes.
+        hosts: names of the hosts, in the order in which ranks fill them.
+        host_of: (M,) index in ``hosts`` of each rank's host.
         domain_of: (M,) index of its scale-up domain, in the order in which ranks come
             to them; of its host if there are none.
         num_domains: the number of these domains.
         gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot
-            beside it.
+            beside it, from 0 in each host.
         cables: the first of its links: which of `Router.links` they are, ascending.
             Those that no message can cross are left out, where routes are known that
             well.
         first_rank, all_ranks: the index of its first rank among those of all jobs that
             share the network, and how many these are.
+
+    Raises:
+        TopologyError: the network, the hosts or the routing cannot be used.
     """
 
     def __init__(
@@ -119,8 +126,8 @@ class Resources(Devices):
         return RankPlaces(self.host_of, number_by_occurrence(leaf), rack)
 
     def network(self, model: Network, accounts: int = 0) -> FluidNetwork:
-        """A network of all links, with nothing on it yet; cables are shared as
-        ``model`` says. ``accounts`` as in `shared_network`.
+        """Make a network of all links, with nothing on it yet; cables are shared as
+        ``model`` says. ``accounts`` is its number of accounts of time.
         """
         table = self.links
         links = Links(table.capacity, table.latency, table.names)
@@ -129,10 +136,9 @@ class Resources(Devices):
         )
 
     def seconds_alone(self, batch: TransferBatch, model: Network) -> float:
-        """Return the seconds of transfers alone on the machine, cables shared as in
-        ``model``.
+        """Return when the last of ``batch`` (not empty) ends (s), alone on the machine.
 
-        Sets their group.
+        Cables are shared as in ``model``. Sets the column 'group' of the tasks.
         """
         network = self.network(model)
         group = batch.tasks["group"] = network.open_group(len(batch))
@@ -164,9 +170,8 @@ class Resources(Devices):
         )
 
     def part_of_job(self, first: int, world_size: int, first_rank: int) -> Resources:
-        """Return the resources of a job of ``world_size`` ranks that fills the hosts
-        from index ``first`` on; ``first_rank`` as the attribute. Links keep their
-        indices.
+        """Return a copy for a job of ``world_size`` ranks that fills the hosts from
+        index ``first`` on; ``first_rank`` as the attribute. Links keep their indices.
         """
         part = copy(self)
         for name in ("places", "rails"):
@@ -201,7 +206,7 @@ class Resources(Devices):
 
     def foreign_links(self, machine: Resources) -> Flags:
         """Return (links,) whether a link is a device of a host of ``machine`` that is
-        not among the hosts of this part.
+        not among the hosts of this part; False for cables and servers.
         """
         is_foreign = np.zeros(len(self.links.names), bool)
         for resources, foreign in ((machine, True), (self, False)):
@@ -214,14 +219,15 @@ class Resources(Devices):
         """Return routes of messages between the memories of ranks, and their latency.
 
         In one host a message crosses its memory only, without latency, and between
-        hosts of one scale-up domain only what joins their GPUs.
+        hosts of one scale-up domain only what joins their GPUs. A router that remembers
+        counts the others as sent.
 
         Args:
             src: (n,) ranks.
             dst: (n,) ranks.
 
         Returns:
-            (n, width) links padded with -1, and (n,) s of the links on them.
+            (n, width) links padded with -1, and (n,) s, the sum over the links.
         """
         out = np.full((len(src), self.width), -1, np.int32)
         latency = np.zeros(len(src))
@@ -237,8 +243,8 @@ class Resources(Devices):
         return out, latency
 
     def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
-        """Routes between ports, over links of this machine, and the latency of these
-        links.
+        """Routes between ports, (n, diameter) links padded with -1, and their latency,
+        (n,) s. A link that this run does not have is -1, but its latency counts.
         """
         routes = self.forwarding.routes(src, dst)
         return self._index_of_link[routes], self.forwarding.latencies(routes)
@@ -263,12 +269,12 @@ class Resources(Devices):
 
     @property
     def ports(self) -> Ints32:
-        """The ports of all ranks, each once."""
+        """The ports of all ranks, each once, ascending; not HCAs that no rank uses."""
         return np.unique(self._endpoint[self.host_of, self.rail_of])
 
     def port_routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
         """Routes between ports (n,) of any hosts, (n, width) links, and their latency,
-        (n,) s.
+        (n,) s. Padded with -1, which also stands for links that this run does not have.
         """
         routes, latency = self._routes(src, dst)
         out = np.full((len(src), self.width), -1, np.int32)
@@ -276,7 +282,7 @@ class Resources(Devices):
         return out, latency
 
     def ports_of(self, hosts: Sequence[str]) -> Ints32:
-        """(hosts, HCAs) ports of hosts by name."""
+        """(hosts, HCAs) ports of hosts by name, as many as a host has HCAs."""
         hcas = self.cluster.host.hcas
         return np.array(
             [self.forwarding.endpoints(name)[:hcas] for name in hosts], np.int32
@@ -284,12 +290,11 @@ class Resources(Devices):
 
     def write_routes(self, hosts: Sequence[str]) -> tuple[Ints32, Floats, Floats]:
         """Return routes of writes to the PFS, one from each HCA of hosts by name, host
-        by host.
+        by host; they take the ports of the servers in turn.
 
         Returns:
-            (n, width) links; (n,) s of latency; and (n,) bytes/s that the client of a
-            host
-            leaves each of them, inf where that is a link of the route.
+            (n, width) links, padded with -1; (n,) s of latency; and (n,) bytes/s that
+            the client of a host leaves each: inf if it is a link of the route, or none.
         """
         ports = self.ports_of(hosts).ravel()
         servers = self._pfs_endpoint[np.arange(len(ports)) % len(self._pfs_endpoint)]
@@ -315,13 +320,13 @@ class Resources(Devices):
         return np.unique(self._endpoint)
 
     def reachable(self) -> Flags:
-        """(cables,) those that messages between ranks may take, whatever the routing
-        chooses.
+        """(cables,) True for those that messages between ranks may take, whatever the
+        routing chooses.
         """
         return reachable_links(self.forwarding, self.ports)[self.cables]
 
     def with_fresh_routes(self) -> Resources:
-        """Return these resources with routes as if none had been asked for yet."""
+        """Return a copy with routes as if none had been asked for yet."""
         resources = copy(self)
         resources.forwarding = self.forwarding.without_history()
         return resources
@@ -332,7 +337,8 @@ class Resources(Devices):
         NVLink inside a host; NVLink and what joins the GPUs inside a scale-up domain;
         else PCIe slot, HCA ``rail``, network, HCA, PCIe slot. Ring k leaves and enters
         a host through the PCIe slot next to HCA k, whichever GPU is its last (as NCCL
-        orders its rings). The HCAs of a domain count on from host to host.
+        orders its rings). The HCAs of a domain count on from host to host; beyond its
+        last host they begin again at its first.
         """
         host = self.cluster.host
         out = np.full((len(src), self.width), -1, np.int32)
@@ -376,7 +382,8 @@ class Resources(Devices):
 
     def pfs_read(self, stored: bool = False) -> tuple[Ints32, Floats]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency
-        of the links on them, (M,) s; with ``stored`` by way of the cache tier.
+        of the links on them, (M,) s. They cross the cache tier, too, with ``stored``:
+        for reads that the tier keeps. The opening of files is not among the links.
         """
         devices: list[Any] = [self.pfs_bandwidth, *self._client_links]
         return self._from_servers(
@@ -386,15 +393,15 @@ class Resources(Devices):
     def tier_read(self, cables: bool) -> tuple[Ints32, Floats]:
         """Return the routes and latencies of reads from the cache tier to every rank,
         as `pfs_read` does. The tier stands beside the servers of the PFS; without
-        ``cables`` hosts reach it as an object store.
+        ``cables`` hosts reach it as an object store: (M, 2) links, and latencies of 0.
         """
         devices = [self.tier_bandwidth, self.tier_host[self.host_of]]
         return self._from_servers(devices, cables)
 
     def store_read(self, stored: bool = False) -> Ints32:
         """Routes of reads from the object store to every rank, (M, devices) int32: they
-        cross no cable, since the hosts reach it by a network of their own. ``stored``
-        as of `pfs_read`.
+        cross no cable, since the hosts reach it by a network of their own. With
+        ``stored`` they cross the cache tier, too.
         """
         devices: list[Any] = [self.store_bandwidth, self.store_host[self.host_of]]
         devices += [self.tier_bandwidth] if stored else []
@@ -433,8 +440,8 @@ class Resources(Devices):
     def _from_servers(
         self, devices: list[Any], cables: bool = True
     ) -> tuple[Ints32, Floats]:
-        """Routes to every rank over ``devices``, each a link or (M,) links, and
-        ``cables``.
+        """Routes to every rank over ``devices``, each a link or (M,) links, then cables
+        from the servers; without ``cables`` (M, devices), and latencies of 0.
         """
         if cables:
             return self._join_routes(devices, *self._routes(*self._pfs_ports()))
@@ -446,8 +453,8 @@ class Resources(Devices):
     def _join_routes(
         self, devices: list[Any], cables: Ints32, latency: Floats | None = None
     ) -> tuple[Ints32, Floats]:
-        """Routes over ``devices``, then over ``cables``, (n, hops), of this latency,
-        (n,) s.
+        """Routes over ``devices``, then over ``cables``, (n, hops), padded to the
+        width; and ``latency``, (n,) s, or zeros if it is None.
         """
         out = np.full((len(cables), self.width), -1, np.int32)
         first = len(devices)
@@ -460,7 +467,7 @@ class Resources(Devices):
     @property
     def servers(self) -> list[int]:
         """The links of the servers of file system, object store and cache tier, which
-        all ranks share.
+        all ranks share: bytes read, and opens or requests; not ``pfs_write``.
         """
         links = [self.pfs_bandwidth, self.pfs_open]
         if self.cluster.object_store is not None:

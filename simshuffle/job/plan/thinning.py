@@ -13,19 +13,20 @@ from simshuffle.workload.exchange.schedule import epoch_quota
 
 @dataclass(frozen=True)
 class Thinning:
-    """A scenario whose epochs leave out iterations: whole iterations of all ranks of
-    the data set, so the last batch stays. Page caches shrink like the data set.
+    """A scenario whose epochs leave out iterations, each of a full batch of all ranks:
+    a last batch that is not full stays. Page caches and cache tier shrink like the
+    data set.
     """
 
     scenario: Scenario  # the thinned one, for plans
-    left_out: int = 0  # iterations of every epoch that it does not have
-    # how many samples of the whole data set stand for one of its samples, at least 1
+    left_out: int = 0  # iterations of every epoch that the thinned scenario lacks
+    # samples of the original data set over those of the thinned one, at least 1
     factor: float = 1.0
-    num_samples: int = 0  # of the whole data set, if any are left out
+    num_samples: int = 0  # of the original data set; 0 if no iteration is left out
 
     def sent_factor(self, epoch: int) -> float:
-        """Return how many samples the whole epoch sends for one sent in the thinned
-        one.
+        """Return how many samples the original epoch sends for one sent in the thinned
+        one: `factor` if the exchange has no fraction, or the thinned epoch sends none.
         """
         fraction = self.scenario.workload.exchange.fraction
         world_size = self.scenario.world_size
@@ -39,8 +40,8 @@ class Thinning:
         return all_sent / sent if sent else self.factor
 
     def read_factor(self, samples: int) -> float:
-        """Return how many samples the whole epoch trains on for each of ``samples``
-        here.
+        """Return how many samples the original epoch trains on for each one of the
+        thinned epoch, in which all ranks together train on ``samples`` (not 0).
         """
         batch = self.scenario.world_size * self.scenario.workload.local_batch_size
         return 1.0 + self.left_out * batch / samples
@@ -49,7 +50,8 @@ class Thinning:
 def thin_scenario(scenario: Scenario, iterations: int) -> Thinning:
     """Return ``scenario`` with at most ``iterations`` (2 or more) in its first epoch.
 
-    Data set, page caches and cache tier shrink alike; unchanged if it has no more.
+    Data set, page caches and cache tier shrink alike. A scenario that has no more
+    iterations comes back unchanged, with 0 left out.
     """
     workload = scenario.workload
     all_iterations = workload.iterations(scenario.world_size)

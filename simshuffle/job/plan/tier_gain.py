@@ -22,10 +22,11 @@ NOTHING = 5e-5
 def tier_gain(scenario: Scenario) -> dict[str, Any]:
     """Return what is expected of the cache tier in the last epoch, as plain values.
 
-    Below the key 'cache_tier'; {} if none is used. ``held`` is the share of the data
-    set for which it has room; ``hits`` that of the reads from storage that it answers;
-    and at least s of the epoch: ``epoch_s``, ``without_s`` no tier and, with one that
-    holds everything already, ``with_all_s``.
+    A mapping with one key, 'cache_tier'; {} if samples are read through no tier. Its
+    value has ``eviction``, the tier's policy; ``held``, the share of the data set for
+    which it has room, at most 1; and ``hits``, the share of the reads that page caches
+    miss that it answers. Lower bounds of the epoch (s) are ``epoch_s`` with the tier,
+    ``without_s`` no tier, and ``with_all_s`` one that holds all samples from the start.
     """
     tier = scenario.used_tier
     if tier is None:
@@ -33,7 +34,9 @@ def tier_gain(scenario: Scenario) -> dict[str, Any]:
     size = scenario.workload.dataset.nbytes
 
     def least(changes: Mapping[str, Any] | None) -> float:
-        """The bound of an epoch with other values of the tier, or without one."""
+        """Lower bound (s) of the last epoch with ``changes`` of the tier; None removes
+        the tier.
+        """
         update = None if changes is None else tier.model_copy(update=changes)
         cluster = scenario.cluster.model_copy(update={"cache_tier": update})
         return float(bounds(scenario.model_copy(update={"cluster": cluster})).epoch)
@@ -53,7 +56,10 @@ def tier_gain(scenario: Scenario) -> dict[str, Any]:
 
 
 def tier_sentence(facts: Mapping[str, Any]) -> str:
-    """Return the facts of `tier_gain` as a sentence, without the full stop."""
+    """Return the facts of `tier_gain`, below its key 'cache_tier', as sentences.
+
+    The last full stop is left out.
+    """
 
     def seconds(name: str) -> str:
         return readable(facts[name], Dimension.SECONDS, 3)
@@ -70,13 +76,15 @@ def tier_sentence(facts: Mapping[str, Any]) -> str:
 
 
 def _percent(share: float) -> str:
+    """Return a share as text, in percent of three digits."""
     return f"{100.0 * share:.3g} %"
 
 
 def tier_warnings(scenario: Scenario) -> list[Problem]:
     """Return a warning if a cache tier is not used, or shortens the last epoch little.
 
-    Little is less than `LITTLE`; [] without a tier.
+    Little is a share less than `LITTLE`, by lower bounds; a tier that makes the epoch
+    longer counts, too. [] if neither holds, or without a tier.
     """
     path = "cluster.cache_tier"
     cluster = scenario.cluster

@@ -28,14 +28,14 @@ class Warming:
     # share of the last epoch by which late ones are shorter; below 0 they are longer
     saved_share: float
     steady_from: int  # the first epoch that is like all later ones
-    cache: str  # what fills
+    cache: str  # what fills: 'page cache', or 'caches' where a cache tier is used
 
 
 def find_warming(scenario: Scenario) -> Warming | None:
     """Return how later epochs differ from the last one; None if they are alike.
 
-    Alike are bounds within `ALIKE`. Nothing is said of loaders' orders, whose closed
-    form follows every sample, and after epoch `LATE`.
+    Alike are bounds of an iteration within the share `ALIKE`. None, too, for loaders'
+    orders, whose closed form follows every sample, and from `LATE` epochs on.
     """
     last = scenario.epochs
     if last >= LATE or scenario.workload.exchange.fetches:
@@ -68,11 +68,14 @@ def find_warming(scenario: Scenario) -> Warming | None:
 
 def warming_sentence(runs: Mapping[str, Scenario], seconds: Mapping[str, float]) -> str:
     """Return a sentence on runs whose caches still fill in their last epoch; '' if no
-    epoch changes by more than `NOTABLE` later and the ranking stays.
+    epoch changes by more than `NOTABLE` later and the fastest runs stay the fastest.
+
+    It names the run that changes most. Only runs that differ in their exchange alone
+    are ranked against one another.
 
     Args:
         runs: without sweep, by their names.
-        seconds: of the last epoch of each.
+        seconds: of the last epoch of each run, by its name.
     """
     warming_runs = {
         run: change for run, single in runs.items() if (change := find_warming(single))
@@ -122,7 +125,9 @@ def warming_sentence(runs: Mapping[str, Scenario], seconds: Mapping[str, float])
 
 
 def _without_exchange(scenario: Scenario) -> str:
-    """Return what runs have in common that differ in the way they shuffle alone."""
+    """Return text that is equal for runs of the same ranks, cluster and workload, the
+    exchange left out.
+    """
     document = scenario.to_dict()
     return repr(
         (
@@ -134,6 +139,6 @@ def _without_exchange(scenario: Scenario) -> str:
 
 
 def _fastest(runs: list[str], seconds: Mapping[str, float]) -> set[str]:
-    """Return the runs whose epochs tie with the shortest."""
+    """Return the runs whose epochs are the shortest, or longer by up to `ALIKE`."""
     shortest = min(seconds[run] for run in runs)
     return {run for run in runs if seconds[run] <= (1.0 + ALIKE) * shortest}

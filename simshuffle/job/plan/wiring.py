@@ -26,13 +26,15 @@ from simshuffle.spec.record import CacheArgument
 
 
 def number_by_occurrence(names: Sequence[Any]) -> Ints32:
-    """Numbers from 0 in the order in which the names first occur."""
+    """(n,) number of each name, equal for equal names: from 0 in the order in which
+    they first occur.
+    """
     number: dict[Any, int] = {}
     return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
 
 
 class Domains:
-    """The scale-up domains that hosts form.
+    """The scale-up domains that hosts form, numbered as the hosts come to them.
 
     Args:
         hosts: names, in the order in which ranks fill them.
@@ -40,10 +42,10 @@ class Domains:
         hosts_per_domain: consecutive hosts of the topology that form a domain.
 
     Attributes:
-        of_host: (hosts,) the index of each host's domain, in the order in which they
-            come.
-        place: (hosts,) the place of each among those of its domain.
-        count: of domains.
+        of_host: (hosts,) the index of each host's domain.
+        place: (hosts,) the place of each, from 0, among those of ``hosts`` in its
+            domain.
+        count: of domains that have any of ``hosts``.
     """
 
     def __init__(
@@ -63,14 +65,16 @@ class Domains:
         self.count = len(self._size)
 
     def member(self, domain: Ints32, place: Ints32) -> Ints64:
-        """The hosts at a place of each domain; beyond its last host again from its
-        first one on.
+        """(n,) indices of the hosts at ``place`` (n,) of ``domain`` (n,); beyond its
+        last host again from its first one on.
         """
         return self._together[self._first[domain] + place % self._size[domain]]
 
 
 def names_of(fabric: Fabric, kind: str) -> list[str]:
-    """The names of the nodes of a kind, in the order of the network."""
+    """The names of the nodes of a kind, such as 'host' or 'storage', in the order of
+    the network.
+    """
     return [
         fabric.cabling.names[node]
         for node in fabric.cabling.nodes_of_kind(kind).tolist()
@@ -86,7 +90,8 @@ def choose_hosts(
 ) -> list[str]:
     """Return the names of ``count`` hosts in the order in which ranks fill them, as the
     cluster's ``placement`` says, but none of ``used_hosts``; ``rng`` draws the hosts of
-    a scattered placement.
+    a scattered placement, which are filled in the order of the network. Where there
+    are fewer, all are returned.
 
     Raises:
         TopologyError: the placement names a host that the network does not have.
@@ -125,6 +130,7 @@ def _order_by_turn(names: list[str], fabric: Fabric) -> list[str]:
 
 
 PFS = "pfs"
+"""Name of the file system that is added to a topology without storage."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +139,16 @@ class Wiring:
 
     fabric: Fabric  # its cables, ports and links
     routing: RoutingRule  # the routing of its topology
-    # for every switch to which hosts are attached the number of what is joined below the topmost
-    # switches; all the same with one level
+    # by the name of each switch to which hosts are attached, the number of its rack: what is
+    # joined below the topmost switches. All the same with one level; not always consecutive
     rack_of: dict[str, int]
     _routers: dict[str, Router] = field(default_factory=dict, repr=False)
 
     def router(self, rule: RoutingRule | None, rng: np.random.Generator) -> Router:
-        """The routes by a rule, or by that of the topology; ``rng`` is for what is
-        drawn.
+        """The router of a rule, or of the topology's routing if it is None.
+
+        A rule that draws takes one number from ``rng``; others take none. The last
+        router is kept for the next call, unless it remembers what it gave.
 
         Raises:
             TopologyError: the routing is not known for this network.
@@ -157,11 +165,12 @@ class Wiring:
 
 
 def wiring(cluster: Cluster) -> Wiring:
-    """The network of a cluster. It is made once in a process for runs on the same
-    cluster.
+    """The network of a cluster, with a file system if the topology has no storage.
+
+    The last two are kept in a process, for runs on the same network.
 
     Raises:
-        TopologyError: as `Cluster.cabling`.
+        TopologyError: the topology cannot be used, or does not fit the cluster's hosts.
     """
     if problems := cluster_problems(cluster, world_size=1):
         raise TopologyError(problems, f"topology of {cluster.name}")
@@ -192,8 +201,10 @@ def _build_wiring(
 
 
 def routing_of(cluster: Cluster) -> RoutingRule:
-    """The routing of runs on a cluster: its own, or that of its topology; raises as
-    `wiring`.
+    """The routing of runs on a cluster: its own, or that of its topology.
+
+    The network is built only where the topology alone does not decide its routing;
+    raises as `wiring` then.
     """
     if cluster.routing is None and cluster.is_cut:
         return wiring(cluster).routing
@@ -202,11 +213,11 @@ def routing_of(cluster: Cluster) -> RoutingRule:
 
 
 def check_machine(cluster: Cluster) -> None:
-    """See that a routing and hosts that a cluster names, or names for its hosts, are
-    known for its network, which is built only if there are any.
+    """Check that the routing, the hosts of a placement and the names of hosts that a
+    cluster gives fit its network. If it gives none of them, nothing is checked.
 
     Raises:
-        TopologyError: as `wiring`, `Wiring.router` and `choose_hosts`.
+        TopologyError: they do not, or the network cannot be used.
     """
     if cluster.routing is not None:
         wiring(cluster).router(cluster.routing, np.random.default_rng(0))
@@ -215,7 +226,7 @@ def check_machine(cluster: Cluster) -> None:
 
 
 def _racks(fabric: Fabric) -> dict[str, int]:
-    """See `Wiring`."""
+    """Return the number of the rack of each switch with hosts, by the switch's name."""
     cabling = fabric.cabling
     depth = fabric.cabling.depth
     storage = np.array([tier == "storage" for tier in cabling.tiers])

@@ -39,7 +39,8 @@ def share(period: float, save: float, restart: float, failure_interval: float) -
 
     Failures may also come while saving or restarting (Daly 2006, the complete cost
     function): a period with its save takes failure_interval * exp(restart /
-    failure_interval) * (exp((period + save) / failure_interval) - 1).
+    failure_interval) * (exp((period + save) / failure_interval) - 1). 0 where period,
+    save and restart together exceed 700 failure intervals.
     """
     cycle = period + save
     if (

@@ -14,27 +14,31 @@ from simshuffle.spec.arrays import Flags, Floats, Ints
 class Faults:
     """F faults of the hosts of a machine, in the order in which they start.
 
-    A host may have several faults at a time.
+    Whoever makes them sorts them (`sort_by_start`). A host may have several faults at a
+    time.
     """
 
-    host: Ints  # from 0
-    start_s: Floats  # s from the beginning
-    end_s: Floats  # s; when the host can be used again
-    cause: Ints  # its place in ``causes``
-    causes: tuple[str, ...]
+    host: Ints  # (F,) from 0
+    start_s: Floats  # (F,) s from the beginning
+    end_s: Floats  # (F,) s from the beginning; when the host can be used again
+    cause: Ints  # (F,) the index of its cause in ``causes``
+    causes: tuple[str, ...]  # names
 
     def __len__(self) -> int:
         return len(self.host)
 
     def is_repaired_in_place(self, causes: Sequence[str]) -> Flags:
-        """Tell which faults have one of these causes, which leave the host good, (F,)."""
+        """Tell which faults have one of these causes, which leave the host good, (F,).
+
+        Causes that no fault has are ignored.
+        """
         return np.isin(
             self.cause, [n for n, name in enumerate(self.causes) if name in causes]
         )
 
     def sort_by_start(self) -> Faults:
-        """Return the faults in the order of their starts; simultaneous faults keep
-        their order.
+        """Return a copy in the order of the starts; simultaneous faults keep their
+        order.
         """
         order = np.argsort(self.start_s, kind="stable")
         return Faults(

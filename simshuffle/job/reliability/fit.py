@@ -27,18 +27,20 @@ MIN_FAULTS = 20
 class FaultFit:
     """Statistics of recorded faults, and the process that reproduces them."""
 
-    faults: int
-    hosts: int
+    faults: int  # number of them
+    hosts: int  # that were watched
     mean_between: float  # s of one host between two of its faults
-    variation: float  # of the time between two faults of the machine
-    repair_mean: float  # s; of faults that ended
-    repair_median: float  # s
+    # standard deviation over mean of the time between two faults of the machine; 1 if no gaps
+    variation: float
+    # s; of faults that ended before the trace, or of all if none did
+    repair_mean: float
+    repair_median: float
     worst_faults: float  # the share of the faults that the worst hosts have
     by_chance: float  # the share that they would have if all hosts were alike
-    process: Bursty
+    process: Bursty  # its variation is at least 1, its median repair at least 1 s
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fit as plain values."""
+        """Return the fit as plain values by field; ``process`` is a mapping, too."""
         return {
             **asdict(self),
             "process": self.process.model_dump(mode="json", exclude_none=True),
@@ -52,10 +54,10 @@ def fit_process(
 
     The worst hosts of a machine have more than their share of faults by chance alone.
     The lemons' share is therefore the share with which drawn machines have, in the
-    mean, what was recorded.
+    mean, what was recorded. The process has no lemons where chance explains it.
 
     Args:
-        worst: the share of hosts that are lemons.
+        worst: the share of hosts that are lemons; at least one host is.
         longest_gap: gaps longer than this (s) are left out of the variation, as
             unrecorded time.
 
@@ -113,8 +115,8 @@ def fit_process(
 def worst_share(hosts: int, faults: int, num_worst: int, lemons: float) -> float:
     """Return the share of ``faults`` on the ``num_worst`` hosts that fail most often.
 
-    The share is the mean over drawn machines in which ``num_worst`` lemons have the
-    share ``lemons``.
+    The share is the mean over `DRAWS` drawn machines in which ``num_worst`` lemons have
+    the share ``lemons``. Equal arguments give equal results.
     """
     rng = np.random.default_rng(0)  # the same machines for every share
     chances = np.full(hosts, (1 - lemons) / max(hosts - num_worst, 1))

@@ -18,6 +18,7 @@ hosts; waits for saves; training since the last save that a failure undid; and t
 phases after a failure.
 """
 TRAINING, SLOWER, STALLS, LOST = range(4)
+"""Indices in `CATEGORIES`."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Saves:
 
     period_s: float  # of training between two saves
     stall_s: float  # for which training stands at each
-    # from the begin of a save until a failure cannot undo it; not before the stall is over
+    # from the begin of a save until a failure cannot undo it; raised to stall_s if it is less
     usable_s: float
 
 
@@ -34,8 +35,10 @@ def time_by_category(course: JobCourse, saves: Saves) -> Floats:
     """Divide stretches and interruptions by category: (S, categories) s, as
     `CATEGORIES`.
 
-    The sum of a row is its length. Training after the last usable save is lost, unless
-    nothing interrupts the stretch.
+    A row is a stretch and the interruption after it; its sum is the length of both.
+    Periods begin anew in each stretch. Training after the last usable save is lost,
+    unless nothing interrupts the stretch. On a share of the hosts that share of the
+    training that stays is 'training', the remainder 'slower'.
     """
     durations = course.end_s - course.begin_s
     training, stalls = _training_and_stalls(durations, saves)
@@ -52,7 +55,10 @@ def time_by_category(course: JobCourse, saves: Saves) -> Floats:
 
 
 def _training_and_stalls(length: Floats, saves: Saves) -> tuple[Floats, Floats]:
-    """Return the seconds of training, and of stalls, in stretches of ``length`` s."""
+    """Return the seconds of training, and of stalls, in stretches of ``length`` s.
+
+    Each is (S,), as ``length``.
+    """
     cycle = saves.period_s + saves.stall_s
     full_cycles = np.floor(length / cycle)
     training = full_cycles * saves.period_s + np.minimum(
@@ -62,7 +68,7 @@ def _training_and_stalls(length: Floats, saves: Saves) -> tuple[Floats, Floats]:
 
 
 def _usable_saves(length: Floats, saves: Saves) -> Ints64:
-    """Count the saves that are usable at the end of stretches of ``length`` s.
+    """Count the saves (S,) that are usable at the end of stretches of ``length`` (S,) s.
 
     Save k begins after k periods and k - 1 stalls.
     """
@@ -78,7 +84,8 @@ def completion_time(course: JobCourse, saves: Saves, work: float) -> float:
     """Return when ``work`` s of useful training are done (s); infinite if they never
     are.
 
-    What is done until an interruption counts, even where it undoes it later.
+    They are seconds on all hosts that the job wants. What is done until an interruption
+    counts, even where the interruption undoes it later.
     """
     useful = time_by_category(course, saves)[:, TRAINING]
     useful_before = np.concatenate([[0.0], np.cumsum(useful)[:-1]])
@@ -96,7 +103,11 @@ def completion_time(course: JobCourse, saves: Saves, work: float) -> float:
 
 
 def truncate_course(course: JobCourse, length: float) -> JobCourse:
-    """Return a course cut off after ``length`` s."""
+    """Return a course cut off after ``length`` s (above 0), or itself if it is no
+    longer.
+
+    A stretch that is cut has the cause -1; of a cut interruption the first phases stay.
+    """
     if length >= course.length:
         return course
     count = int(np.searchsorted(course.begin_s, length, side="left"))
@@ -134,7 +145,7 @@ def best_period(periods: Sequence[float], goodput: Sequence[float]) -> float:
 
     Args:
         periods: s, ascending.
-        goodput: shares of useful time.
+        goodput: share of useful time at each of the periods.
     """
     period = np.asarray(periods, float)
     cost = 1.0 - np.asarray(goodput, float)

@@ -19,27 +19,33 @@ from simshuffle.spec.arrays import Floats, Ints
 
 Policy = Literal["spare", "elastic", "stop"]
 PHASES = ("detection", "waiting", "restart", "restore", "reread")
-"""Phases between a failure and the next training."""
+"""Phases between a failure and the next training, in this order; 'waiting' is for hosts."""
 
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """The reaction of a job to the failure of one of its hosts."""
+    """The reaction of a job to the failure of one of its hosts.
+
+    With 'spare' the job takes free hosts and waits until it has as many as it wants.
+    'elastic' takes free hosts, and goes on as soon as it has any, without more until
+    the next failure. 'stop' ends it at the first failure.
+    """
 
     hosts: int  # that the job wants
     spares: int = 0  # hosts beside them
-    policy: Policy = "spare"
+    policy: Policy = "spare"  # see above
     detect_s: float = 0.0  # until a failure is noticed
     restart_s: float = 0.0  # to start all processes
     restore_s: float = 0.0  # to read the last checkpoint
-    reread_s: float = 0.0  # for a host that is new to the job to read its shard
+    # for hosts that join the job to read their shards; spent once if any does, else not
+    reread_s: float = 0.0
     in_place: Sequence[str] = ()  # causes after which the host is good at once
 
 
 @dataclass(frozen=True)
 class JobCourse:
-    """The stretches of training (S,) of a job, each but the last ended by an
-    interruption.
+    """The stretches of training (S,) of a job, each followed by an interruption, but
+    the last if the time is over first.
 
     Stretches and interruptions together last ``length`` s.
     """
@@ -48,15 +54,17 @@ class JobCourse:
     end_s: Floats  # (S,) s; when it is interrupted, or the time is over
     share: Floats  # (S,) hosts that take part over those that the job wants
     cause: Ints  # (S,) what interrupted it, its place in ``causes``; -1 where the time was over
-    down_s: Floats  # (S, phases) s of each of `PHASES` that follow
-    causes: tuple[str, ...]
+    # (S, phases) s of each of `PHASES` in the interruption that follows; cut off at the end
+    down_s: Floats
+    causes: tuple[str, ...]  # names
     length: float  # s
 
 
 def follow_job(faults: Faults, policy: RestartPolicy, length: float) -> JobCourse:
     """Follow a job for ``length`` s through the faults of its hosts and spares.
 
-    Hosts 0 to hosts - 1 begin; spares follow.
+    Hosts 0 to hosts - 1 begin; spares have the next numbers. ``faults`` are in the
+    order of their starts, and of no other hosts.
     """
     return _HostPool(faults, policy, length).run()
 
@@ -112,9 +120,10 @@ class _HostPool:
 
     def _next_hit(self, deadline: float) -> int:
         """Return the next fault before ``deadline`` that the job feels, -1 if there is
-        none.
+        none: a fault of a host of the job that is up.
 
-        Afterwards the hosts are as after this fault.
+        Moves on past all faults up to it. Takes its host out of the job, unless the
+        host is good at once.
         """
         while self._next < len(self._starts) and self._starts[self._next] < deadline:
             fault = self._next
@@ -173,7 +182,8 @@ class _HostPool:
     def _gather(self, now: float) -> tuple[float, bool]:
         """Return when the job has its hosts (s), and whether any host is new.
 
-        The end of the time if it never has, or its policy is to stop.
+        The end of the time if it never has, or its policy is to stop. Free hosts join
+        the job, and faults until then are taken into account.
         """
         policy = self._policy
         has_new_hosts = False

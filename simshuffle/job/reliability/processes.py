@@ -84,8 +84,8 @@ class _Drawn(Sourced):
         """Draw the faults of ``hosts`` that start in the first ``horizon`` s, sorted by
         start.
 
-        Each ends after a repair that is drawn, also if its cause is in ``in_place``:
-        those the caller treats.
+        Each ends after a repair that is drawn, maybe after the horizon, and also if its
+        cause is in ``in_place``: the caller must heed that key.
         """
         starts = self._draw_starts(rng, self.mean_between / hosts, horizon)
         host = self._draw_hosts(rng, hosts, len(starts))
@@ -98,8 +98,8 @@ class _Drawn(Sourced):
     def _draw_starts(
         self, rng: np.random.Generator, mean: float, horizon: float
     ) -> Floats:
-        """Draw when faults of the whole machine start; ``mean`` s are between two
-        faults.
+        """Draw when faults of the whole machine start: (n,) s, ascending, all before
+        ``horizon``. ``mean`` s are between two faults.
         """
         parts = [np.zeros(0)]
         last = 0.0
@@ -121,6 +121,7 @@ class _Drawn(Sourced):
         return rng.exponential(mean, count)
 
     def _draw_hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
+        """Draw (count,) hosts, all equally likely."""
         return rng.integers(hosts, size=count)
 
 
@@ -178,7 +179,7 @@ class Bursty(_Drawn):
 
     def _draw_hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
         """Draw (count,) hosts; lemons, drawn anew at each call, have their share of
-        faults.
+        faults. At least one host is a lemon and one is not; of a single host, none.
         """
         if self.lemons is None or hosts == 1:
             return super()._draw_hosts(rng, hosts, count)
@@ -241,12 +242,19 @@ class Trace(Sourced):
         return trace
 
     def expected_faults(self, hosts: int, horizon: float) -> float:
-        """Return the mean number of faults of ``hosts`` in ``horizon`` s."""
+        """Return the mean number of faults of ``hosts`` in ``horizon`` s; raises as
+        `read_file`.
+        """
         trace = self.read_file()
         return len(trace.faults) * (hosts / trace.hosts) * (horizon / trace.length)
 
     def draw(self, rng: np.random.Generator, hosts: int, horizon: float) -> Faults:
-        """Draw the faults of ``hosts`` that start in the first ``horizon`` s."""
+        """Draw the faults of ``hosts`` that start in the first ``horizon`` s, sorted by
+        start.
+
+        For as many hosts as were traced nothing is random without ``shift``. Raises as
+        `read_file`.
+        """
         trace = self.read_file()
         parts = []
         for first in range(0, hosts, trace.hosts):
@@ -271,7 +279,8 @@ def replay_trace(
 ) -> tuple[Ints, Floats, Floats, Ints]:
     """Return host, start, end and cause of the faults that start within ``horizon`` s.
 
-    The trace goes round; starts and ends are in s from time 0.
+    The trace goes round; starts and ends are in s from time 0, and not sorted. A fault
+    that started before time 0 is left out, even if it lasts longer.
 
     Args:
         trace: of other hosts.

@@ -24,6 +24,7 @@ DAY = 86_400.0
 MAX_NBYTES = 100_000_000
 """Bytes of a file of faults: 200,000 faults and more."""
 COLUMNS = ("host", "start", "end", "class")
+"""Columns of a CSV file of faults, in any order."""
 CAUSES = {
     "gpu": "gpu",
     "nic": "network",
@@ -58,7 +59,8 @@ class FaultTrace:
 def read_trace(
     path: Path, hosts: int | None = None, length: float | None = None
 ) -> FaultTrace:
-    """Read the faults of a file.
+    """Read the faults of a file; a file that was read before is read again only if its
+    time of change differs.
 
     Args:
         hosts: how many were watched; None for the hosts in the file.
@@ -66,7 +68,8 @@ def read_trace(
 
     Raises:
         InputError: there is no such file, it is no trace, a fault ends before it
-            starts, there is none, or it has more hosts or a longer time than is said.
+            starts, there is none, it has more hosts or a longer time than is said, or
+            more than `MAX_NBYTES` bytes.
     """
     try:
         stamp = path.stat()
@@ -129,7 +132,7 @@ def build_trace(
     """Build the trace from its rows; ``hosts``, ``length`` and errors as in
     `read_trace`.
 
-    Faults without an end last to the end of the trace.
+    Faults are sorted by start; those without an end last to the end of the trace.
     """
     start, end = (np.array([row[n] for row in rows]) for n in (1, 2))
     last = float(max(start.max(), end[np.isfinite(end)].max(initial=0.0)))
@@ -206,6 +209,7 @@ def parse_csv(text: str, source: str) -> Iterable[tuple[str, float, float, str]]
 
 
 def _seconds(text: str, where: str, source: str) -> float:
+    """Return the seconds of a time with a unit; an InputError if it is none."""
     try:
         return parse_quantity(text, Dimension.SECONDS)
     except UnitError as error:
@@ -213,7 +217,8 @@ def _seconds(text: str, where: str, source: str) -> float:
 
 
 def parse_json(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
-    """Yield host, start (s), end (s) and cause of each fault in a list of events.
+    """Yield host, start (s), end (s) and cause of each fault in a list of events,
+    sorted by start.
 
     An event has node_id, event_time (d), event_type and fault_type. An end belongs to
     the oldest open fault of its host and type; the end is infinite if there is none.
@@ -271,18 +276,25 @@ _EVENT = (
 
 @dataclass(frozen=True)
 class _Event:
+    """An event of a JSON list: the start or the end of a fault."""
+
     host: str
     time_s: float  # s
-    starts: bool
-    kind: str  # what a fault of the same kind has too
-    cause: str
-    where: str  # in the file
+    starts: bool  # whether a fault starts, and does not end
+    kind: str  # its fault_type as text, equal for the start and the end of a fault
+    cause: str  # as of `classify_cause`
+    where: str  # in the file, such as 'event 3'
 
 
 def parse_event(event: Any, where: str, source: str) -> _Event:
-    """Check an event of a JSON list and return it."""
+    """Check an event of a JSON list and return it.
+
+    Raises:
+        InputError: keys are missing or unknown, or a value is not valid.
+    """
 
     def wrong(rule: str, value: object) -> NoReturn:
+        """Refuse the event."""
         refuse(where, rule, repr(value)[:60], _EVENT, source)
 
     expected_keys = {"node_id", "event_time", "event_type", "fault_type"}
@@ -311,9 +323,10 @@ def parse_event(event: Any, where: str, source: str) -> _Event:
 
 
 def classify_cause(kind: Mapping[str, Any] | str) -> str:
-    """Return the cause that a fault type stands for, see `CAUSES`; 'hbm' by `HBM`.
+    """Return the cause that a fault type stands for, see `CAUSES`.
 
-    A class that is not listed is its own cause, in small letters.
+    'hbm' for a GPU whose description has the word `HBM`. A class that is not listed is
+    its own cause, in small letters; '' without a class.
     """
     name = str(kind if isinstance(kind, str) else kind.get("Class", "")).strip().lower()
     cause = CAUSES.get(name, name)
@@ -328,7 +341,7 @@ def classify_cause(kind: Mapping[str, Any] | str) -> str:
 def check_fault(
     host: str, start: float, end: float, cause: str, *, where: str, source: str
 ) -> tuple[str, float, float, str]:
-    """Return the fault; its cause is 'unknown' if it is ''.
+    """Return the fault as given, but for the cause: 'unknown' if it is ''.
 
     Raises:
         InputError: it has no host, or ends before it starts.

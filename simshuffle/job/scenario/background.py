@@ -31,8 +31,8 @@ class _Traffic(Spec):
 
     @property
     def named_hosts(self) -> list[str] | None:
-        """The hosts that it names; None if it names none. Raises an InputError if they
-        are no node list.
+        """The names in ``hosts``; None if it is left out. Raises an InputError if it is
+        a text that is no node list.
         """
         return (
             expand_node_list(self.hosts) if isinstance(self.hosts, str) else self.hosts
@@ -102,7 +102,11 @@ Background = Annotated[
 
 
 def background_problems(background: Sequence[Background]) -> Iterator[Problem]:
-    """Yield the problems that keep hosts from sending as the records say."""
+    """Yield the problems of the hosts that the records name: text that is no node list,
+    a host named twice, or fewer than two hosts (one, if they write).
+
+    Whether the topology has them is not checked here.
+    """
     for index, record in enumerate(background):
         path = f"background.{index}.hosts"
         try:

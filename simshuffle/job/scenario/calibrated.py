@@ -76,10 +76,12 @@ class Calibrated(Spec):
     @field_validator("value", "low", "high", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
+        """Make the keys of mappings text."""
         return _plain(value)
 
     @model_validator(mode="after")
     def _ranges(self) -> Calibrated:
+        """Refuse quantities that `QUANTITIES` lacks, and ranges that are not ascending."""
         for name, ends in self.over.items():
             if name not in QUANTITIES:
                 raise _bad(
@@ -98,7 +100,9 @@ class Calibrated(Spec):
         return self
 
     def range(self, name: str) -> tuple[float, float]:
-        """The range that was measured of one quantity: SI values, or numbers."""
+        """The lowest and highest measured value of one quantity of ``over``: SI values,
+        or numbers. Raises a KeyError if it is not among them.
+        """
         dimension = QUANTITIES[name]
         low, high = (
             parse_quantity(end, dimension) if dimension else _number(end)
@@ -107,8 +111,8 @@ class Calibrated(Spec):
         return low, high
 
     def beyond(self, used: Mapping[str, float]) -> str:
-        """A sentence on the quantities of ``used`` that are outside the range; '' if
-        none is.
+        """A clause on the quantities of ``used`` that are outside the range; '' if none
+        is. Those that were not measured are ignored, and so is rounding by 1e-4.
         """
         parts = []
         for name in filter(used.__contains__, self.over):
@@ -133,6 +137,9 @@ class Fragment(Spec):
 
     @model_validator(mode="after")
     def _keys(self) -> Fragment:
+        """Refuse keys below other records than cluster, workload and network, and
+        calibration records whose value differs from that in ``values``.
+        """
         for key in self.values:
             if not key.startswith(_ROOTS) or "" in key.split("."):
                 roots = ", ".join(root[:-1] for root in _ROOTS)
@@ -147,6 +154,7 @@ class Fragment(Spec):
 
 
 def _bad(rule: str) -> InputError:
+    """Return the error of a fragment that breaks ``rule``."""
     remedy = "Let 'simshuffle machine calibrate' write the file, or correct it."
     return InputError(Problem("", rule, "", remedy))
 
@@ -163,19 +171,22 @@ def _plain(value: Any) -> Any:
 
 
 def _number(value: Any) -> float:
+    """Return a number as a float; a TypeError for all else, and for truth values."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
     return float(value)
 
 
 def format_quantity(name: str, value: float) -> str:
-    """A place in the range of a quantity, for people."""
+    """A value of one of `QUANTITIES` as text for people, sizes with their unit."""
     dimension = QUANTITIES[name]
     return readable(value, dimension) if dimension else f"{value:g}"
 
 
 def read_fragment(path: Path) -> Fragment:
-    """The fragment in a file. Raises an InputError with every problem of it."""
+    """The fragment in a YAML file of one document. Raises an InputError with every
+    problem of it.
+    """
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         count = len(documents)
@@ -201,11 +212,23 @@ into the list.
 def include(
     raw: dict[str, Any], folder: Path | None, put_value: Put, problems: list[Problem]
 ) -> dict[str, str]:
-    """Set, with ``put_value``, what the fragments hold that ``raw`` names under
-    ``include``, which is taken away, in their order, and keep their records under
-    ``calibrated``. What the scenario sweeps stays swept. Paths begin from ``folder``,
-    that of the scenario file, or the working directory; whatever is wrong is added to
-    ``problems``. Returns the file from which each key came.
+    """Set the values of the fragments that ``raw`` names under ``include``, in order.
+
+    Takes ``include`` out of ``raw``, and appends the records of the values that were
+    set to ``raw['calibrated']``. A key that the scenario sweeps is left out, and so is
+    one above it; one below it is a problem. Latencies of a ring get the names of
+    ``kind: nccl`` where the scenario has that, and the plateau becomes 1; with ``kind:
+    tree`` they are a problem.
+
+    Args:
+        raw: the scenario's values, changed in place.
+        folder: of the scenario file, from which paths begin; then the working
+            directory.
+        put_value: sets a value in ``raw``.
+        problems: whatever is wrong is added to it.
+
+    Returns:
+        the file from which each key came.
     """
     origin: dict[str, str] = {}
     for path in _paths(raw.pop("include", None), folder, problems):
@@ -313,7 +336,9 @@ def forget(raw: dict[str, Any], key: str) -> None:
 
 
 def blame(problem: Problem, origin: Mapping[str, str]) -> Problem:
-    """The problem with the fragment in its path, if the value came from one."""
+    """The problem with the fragment in its path, if the value came from one; else as it
+    is. ``origin`` is from `include`.
+    """
     for key, path in origin.items():
         below = key.startswith(f"{problem.path}.")
         if keys_overlap(key, problem.path) and not (

@@ -67,6 +67,9 @@ class Checkpoint(Sourced):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Checkpoint:
+        """Refuse both or neither of ``every`` and ``period``, a drain from servers, and
+        ``bytes_per_parameter`` beside ``state``.
+        """
         if (self.every is None) == (self.period is None):
             number_given = "neither" if self.every is None else "both"
             remedy = "Write one of them, as every: 500, or period: 600 s."
@@ -88,7 +91,7 @@ class Checkpoint(Sourced):
 
     @property
     def kept_in(self) -> Place:
-        """The last place of a save."""
+        """The last place of a save: ``drain``, or ``to`` if nothing is drained."""
         return self.to if self.drain == "none" else self.drain
 
     @property

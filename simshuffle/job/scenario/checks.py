@@ -51,7 +51,9 @@ def cross_field_problems(
 
 
 def sweep_problems(sweep: Mapping[str, list[Any]]) -> Iterator[Problem]:
-    """Yield the problems that keep a sweep from being a grid of runs."""
+    """Yield the problems that keep a sweep from being a grid of runs; a sweep of
+    ``sweep`` is one.
+    """
     yield from (problem.below("sweep") for problem in grid_problems(sweep))
     for key in sweep:
         if key.split(".")[0] == "sweep":
@@ -60,8 +62,12 @@ def sweep_problems(sweep: Mapping[str, list[Any]]) -> Iterator[Problem]:
 
 
 def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
-    """More ranks than GPUs, more HCAs than links, hosts that cannot be placed on as
-    named, or a topology that cannot be used.
+    """Return the problems of a cluster for ``world_size`` ranks: more ranks than GPUs,
+    HCAs that do not fit the links or rails, scale-up links faster than NVLink, hosts
+    that cannot be placed on as named.
+
+    If the topology cannot be used, only its problems. Whether it has the hosts that a
+    placement names is not checked here.
     """
     try:
         cluster.num_hosts, cluster.links_per_host  # noqa: B018 - they raise
@@ -84,6 +90,9 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
 
 
 def _machine_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
+    """Yield the problems of hosts, links and scale-up domains with one another, and of
+    more ranks than GPUs.
+    """
     domains = cluster.topology.domains
     host = cluster.host
     links = cluster.links_per_host
@@ -150,7 +159,9 @@ def _placement_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
 
 
 def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
-    """More rings or channels than HCAs of a host, or of a scale-up domain."""
+    """Return a problem if there are more rings, channels, leaders or rails than HCAs of
+    a host, or of a scale-up domain; [] where their number is left out.
+    """
     key = allreduce.one_for_each_hca
     hcas = cluster.hcas_per_domain
     count = getattr(allreduce, key)
@@ -200,8 +211,8 @@ def _workload_problems(
 
 
 def _dropped_batches(workload: Workload, world_size: int) -> Iterator[Problem]:
-    """A data set so small that every batch is dropped: floor(N / (M b)) iterations are
-    none.
+    """Yield a problem if every batch is dropped: floor(N / (M b)) is 0. Not for more
+    ranks than samples, which is a problem by itself.
     """
     samples = workload.dataset.num_samples
     batch = workload.local_batch_size
@@ -220,7 +231,7 @@ def _dropped_batches(workload: Workload, world_size: int) -> Iterator[Problem]:
 
 def _division_problems(workload: Workload, world_size: int) -> Iterator[Problem]:
     """Yield the problems that keep ``world_size`` ranks from dividing training as
-    ``workload.parallelism`` says.
+    ``workload.parallelism`` says; none under data parallelism.
     """
     strategy = workload.parallelism
     layers = workload.model.layer_list
@@ -243,8 +254,8 @@ def _division_problems(workload: Workload, world_size: int) -> Iterator[Problem]
 
 
 def _token_problems(workload: Workload) -> Iterator[Problem]:
-    """Sequences of another length than those that the model's layers take, and
-    attention within documents of a model of which nobody says what attention takes.
+    """Yield a problem if sequences have another length than those that the model's
+    layers take, or if attention stays within documents and its share is not known.
     """
     tokens = workload.dataset.tokens
     attention = workload.model.attention
@@ -273,7 +284,9 @@ def _token_problems(workload: Workload) -> Iterator[Problem]:
 def _order_problems(
     cluster: Cluster, workload: Workload, world_size: int, seed: int
 ) -> Iterator[Problem]:
-    """A loader's order that cannot be drawn so, or a cache that is no use."""
+    """Yield the problems of a loader's order that cannot be drawn so, or of its cache;
+    none for other strategies.
+    """
     exchange = workload.exchange
     dataset = workload.dataset
     if not isinstance(exchange, LoaderShuffle) or world_size > dataset.num_samples:

@@ -65,6 +65,7 @@ class Host(Sourced):
 
     @model_validator(mode="after")
     def _even_shares(self) -> Host:
+        """Refuse GPUs that are no multiple of the HCAs, or of the PCIe slots."""
         for name in ("hcas", "pcie_slots"):
             count = getattr(self, name)
             if count > self.gpus or self.gpus % count:
@@ -104,7 +105,7 @@ class MessagePassing(Sourced):
 
     def host_seconds(self, nbytes: float) -> float:
         """Return the seconds that a message of ``nbytes`` bytes takes of its sender and
-        receiver together.
+        receiver together: overheads, its request's included, and copying.
         """
         messages = 1 + (nbytes >= self.eager_limit)  # the request is a message too
         return (
@@ -181,6 +182,7 @@ class Cluster(Spec):
     @field_validator("placement", mode="before")
     @classmethod
     def _text_or_list(cls, placement: object) -> object:
+        """Refuse what is neither text nor a list of texts."""
         parts = placement if isinstance(placement, list) else [placement]
         if not all(isinstance(part, str) for part in parts):
             raise ValueError("must be text, or a list of names of hosts")
@@ -200,7 +202,7 @@ class Cluster(Spec):
     @property
     def store(self) -> ObjectStore:
         """``object_store``, where it is known that there is one: a scenario that reads
-        from it is checked for that.
+        from it is checked for that. An AssertionError if there is none.
         """
         assert self.object_store is not None  # noqa: S101 - see above
         return self.object_store
@@ -260,7 +262,7 @@ class Cluster(Spec):
 
     @property
     def is_cut(self) -> bool:
-        """True if cables are missing in the network that its topology has."""
+        """True if a fault leaves a share of 0: cables of the topology are missing."""
         return 0.0 in (self.faults or {}).values()
 
     @property
@@ -335,7 +337,9 @@ class Cluster(Spec):
 
 @lru_cache(maxsize=64)
 def _connected_hosts(network: CacheArgument[Cluster]) -> tuple[int, int]:
-    """Hosts that a network with faults has, and links of the host with the fewest."""
+    """Count the hosts of a network with faults, without those that are cut off, and the
+    links of the host with the fewest.
+    """
     cabling = Cabling.from_graph(network.argument.sketch())
     hosts = cabling.nodes_of_kind("host")
     return len(hosts), int(np.diff(cabling.neighbours[0])[hosts].min())

@@ -26,7 +26,7 @@ KINDS = ("cables", "hosts", "gpus", "ssds")
 if TYPE_CHECKING:
 
     class _Lasting(Spec):
-        """A record whose key ``from`` is a keyword of Python."""
+        """A record with the key ``for``, a keyword of Python: s, or None."""
 
         def __init__(self, **values: Any) -> None: ...
 else:
@@ -74,7 +74,7 @@ class Fault(_Lasting):
 
     @property
     def lasts(self) -> float | None:
-        """Seconds that the fault lasts, ``for``."""
+        """Seconds that the fault lasts, ``for``; None if it is left out."""
         seconds: float | None = getattr(self, "for")
         return seconds
 
@@ -93,6 +93,9 @@ class Fault(_Lasting):
 
     @model_validator(mode="after")
     def _check_times(self) -> Fault:
+        """Refuse several or none of ``at``, ``every`` and ``process``, devices that do
+        not go with them, and failures after which the job could not go on.
+        """
         drawn = self.at is None
         part = self.what.rpartition(".")[2]
         gpu_index = part.removeprefix("gpu")
@@ -137,15 +140,19 @@ class Fault(_Lasting):
 
 
 def _format_seconds(seconds: float) -> str:
+    """Return seconds as text of three digits, with a unit that fits."""
     return readable(seconds, Dimension.SECONDS, 3)
 
 
 def _refuse(path: str, rule: str, value: str, remedy: str) -> NoReturn:
+    """Raise the InputError of a fault whose key ``path`` breaks ``rule``."""
     refuse(path, rule, value, remedy, "faults")
 
 
 def needs_every_cable(faults: Sequence[Fault] | None) -> bool:
-    """Return whether messages may go round failed cables."""
+    """Return whether messages may go round failed cables: whether anything fails with
+    ``on_failure: reroute``, be it a cable or not. False for None.
+    """
     return any(
         fault.rate == 0 and fault.on_failure == "reroute" for fault in faults or ()
     )
@@ -158,6 +165,7 @@ def host_names(cluster: Cluster) -> frozenset[str]:
 
 @lru_cache(maxsize=2)
 def _host_names(network: CacheArgument[Cluster]) -> frozenset[str]:
+    """Return what `host_names` does, kept for the last two networks."""
     cabling = network.argument.cabling()
     return frozenset(
         cabling.names[node] for node in cabling.nodes_of_kind("host").tolist()

@@ -29,17 +29,17 @@ first use (M_MMAP_THRESHOLD of glibc, mallopt(3)).
 
 @dataclass(frozen=True)
 class HostWork:
-    """Seconds of the training loop's thread for a sample of mean size; see
-    `MessageSchedule` for each. ``draw`` is for each rank of a permutation.
+    """Seconds of the training loop's thread for a sample of mean size, sent and
+    received once; ``draw`` is for each rank of a permutation.
     """
 
-    read: float
-    zero_buffer: float
-    decode: float
-    pickle: float
-    draw: float
-    write: float
-    remove: float
+    read: float  # of the sender, to open and read, beside the device's time
+    zero_buffer: float  # of the receiver, to zero the buffer of one sample
+    decode: float  # of the sender; 0 if files travel as they are
+    pickle: float  # of the sender
+    draw: float  # of every rank, to draw partners
+    write: float  # of the receiver, to encode and write, beside the device's time
+    remove: float  # of the sender, at the end of the epoch
 
 
 def barrier_seconds(cluster: Cluster, world_size: int) -> float:
@@ -60,7 +60,8 @@ def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
     """Return the seconds of host work for a sample of mean size.
 
     They are the values of the schedule, else the defaults that follow from data set and
-    payload; only what is decoded takes decoding and encoding.
+    payload. Where files travel as they are, decoding is 0 whatever the schedule says,
+    and so is writing by default.
     """
     decoded = schedule.payload == "decoded"
     decode = dataset.decode_seconds if schedule.decode is None else schedule.decode

@@ -49,7 +49,10 @@ class Job(Spec):
     page_cache: NBytes | None = None
 
     def values(self) -> dict[str, Any]:
-        """Return the values that the job changes of its scenario, by dotted key."""
+        """Return the values that the job changes of its scenario, by dotted key.
+
+        ``start`` is not among them, nor what the job leaves out.
+        """
         values: dict[str, Any] = {
             "world_size": self.world_size,
             "cluster.placement": self.placement,
@@ -78,7 +81,9 @@ class Job(Spec):
 
 
 def _changes(key: str, changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The dotted keys below ``key`` that a mapping of changes sets."""
+    """Yield the dotted keys below ``key`` that a mapping of changes sets, and their
+    values. A mapping with a kind or a name is one value; an empty one sets nothing.
+    """
     for name, value in changes.items():
         below = f"{key}.{name}"
         if isinstance(value, dict) and not WHOLE & set(value):
@@ -88,7 +93,9 @@ def _changes(key: str, changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def problem_of(name: str, problem: Problem) -> Problem:
-    """A problem of the scenario of a job, where the job says it."""
+    """Return a problem of the scenario of job ``name`` with the path where the job says
+    it; other problems of the cluster come back as they are.
+    """
     for path, key in (("cluster.placement", "placement"), (PAGE_CACHE, "page_cache")):
         if problem.path == path:
             return Problem(
@@ -103,7 +110,10 @@ def together_problems(
     jobs: Mapping[str, Job], cluster: Cluster, hosts: Mapping[str, int]
 ) -> Iterator[Problem]:
     """Yield the problems that keep jobs, which are fine one by one, from running on a
-    machine together; ``hosts`` is the number of hosts that each fills.
+    machine together; ``hosts`` is the number of hosts that each fills, by its name.
+
+    Of the hosts that a job names only those that it fills count. Raises an InputError
+    if they are no node list.
     """
     if not jobs:
         yield Problem(

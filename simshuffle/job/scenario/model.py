@@ -82,6 +82,7 @@ class StepTimes(Spec):
 
     @model_validator(mode="after")
     def _something_grows(self) -> StepTimes:
+        """Refuse fixed seconds that are no less than the measured step."""
         if (
             self.measured_batch is not None
             and self.fixed_seconds >= self._step_measured
@@ -92,16 +93,21 @@ class StepTimes(Spec):
 
     @property
     def backward_seconds(self) -> float:
-        """Seconds of the backward pass for one sample, as given."""
+        """Seconds of the backward pass for one sample, as given; else twice the forward
+        pass.
+        """
         return 2 * self.forward if self.backward is None else self.backward
 
     @property
     def _step_measured(self) -> float:
+        """Seconds of both passes over ``measured_batch`` samples; over one if None."""
         return (self.measured_batch or 1) * (self.forward + self.backward_seconds)
 
     @property
     def fixed_seconds(self) -> float:
-        """Seconds of an iteration that do not shrink with its batch."""
+        """Seconds of an iteration that do not shrink with its batch: ``fixed``, else
+        the prior, or 0 without ``measured_batch``. The update is not among them.
+        """
         if self.fixed is not None:
             return self.fixed
         if self.measured_batch is None:
@@ -115,31 +121,35 @@ class StepTimes(Spec):
 
     @property
     def _slope(self) -> float:
+        """The share of the given seconds for a sample that grows with the batch."""
         if self.measured_batch is None:
             return 1.0
         return 1.0 - self.fixed_seconds / self._step_measured
 
     def forward_of(self, samples: Ints64) -> Floats:
         """Return the seconds of the forward pass of batches of ``samples``, of any
-        shape; 0 s for none.
+        shape, with its part of the fixed seconds; 0 s for a batch of none.
         """
         return self._pass(samples, self.forward)
 
     def backward_of(self, samples: Ints64) -> Floats:
-        """Return the seconds of the backward pass of batches of ``samples``, see
-        `forward_of`.
+        """Return the seconds of the backward pass of batches of ``samples``, with its
+        part of the fixed seconds; 0 s for a batch of none.
         """
         return self._pass(samples, self.backward_seconds)
 
     def inference_of(self, samples: Ints64) -> Floats:
         """Return the seconds of a forward pass without training of batches of
-        ``samples``, see `forward_of`.
+        ``samples``; fixed seconds and batches of none as in `forward_of`.
         """
         return self._pass(
             samples, self.forward if self.inference is None else self.inference
         )
 
     def _pass(self, samples: Ints64, sample_seconds: float) -> Floats:
+        """Return the seconds of a pass that takes ``sample_seconds`` for a sample, as
+        given, over batches of ``samples``.
+        """
         fixed = (
             self.fixed_seconds * sample_seconds / (self.forward + self.backward_seconds)
         )
@@ -163,6 +173,7 @@ class Layers(Spec):
 
     @model_validator(mode="after")
     def _as_many(self) -> Layers:
+        """Refuse lists of different lengths, no layer, and shares that are all 0."""
         if len(self.parameters) != len(self.backward) or not self.parameters:
             raise ValueError(
                 "parameters and backward must have as many values, one for each layer; they have"
@@ -175,7 +186,8 @@ class Layers(Spec):
     @property
     def arrival(self) -> Floats:
         """(layers, 2) the share of the gradient of each, and that of the backward pass
-        after which it is computed, in the order of the backward pass.
+        after which it is computed, in the order of the backward pass: the last layer
+        first.
         """
         gradient = np.array(self.parameters[::-1]) / sum(self.parameters)
         backward = np.cumsum(self.backward[::-1]) / sum(self.backward)
@@ -183,6 +195,9 @@ class Layers(Spec):
 
 
 def _shipped_or_valid(layers: str | list[ModelLayer]) -> str | list[ModelLayer]:
+    """Return ``layers`` as they are; refuse an unknown name and a list that is no
+    network.
+    """
     layer_list(layers) if isinstance(layers, str) else read_network("model", layers)
     return layers
 
@@ -243,6 +258,7 @@ class ModelProfile(Sourced):
 
     @model_validator(mode="after")
     def _layers_add_up(self) -> ModelProfile:
+        """Refuse a gradient size that misses the bytes of the layers' parameters."""
         total = self._parameters_of_layers
         exact = self.exact_gradient_size
         of_two_digits = self.gradient_size == float(f"{exact:.1e}")
@@ -265,7 +281,8 @@ class ModelProfile(Sourced):
     @property
     def exact_gradient_size(self) -> float:
         """Bytes of the gradient with 1, 2, 4 or 8 B for each parameter of the layers,
-        the nearest to ``gradient_size``; that itself where no layers are known.
+        the nearest to ``gradient_size``; that itself where no layers are known, or
+        ``num_parameters`` says their number.
         """
         total = self._parameters_of_layers
         if total is None:
@@ -297,7 +314,10 @@ class ModelProfile(Sourced):
 
     @property
     def one_layer(self) -> LayerList:
-        """The network as a layer, where its shapes are not known."""
+        """The network as one layer of kind 'other', where its shapes are not known.
+
+        Its parameters are ``num_parameters``, or else follow from ``gradient_size``.
+        """
         values = (max(round(self.input_size / VALUE_NBYTES), 1),)
         parameters = self.num_parameters or max(
             round(self.gradient_size / VALUE_NBYTES), 1
@@ -309,8 +329,8 @@ class ModelProfile(Sourced):
 
     @property
     def attention(self) -> tuple[int, float] | None:
-        """The tokens that attend to one another, and the share of attention in all
-        operations.
+        """The most tokens that attend to one another in a layer, and the share of the
+        layers with attention in all operations.
 
         None where no layers with attention are known.
         """
@@ -339,7 +359,8 @@ class ModelProfile(Sourced):
     @property
     def gradient_arrival(self) -> Floats:
         """(parts, 2) bytes of parts of the gradient, and the share of the backward pass
-        after which they are computed, ascending.
+        after which they are computed, ascending; `PIECES` equal parts if no layers are
+        known.
         """
         layers = self._known_layers
         if layers is not None:

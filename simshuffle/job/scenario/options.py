@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from simshuffle.job.scenario.scenario import Scenario
 
 MOST_NBYTES = 2**53
+"""Most bytes of an option, 9 PB: a float has all whole numbers up to it."""
 RecordT = TypeVar("RecordT", bound="BaseModel")
 
 
@@ -34,6 +35,7 @@ def shipped_names(folder: str) -> Completion:
     """
 
     def names(incomplete: str) -> list[str]:
+        """List the names that begin with ``incomplete``."""
         from simshuffle.spec.library import shipped_names as found  # noqa: PLC0415 - when asked
 
         return [name for name in found(folder) if name.startswith(incomplete)]
@@ -57,8 +59,8 @@ def any_of(*complete: Completion) -> Completion:
 
 
 def result_folders(incomplete: str) -> list[str]:
-    """Result folders whose path begins so, here and in results/ where it names no
-    folder.
+    """List the result folders (with a meta.json) whose path begins so; where it names
+    no folder, those in the working directory and in results/.
     """
     head, slash, _ = incomplete.rpartition("/")
     places = [f"{head}{slash}"] if slash else ["", "results/"]
@@ -79,6 +81,7 @@ def pairs(
     """
 
     def read(texts: Sequence[str]) -> list[tuple[str, Any]]:
+        """List key and value of each text, in order."""
         from simshuffle.spec.library import read_value  # noqa: PLC0415 - YAML, when it is needed
 
         out = []
@@ -106,7 +109,7 @@ def read_assignments(
     option: str, example: str
 ) -> Callable[[Sequence[str]], dict[str, Any]]:
     """Return a reader of ``KEY.PATH=VALUE`` texts of an option as a mapping, as `pairs`
-    does.
+    does; of several values of a key the last one counts.
     """
     return lambda texts: dict(pairs(option, example, "KEY.PATH=VALUE")(texts))
 
@@ -142,6 +145,7 @@ Set = Annotated[Mapping[str, Any], SET]
 
 
 def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values by key of KEY=V1,V2,...; of several texts of a key the last."""
     from simshuffle.spec.overrides import read_axis  # noqa: PLC0415 - YAML
 
     return dict(map(read_axis, texts))
@@ -159,11 +163,14 @@ Over = Annotated[
 
 
 def _ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return lowest and highest value by key; of several texts of a key the last."""
     return dict(map(_range, texts))
 
 
 def _range(text: str) -> tuple[str, tuple[float, float]]:
-    """Key, lowest and highest value (SI units) of KEY=LOW..HIGH."""
+    """Key, lowest and highest value (SI units) of KEY=LOW..HIGH. Raises an InputError
+    if these are not both bandwidths, frequencies or times.
+    """
     from simshuffle.spec.units import Dimension, UnitError, parse_quantity  # noqa: PLC0415 - as above
 
     key, _, value = text.partition("=")
@@ -225,7 +232,8 @@ def scenarios_of(
     values: Mapping[str, Any],
 ) -> list[Scenario]:
     """Return the scenarios ``references``, or all of their names and files, with these
-    values. Raises an InputError with every problem of every file.
+    values, their sweeps not expanded. Raises an InputError with every problem of every
+    file, and of every run of a sweep.
     """
     from simshuffle.job.scenario.scenario import Scenario, load_scenarios  # noqa: PLC0415 - when asked
 
@@ -267,6 +275,7 @@ def record_of(
 ) -> RecordT:
     """Return the record that an option names by its kind, with values as in
     'webdataset:buffer_size=100', and ``defaults`` where these leave something out.
+    ``record_of_kind`` has the class of each kind.
 
     Raises:
         InputError: there is no such kind, or a value is not valid.
@@ -303,11 +312,12 @@ def record_of(
 
 def counts_of(option: str, example: str) -> Callable[[Sequence[str]], list[int]]:
     """Return a reader of whole numbers from 1 on that are separated by commas, each
-    once and in order. Its InputError names the option if one is no such number, and
-    gives the example.
+    once and ascending. Its InputError names the option if one is no such number, or
+    there is none, and gives the example.
     """
 
     def read(texts: Sequence[str]) -> list[int]:
+        """List the numbers of all texts."""
         pieces = between_commas(texts)
         wrong = [
             piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)
@@ -349,4 +359,5 @@ class _Several(InputError):
         super().__init__([problem for error in errors for problem in error.problems])
 
     def _text(self) -> str:
+        """Return the text of each error, one below the other."""
         return "\n".join(str(error) for error in self.errors)

@@ -39,9 +39,11 @@ TAKEN = (
 def complete_allreduce(
     allreduce: Mapping[str, Any], cluster: Cluster
 ) -> dict[str, Any]:
-    """Return an allreduce (plain values) with the required keys that it leaves out:
-    latencies of NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all
-    HCAs and PCIe slots of a host, or of a scale-up domain, carry.
+    """Return a copy of an allreduce (plain values) with the required keys that it
+    leaves out: latencies of NCCL's table, and as bus bandwidths what the NVLink of a
+    GPU, and all HCAs and PCIe slots of a host, or of a scale-up domain, carry.
+
+    Values are text with units. An unknown kind gets nothing.
     """
     record = records_by_kind(Allreduce).get(allreduce.get("kind", ""))
     if record is None:
@@ -68,7 +70,9 @@ def complete_allreduce(
 
 
 def fill(allreduce: dict[str, Any], cluster: Cluster, switch: KindSwitch) -> None:
-    """Give an allreduce what `complete_allreduce` knows, and note it in ``switch``."""
+    """Give an allreduce, in place, what `complete_allreduce` knows, and note it in
+    ``switch.filled``; with sources by key also where it is from.
+    """
     values = complete_allreduce(allreduce, cluster)
     added = {key: values[key] for key in values if key not in allreduce}
     switch.filled |= added
@@ -82,6 +86,9 @@ def fill(allreduce: dict[str, Any], cluster: Cluster, switch: KindSwitch) -> Non
 def complete(document: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
     """Give an allreduce that got another kind, in the plain values of a scenario whose
     cluster is no name any more, what else it needs: see `complete_allreduce`.
+
+    Changes ``document`` and the last switch of the allreduce in place. Nothing happens
+    without such a switch, or if the cluster is not valid.
     """
     switched = [switch for switch in switches if switch.key == ALLREDUCE]
     if not switched or not isinstance(document.get("cluster"), dict):
@@ -96,6 +103,9 @@ def settle_kinds(
 ) -> list[KindSwitch]:
     """Replace the keys of a record whose kind ``values`` set, by dotted key, with those
     of the new kind. Return the switches that were made, one for each such record.
+
+    Changes ``document`` in place: records of measured values and the axes of the sweep
+    get the new keys, too, or are dropped if the new kind has none.
     """
     switches = leftovers.settle(document, values)
     for switch in switches:
@@ -107,7 +117,8 @@ def _follow(
     document: dict[str, Any], switch: KindSwitch, keys: Collection[str]
 ) -> None:
     """Give the records of measured values, and what is swept, the keys that they have
-    after ``switch``, or drop them. ``keys`` are the dotted keys that were set.
+    after ``switch``, or drop them. ``keys`` are the dotted keys that were set: a sweep
+    among them stays. The plateau becomes 1 where a measured latency of a ring stays.
     """
     records = document.get("calibrated")
     sweep = document.get("sweep")
@@ -131,7 +142,9 @@ def _follow(
 
 
 def _swept(sweep: dict[Any, Any], switch: KindSwitch) -> dict[Any, Any]:
-    """The axes of a sweep after ``switch``."""
+    """Return the axes of a sweep after ``switch``; those whose key is gone are noted in
+    ``switch.dropped``.
+    """
     axes = {}
     for axis, values in sweep.items():
         name, dot, lower_keys = str(axis).removeprefix(f"{switch.key}.").partition(".")

@@ -25,20 +25,26 @@ class Killed:
     iteration: int  # from 1, after which the checkpoint was that is not written
     at_s: float  # of simulated time
     waited_s: float  # that a rank had waited
-    writing: int  # ranks that were still at it
+    writing: int  # number of ranks that were still writing
     rank: int  # the first of them
-    what: str  # they did, in words
+    what: str  # what they did, in words
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, which JSON can hold."""
+        """Return the fields as plain values, which JSON can hold."""
         return asdict(self)
 
 
 class Checkpoints:
-    """The checkpoints of a run, over all epochs. A rank has one save under way at most:
-    it waits for the rest of its last save. Ranks end a synchronous save together.
-    Iterations are counted from ``first``, the number of iterations of the epoch that
-    were done before.
+    """The checkpoints of a run, over all epochs.
+
+    A rank has one save under way at most: before it saves again, it waits for the rest
+    of its last save. Ranks end a synchronous save together.
+
+    Attributes:
+        first: iterations of the epoch that were done before those that are counted
+            here.
+        killed: the end of the job by its watchdog; None if there is none.
+        kill: event that is triggered when the watchdog ends the job.
     """
 
     def __init__(
@@ -50,13 +56,12 @@ class Checkpoints:
         self._record = checkpoint_of(scenario)
         self._transfers = CheckpointTransfers(scenario, resources)
         self._world_size = resources.world_size
-        self._background_group = [
-            NONE
-        ] * self._world_size  # of every rank the group under way beside it
+        # of every rank the group of transfers under way in the background
+        self._background_group = [NONE] * self._world_size
         self._together = Barrier(self._env, self._world_size, self._all_written)
         self._waiting: set[int] = set()  # ranks that have written and wait for others
         self._save = 0  # the number of the save under way
-        # the iteration that was asked for last, whether it is followed by a save, and the epoch
+        # epoch and iteration that `due` was last asked about, and whether a save follows
         self._current_iteration = (0, -1)
         self._due = False
         self._resumed_at = (
@@ -71,7 +76,7 @@ class Checkpoints:
 
     @property
     def nbytes(self) -> list[float]:
-        """Bytes that each rank writes in a save, (M,); 0 for ranks that write nothing."""
+        """Bytes that each rank writes in a save, (M,); 0 if it writes nothing."""
         count = self._transfers.written.ranks
         return [
             self._transfers.written.nbytes * (rank < count)
@@ -79,8 +84,8 @@ class Checkpoints:
         ]
 
     def saved_iterations(self, epoch: int) -> int:
-        """Return the iterations of an epoch that the last save written by all ranks
-        holds.
+        """Return how many iterations of an epoch are in the last save that all ranks
+        have written.
 
         -1 if that save is of another epoch, or there is none.
         """
@@ -96,10 +101,12 @@ class Checkpoints:
         return iterations if saved_epoch == epoch else -1
 
     def due(self, epoch: int, iteration: int) -> bool:
-        """Return whether a save follows ``iteration``, from 0.
+        """Return whether a save follows ``iteration``, from 0; note it as the one that
+        `save` saves.
 
-        The first rank that asks decides it for all: a period has passed since the last
-        save, or its number, over all epochs, is a multiple.
+        The first rank that asks decides it for all ranks. A save follows if the period
+        has passed since the last rank went on after the last save, or if the number of
+        the iteration over all epochs, from 1, is a multiple of the scenario's.
         """
         if self._current_iteration != (epoch, iteration):
             self._current_iteration = (epoch, iteration)
@@ -121,8 +128,10 @@ class Checkpoints:
         return (iterations_before + iteration + 1) % (self._record.every or 1) == 0
 
     def save(self, rank: int) -> Steps:
-        """Save what a rank holds, as a process that ends when its training loop may go
-        on.
+        """Save what a rank holds after the iteration that `due` was last asked about.
+
+        The process ends when the training loop of the rank may go on. Writing in the
+        background goes on after that.
         """
         clock = self._clock
         (epoch, iteration) = self._current_iteration
@@ -156,6 +165,10 @@ class Checkpoints:
         return group
 
     def _all_written(self, event: simpy.Event) -> None:
+        """End a synchronous save that all ranks have written, and let the ranks go on.
+
+        The watchdog of this save has no effect any more.
+        """
         self._waiting.clear()
         self._save += 1
         let_go(event)
@@ -163,7 +176,8 @@ class Checkpoints:
     def _watch(self) -> None:
         """Start the watchdog when the first rank begins to wait for the others.
 
-        It kills the job if this save is still under way when its time is over.
+        If this save is still under way when its time is over, the watchdog sets
+        ``killed`` and triggers ``kill``.
         """
         save = self._save
         (epoch, iteration) = self._current_iteration

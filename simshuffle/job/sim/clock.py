@@ -23,10 +23,13 @@ Steps = Generator[simpy.Event, Any, None]
 
 
 class Completion(simpy.Event):
-    """The event that a group of transfers is complete."""
+    """The event that a group of transfers is complete. Its value is None."""
 
     def happen(self) -> None:
-        """Happen at once, without SimPy's queue: for the next event of all."""
+        """Run the callbacks at once, without SimPy's queue.
+
+        The caller has set the environment's time, and SimPy has no earlier event.
+        """
         self._ok = True
         self._value = None
         callbacks, self.callbacks = self.callbacks, None  # type: ignore[assignment]
@@ -41,6 +44,10 @@ class NetworkClock:
     The network advances on its own up to SimPy's next event (``Environment.peek``).
     When a group is complete for which somebody waits, and SimPy has nothing before,
     time is moved on to it without an event in SimPy's queue.
+
+    Attributes:
+        detour: maps each posted batch to one that avoids failed cables; None if batches
+            are posted as they are.
     """
 
     def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
@@ -60,8 +67,10 @@ class NetworkClock:
         return self.network.open_group(expected)
 
     def completion(self, group: int) -> simpy.Event | None:
-        """The event of a group's completion, for one process at most; None if it is
-        complete.
+        """Return the event of a group's completion; None if the group is complete.
+
+        Only one process may ask: a second call replaces the event, and the first event
+        never happens. The group stays open until `close`.
         """
         if not self.network.watch(group):
             return None
@@ -70,13 +79,16 @@ class NetworkClock:
 
     def close(self, group: int) -> tuple[float, float]:
         """Give a complete group back; return when its marked transfer ended, and its
-        last (s).
+        last (s of simulated time).
+
+        The first number has no meaning if no transfer of the group is marked.
         """
         return self.network.close_group(group)
 
     def wait_for(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
-        """Wait for a group of which nobody else waits, and close it: returns as
-        `close`.
+        """Wait until a group is complete, and close it; return as `close`.
+
+        A complete group needs no wait. Only one process may wait for a group.
         """
         event = self.completion(group)
         if event is not None:
@@ -86,8 +98,11 @@ class NetworkClock:
     def call_when_complete(
         self, group: int, callback: Callable[[simpy.Event], None]
     ) -> None:
-        """Close a group that is not complete yet when it is complete, and call
-        ``callback``.
+        """Have a group closed, and ``callback`` called with the event, when it is
+        complete.
+
+        Raises:
+            AssertionError: the group is complete already.
         """
         complete = self.completion(group)
         assert complete is not None, "a new group is not complete"  # noqa: S101 - see above
@@ -105,12 +120,18 @@ class NetworkClock:
         self._expect(self.network.post(self.env.now, batch))
 
     def set_capacity(self, links: Ints32, values: Floats) -> None:
-        """Give ``links`` other capacities now, (n,) units/s."""
+        """Give ``links`` the capacities ``values``, (n,) units/s, from now on.
+
+        Values must be finite and greater than 0; this is not checked.
+        """
         self._expect(self.network.set_capacity(links, values, self.env.now))
 
     def reroute(self, slots: Ints32, routes: Ints32) -> None:
-        """Give transfers under way other routes from now on; see
-        `FluidNetwork.reroute`.
+        """Give transfers under way other routes from now on.
+
+        Args:
+            slots: (n,) slots of transfers that have not ended.
+            routes: (n, width or fewer) links of the new routes, padded with -1.
         """
         self._expect(self.network.reroute(slots, routes, self.env.now))
 
@@ -137,7 +158,10 @@ class NetworkClock:
         return timeout
 
     def _wake(self, event: simpy.Event) -> None:
-        """Advance the network to SimPy's next event, and arm the clock again."""
+        """Advance the network to SimPy's next event, and arm the clock again.
+
+        Does nothing if the clock has been armed for an earlier event meanwhile.
+        """
         if event is self._armed:  # not overtaken by an earlier one
             self._armed_for = -inf
             try:
@@ -148,6 +172,8 @@ class NetworkClock:
     def _advance(self) -> None:
         """Run the network and the callbacks of completed groups, up to SimPy's next
         event.
+
+        Moves the environment's time on to each completion.
         """
         env = self.env
         network = self.network
@@ -163,8 +189,10 @@ class NetworkClock:
                 return
 
     def _complete(self, when: float, groups: list[int]) -> None:
-        """Complete ``groups`` of transfers at ``when`` (s); SimPy has no event before
-        that.
+        """Complete ``groups`` at ``when`` (s), before which SimPy has no event.
+
+        Sets the environment's time. One group alone is completed at once, others by
+        events in SimPy's queue.
         """
         env = self.env
         env._now = when  # as `simpy.Environment.step` does
@@ -176,9 +204,15 @@ class NetworkClock:
 
 
 class Barrier:
-    """A barrier at which all ``size`` ranks arrive. ``action`` is then called once,
-    with the event that lets the ranks go on. ``complete_at`` is when the last rank
-    arrived at the last meeting (s).
+    """A barrier at which all ``size`` ranks arrive, meeting after meeting.
+
+    When the last rank arrives, ``action`` is called with the event that lets the ranks
+    go on; the action must have it triggered. A bound method is held weakly: its object
+    must outlive the barrier.
+
+    Attributes:
+        complete_at: s at which the last rank arrived at the latest complete meeting; 0
+            before the first.
     """
 
     def __init__(
@@ -213,12 +247,12 @@ class Barrier:
 
 
 def let_go(event: simpy.Event) -> None:
-    """Trigger ``event`` now."""
+    """Trigger ``event`` now, with the value None."""
     event.succeed()
 
 
 def succeed_after(env: simpy.Environment, delay: float, event: simpy.Event) -> None:
-    """Trigger ``event`` in ``delay`` s from now."""
+    """Trigger ``event`` in ``delay`` s (at least 0) from now; return at once."""
 
     def succeed(_: simpy.Event) -> None:
         event.succeed()

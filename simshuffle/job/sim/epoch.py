@@ -29,7 +29,8 @@ class Measuring:
     """The inference pass that measures importance."""
 
     loaders: Loaders
-    seconds: list[list[float]]  # of each batch, by rank
+    # (M lists of batches) s that the GPU of a rank computes on each batch, without faults
+    seconds: list[list[float]]
     omitted_batches: OmittedBatches
 
 
@@ -66,15 +67,20 @@ class Epoch:
     Attributes:
         measuring: the inference pass; None if importance is not measured.
         exchange: the exchange of samples; None if there is none.
-        iterations_done: iterations that the epoch has, fewer than ``planned`` if the
-            job was killed or broken off.
+        loaders: the loaders of the training.
+        planned: iterations of the plan.
+        iterations_done: iterations that the epoch has; fewer than ``planned`` if the
+            job was killed or broken off. Of a killed job it counts the iteration in
+            whose save it ended.
+        killed: the end of the job by its watchdog; None if there is none.
 
     Args:
         simulation: what all epochs of the run share.
         plan: the plan of this epoch.
         loaders: the loaders of its training.
         nbytes: (N,) bytes of every sample.
-        progress: called after each iteration with the number of iterations done.
+        progress: called after each iteration of rank 0 with the number of iterations
+            that rank 0 has done.
         thinning: how the plan's scenario is thinned.
     """
 
@@ -135,7 +141,9 @@ class Epoch:
     def run(self) -> Steps:
         """Run the epoch as a process: start all ranks, and end when the last one does.
 
-        A watchdog that kills the job ends it too; see ``killed``.
+        A watchdog that kills the job ends it too: ``killed`` is then set, and the
+        interrupted iteration of each rank is logged. The reads of ``loaders`` are freed
+        at the end, not their sums.
         """
         ranks = range(self._world_size)
         all_ranks_ended = self._env.all_of(
@@ -157,7 +165,9 @@ class Epoch:
     def rows(self) -> list[dict[str, Any]]:
         """Return the phase rows of the epoch that is over; they can be taken once.
 
-        See `simshuffle.report.timeline.phase_rows`.
+        Each item is the columns of some rows, as `phase_rows` returns them: importance,
+        iterations, what follows them (unless the job was killed), hidden exchanges (if
+        samples are exchanged), and hidden allreduces.
         """
         plan = self._plan
         epoch = self._plan.epoch
@@ -192,9 +202,10 @@ class Epoch:
 
     def break_off(self) -> None:
         """Break the epoch off: keep only the rows of iterations that all ranks have
-        done.
+        done, and set ``iterations_done`` to their number.
 
-        Phases after the last iteration are dropped, too.
+        Phases after the last iteration are dropped, too; and importance, unless all
+        ranks have it.
         """
         self.iterations_done = self._iterations.complete
         self._log.keep(self._log.complete)
@@ -216,9 +227,10 @@ class Epoch:
 
     @property
     def measured_spread(self) -> float:
-        """Standard deviation of the end of a thinned inference pass (s); 0 without one.
+        """Standard deviation of the end of a thinned inference pass (s).
 
-        See `OmittedBatches`.
+        0 if there is no inference pass, none of its batches are left out, or it has not
+        ended.
         """
         return 0.0 if self.measuring is None else self.measuring.omitted_batches.spread
 
@@ -264,7 +276,7 @@ class Epoch:
         self, checkpoints: Checkpoints, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
         """Write a checkpoint if one is due, until the training loop of the rank may go
-        on.
+        on; note that time, or now, in ``times.saved``.
         """
         if checkpoints.due(self._plan.epoch, iteration):
             yield from checkpoints.save(rank)
@@ -272,7 +284,7 @@ class Epoch:
 
     def _measure_importance(self, rank: int) -> Steps:
         """Run the inference pass if importance is measured, and gather what pairing
-        needs.
+        needs; log the phase of importance, which may take no time.
         """
         env = self._env
         measuring = self.measuring
@@ -301,9 +313,10 @@ class Epoch:
     def _communicate(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Send after ``iteration``: do the host work and the barriers.
+        """Send after ``iteration`` (from 0): do the host work and the barriers.
 
-        The work is booked before the waiting, whatever their order was.
+        Sets ``times.sent`` and ``times.free``. The work is booked before the waiting,
+        whatever their order was. Messages may still be under way at the end.
         """
         begin = self._env.now
         account = self._first_rank + rank
@@ -317,7 +330,10 @@ class Epoch:
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
         """Wait for the messages of the rank, store the received samples, then meet the
-        other ranks.
+        other ranks if scheduled.
+
+        The messages are those sent or received after ``iteration`` (from 0). Sets
+        ``times.stored``, which counts the wait as work, and ``times.stored_by_all``.
         """
         self._awaited_from[iteration, rank] = self._env.now
         # a rank that neither sends nor receives has nothing in flight
@@ -338,8 +354,10 @@ class Epoch:
     def _finish_exchange(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Synchronise at once, where nothing overlaps. Sending and storing are then one
-        part.
+        """Synchronise at once, where nothing overlaps.
+
+        Sending and storing become one part up to ``times.sent``, and all waiting the
+        part up to ``times.free``.
         """
         storing = PhaseEnds(begin=times.free)
         yield from self._synchronise(exchange, rank, iteration, storing)
@@ -349,7 +367,10 @@ class Epoch:
 
     def _finish_rank(self, rank: int, pending: int) -> Steps:
         """End a rank after its last iteration: take its messages, remove the sent
-        samples, meet the others.
+        samples, meet the others; log these times.
+
+        ``pending`` is the iteration whose messages have not been waited for; -1 if
+        there is none.
         """
         times = PhaseEnds(begin=self._env.now)
         times.stored = times.stored_by_all = times.begin

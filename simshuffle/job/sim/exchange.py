@@ -23,9 +23,14 @@ from simshuffle.spec.arrays import Floats
 
 
 class Exchange:
-    """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s at the end.
-    ``delivered`` are the groups of the messages of each rank in the iteration started
-    last; NONE for none.
+    """The exchange of samples in one epoch. Ranks go through its iterations in order.
+
+    Attributes:
+        costs: bytes and seconds of the steps of the exchange.
+        schedule: the schedule of messages, that of ``costs``.
+        remove: (M,) s at the end of the epoch, to remove the samples that were sent.
+        delivered: for each rank, the group of the messages that it sends or receives
+            after the iteration started last; NONE if there are none.
     """
 
     def __init__(
@@ -66,10 +71,15 @@ class Exchange:
         return iteration in self._sending
 
     def start(self, rank: int, iteration: int) -> int:
-        """Begin the exchange of a rank after ``iteration``.
+        """Begin the exchange of a rank after ``iteration`` (from 0).
 
-        Returns the group that is complete when the main thread of the rank is free
-        again.
+        Call it only for an iteration that `sends`. With barriers nothing is posted
+        before all ranks have called it. The first call for an iteration replaces
+        ``delivered``.
+
+        Returns:
+            The group that is complete when the main thread of the rank is free again;
+            the caller closes the group.
         """
         self._prepare(iteration)
         if self.schedule.barriers == "none":
@@ -81,13 +91,13 @@ class Exchange:
         return self._work_done[rank]
 
     def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
-        """Re-encode and write what the rank received, then meet the others if
-        scheduled.
+        """Re-encode and write what the rank received after ``iteration`` (from 0), then
+        meet the others if scheduled.
 
         Returns:
-            the group that is complete when the rank has written, and the event that
-            lets all
-            go on; None if they do not meet.
+            The group that is complete when the rank has written, which the caller
+            closes; and the event at which all ranks have written and met, None without
+            barriers.
         """
         group = self._clock.open(1)
         if self.schedule.barriers == "none":
@@ -154,6 +164,12 @@ def plan_exchange(
     """Return the exchange of an epoch; None if no sample is exchanged.
 
     Removing what was sent takes as long as in the epoch that is not thinned.
+
+    Args:
+        simulation: the parts that all epochs of the run share.
+        plan: the plan of the epoch.
+        nbytes: (N,) bytes of every sample in storage.
+        thinning: how the plan's scenario is thinned.
     """
     workload = simulation.scenario.workload
     schedule = workload.exchange.exchange_schedule

@@ -29,15 +29,22 @@ is a millionth of that.
 BEGIN, REROUTE, END = range(3)
 
 Row = dict[str, Any]
+"""A fault that has begun, by key: ``what``, ``at_s``, ``until_s`` (None if it never
+ends), ``rate`` (share left), the numbers of ``links`` and ``gpus`` hit, and
+``rerouted``, the number of transfers under way that got new routes.
+"""
 
 
 class ActiveFaults:
-    """The faults of a run on the clock.
+    """The faults of a run on the clock. Making it starts their process.
+
+    The process changes capacities and routes of the network, and ``clock.detour``.
 
     Attributes:
         slower: for each rank, how many times as long its GPU takes for what it begins
-            now.
-        rows: the faults that began so far, as ``meta.json`` has them.
+            now; 1 without a fault. The list is changed in place.
+        rows: the faults that began so far, as ``meta.json`` has them: the list that was
+            passed in.
     """
 
     def __init__(
@@ -76,7 +83,8 @@ class ActiveFaults:
     def slower_for_job(self, part: Resources) -> list[float]:
         """Return ``slower`` for the ranks of a job that has ``part`` of the machine.
 
-        Faults go on changing the list.
+        Faults go on changing the list. Call it before the first fault: the list begins
+        with 1 for every rank. The job's hosts follow one another on the machine.
         """
         slower = [1.0] * part.world_size
         first = self._resources.hosts.index(part.hosts[0])
@@ -95,7 +103,7 @@ class ActiveFaults:
         return number
 
     def _follow(self, drawn: Iterator[TimedFault]) -> None:
-        """Schedule the next fault of those that are drawn."""
+        """Draw the next fault and schedule its begin; do nothing if there is none."""
         struck = next(drawn, None)
         if struck is not None:
             self._drawn[self._push(struck.begin, BEGIN, struck)] = drawn
@@ -155,7 +163,9 @@ class ActiveFaults:
         return changed
 
     def _begin(self, struck: TimedFault) -> None:
-        """Schedule the rest of a fault and book its row, unless it is booked already."""
+        """Schedule the reroute and end of a fault and book its row, unless a row has
+        the same ``what`` and ``at_s`` already.
+        """
         if struck.reroutes_at < inf:
             self._push(struck.reroutes_at, REROUTE, struck)
         if struck.end < inf:
@@ -182,7 +192,10 @@ class ActiveFaults:
             self._row_of[id(struck)] = recorded_rows[0] if recorded_rows else row
 
     def _set_rates(self, links: list[int]) -> None:
-        """Give ``links`` the least share that faults leave them, at least `FAILED`."""
+        """Give ``links`` the least share that faults leave of their capacity.
+
+        The share is at least `FAILED`, and 1 without a fault.
+        """
         if links:
             shares = [
                 max(min(self._links[link], default=1.0), FAILED) for link in links
@@ -196,7 +209,8 @@ class ActiveFaults:
         """Lead transfers, under way and from now on, round the failed cables.
 
         Called when new routes are known, or cables have returned. Counts those under
-        way that are rerouted.
+        way that are rerouted in the row of the fault that was rerouted last. Transfers
+        on a detour stay there when its cables return.
         """
         self._failed[:] = False
         self._detours = None
@@ -218,6 +232,9 @@ class ActiveFaults:
     def _detour_batch(self, batch: TransferBatch) -> TransferBatch:
         """Return the transfers of ``batch``, with detours for those that would cross a
         failed cable.
+
+        The delays change by the difference in latency. ``batch`` itself is not changed;
+        it is returned if no transfer has a detour.
         """
         rows = np.flatnonzero(self._failed[batch.routes].any(axis=1))
         if not len(rows):
@@ -242,7 +259,9 @@ class ActiveFaults:
         detour.
 
         Without one, or if it has more links than ``width``, the route is the old one,
-        over which the transfer waits.
+        over which the transfer waits. Routes are of links of the run, padded with -1;
+        each of ``routes`` crosses a cable. The links before its first cable and after
+        its last one stay.
         """
         assert self._detours is not None  # noqa: S101 - only asked for with some
         resources = self._resources

@@ -24,7 +24,7 @@ from simshuffle.spec.arrays import Floats
 
 
 class Posting:
-    """Posts allreduces on the network, one at a time."""
+    """Posts allreduces on the network, each as a group of transfers of its own."""
 
     def __init__(self, clock: NetworkClock, allreduces: Allreduces) -> None:
         self.env = clock.env
@@ -34,8 +34,10 @@ class Posting:
     def start(
         self, nbytes: float, callback: Callable[[simpy.Event | None], None]
     ) -> None:
-        """Post an allreduce of ``nbytes`` bytes. ``callback`` is called when its last
-        flow has ended, and now if there is only one rank.
+        """Post an allreduce of ``nbytes`` bytes.
+
+        ``callback`` is called when its last flow has ended, or now, with None, if there
+        is only one rank.
         """
         self.post(self._allreduces.batch(nbytes), callback)
 
@@ -46,7 +48,8 @@ class Posting:
     ) -> None:
         """Post transfers in a group of their own; None for none.
 
-        ``callback`` is called when the last one has ended, and now if there are none.
+        ``callback`` is called when the last one has ended, or now, with None, if there
+        are none.
         """
         if batch is None:
             callback(None)
@@ -85,8 +88,8 @@ class GradientPasses:
     """The seconds that every rank computes by itself."""
 
     forward: list[list[float]]  # s of each batch, by rank
-    backward: list[list[float]]  # the same
-    update: float  # s
+    backward: list[list[float]]  # s of each batch, by rank
+    update: float  # s of an update of the weights
     # of every rank how many times as long it computes what it begins now; None if none ever does
     slower: list[float] | None = None
 
@@ -117,20 +120,24 @@ class SumAfterBackward(GradientSum):
         self._reduced_at = 0.0
 
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """See `GradientSum`."""
+        """Run both passes of a rank, and note their ends in ``times`` (s)."""
         forward, backward = self._passes.seconds_from_now(rank, iteration)
         yield self._env.timeout(forward + backward)
         times.slowed = times.computed = self._env.now
         times.forwarded = min(times.loaded + forward, times.computed)
 
     def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """See `GradientSum`."""
+        """Wait for the gradients of all ranks, their allreduce and the update of the
+        weights; note the ends of each in ``times`` (s).
+        """
         yield self._barrier.arrive()
         times.computed_by_all = self._barrier.complete_at
         times.reduced = self._reduced_at
         times.updated = self._env.now
 
     def _post(self, event: simpy.Event) -> None:
+        """Post the allreduce; ``event``, after the update, lets all ranks go on."""
+
         def reduced(_: simpy.Event | None) -> None:
             self._reduced_at = self._env.now
             succeed_after(self._env, self._passes.update, event)
@@ -141,6 +148,8 @@ class SumAfterBackward(GradientSum):
 class WorkClock:
     """Time as accelerators feel it: it runs at ``1 - slowdown`` of its speed while
     busy. Events are asked for by the work that is done then (s).
+
+    Work begins at the simulated time at which the clock is made, not at 0.
     """
 
     def __init__(self, env: simpy.Environment, slowdown: float) -> None:
@@ -155,7 +164,7 @@ class WorkClock:
 
     @property
     def work(self) -> float:
-        """Work done so far (s)."""
+        """Work done so far (s): the simulated time less what slowdowns have cost."""
         return self._work + self._rate * (self._env.now - self._since)
 
     def set_busy(self, busy: bool) -> None:
@@ -174,7 +183,7 @@ class WorkClock:
         return event
 
     def _arm(self) -> None:
-        """Have SimPy call when the next work that is asked for is done at this speed."""
+        """Have SimPy call `_wake` when the next work asked for is done at this speed."""
         if self._upcoming:
             seconds_left = (
                 (self._upcoming[0][0] - self._work) / self._rate
@@ -201,7 +210,7 @@ class WorkClock:
 class Round:
     """The gradients of one iteration."""
 
-    summed: simpy.Event  # the event at which all are
+    summed: simpy.Event  # triggered when all of them are summed
     ranks_left: int  # ranks that have not updated their weights
     # of every rank that computes, the work at which its backward pass begins (s), and how long that
     # takes (s)
@@ -243,7 +252,12 @@ class SumDuringBackward(GradientSum):
         return self._rounds[iteration]
 
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """See `GradientSum`."""
+        """Run the forward and backward pass of a rank, with the overlap's hooks in the
+        backward pass; note their ends in ``times`` (s).
+
+        ``times.slowed`` is when they end, and ``times.computed`` when they would have
+        ended if no allreduce had slowed them down.
+        """
         env = self._env
         clock = self._work
         gradients = self._round(iteration)
@@ -261,7 +275,11 @@ class SumDuringBackward(GradientSum):
         times.forwarded = min(times.loaded + forward, times.computed)
 
     def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """See `GradientSum`."""
+        """Wait until all allreduces of the iteration have ended, and update the weights.
+
+        The ends of both are noted in ``times`` (s). The last rank adds the iteration's
+        allreduces to ``hidden``.
+        """
         gradients = self._round(iteration)
         arrived = self._env.now
         if not gradients.summed.processed:
@@ -331,7 +349,10 @@ class SumDuringBackward(GradientSum):
             first = end
 
     def _queue(self, nbytes: float, gradients: Round, last: bool) -> None:
-        """Queue an allreduce; begin it, and slow computing down, if none runs."""
+        """Queue an allreduce; begin it, and slow computing down, if none runs.
+
+        ``last`` is whether it is the last one of its iteration.
+        """
         self._waiting.append((nbytes, gradients, last))
         if not self._running:
             self._work.set_busy(True)
@@ -339,7 +360,10 @@ class SumDuringBackward(GradientSum):
             self._next()
 
     def _next(self) -> None:
-        """Begin the next allreduce; its end begins another, or ends the slowdown."""
+        """Begin the next allreduce; its end begins another, or ends the slowdown.
+
+        The end of the last one of an iteration triggers `Round.summed`.
+        """
         nbytes, gradients, last = self._waiting.popleft()
         begin = self._env.now
 

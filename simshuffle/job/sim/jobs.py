@@ -33,7 +33,7 @@ Progress = Callable[[float], None]
 class JobEpoch(NamedTuple):
     """An epoch of a job."""
 
-    job: str
+    job: str  # the name of the job in the scenario
     timeline: Timeline
 
 
@@ -45,11 +45,14 @@ def simulate_jobs(
 ) -> Iterator[JobEpoch]:
     """Simulate all jobs of a scenario side by side, until the last one has ended.
 
+    A job that its watchdog kills has no later epochs; the other jobs go on.
+
     Args:
         scenario: with jobs, all of which name their hosts
             (`simshuffle.job.plan.jobs.place_jobs`).
         names: of the runs in the tables, by job.
-        progress: called with the share of iterations that is done, from 0 to 1.
+        progress: called with the share of iterations that is done, from 0 to 1; it ends
+            below 1 if a job is killed.
         struck: to which a row is added for every fault of the scenario that has begun.
 
     Yields:
@@ -57,7 +60,7 @@ def simulate_jobs(
 
     Raises:
         ScenarioError: a job begins when all others have ended, which is a run of its
-            own.
+            own; as `check_size` for a job; or as `RunFaults`.
     """
     machine = _Machine(scenario, progress, [] if struck is None else struck)
     for job, simulated, window in machine.epochs():
@@ -65,7 +68,10 @@ def simulate_jobs(
 
 
 class _Machine:
-    """The machine that all jobs of a scenario share."""
+    """The machine that all jobs of a scenario share.
+
+    Faults are added to ``struck`` when they begin. Raises as `simulate_jobs`.
+    """
 
     def __init__(
         self, scenario: Scenario, progress: Progress | None, struck: list[Row]
@@ -104,7 +110,11 @@ class _Machine:
         self._refusal: InputError | None = None
 
     def epochs(self) -> Iterator[tuple[str, SimulatedEpoch, WindowRow]]:
-        """Yield each epoch of each job, when it is over."""
+        """Yield the job, the epoch and its window when an epoch is over; only once.
+
+        Raises:
+            InputError: a job was refused. Epochs that were not yielded are lost.
+        """
         for name in self._machines:
             self._env.process(self._run(name))
         while any(self._running.values()) or self._ended_epochs:
@@ -127,7 +137,12 @@ class _Machine:
         self._announce()
 
     def _train(self, name: str) -> Steps:
-        """Train a job, from its start to the end of its last epoch."""
+        """Train a job from its start to the end of its last epoch, or until it is
+        killed.
+
+        Raises:
+            ScenarioError: all other jobs had ended before its start.
+        """
         machine = self._machines[name]
         scenario = self._shared.jobs[name]
         yield self._env.timeout(self._shared.starts[name])
@@ -171,7 +186,9 @@ class _Machine:
 
 
 class JobProgress:
-    """Reports the share of the iterations of all jobs that is done."""
+    """Reports the share of the iterations of all jobs that is done; nothing if
+    ``progress`` is None.
+    """
 
     def __init__(self, jobs: SharedMachine, progress: Progress | None) -> None:
         self._progress = progress
@@ -183,10 +200,14 @@ class JobProgress:
         )
 
     def job_callback(self, name: str) -> Callable[[int], None]:
-        """Return what a job calls after each iteration; jobs count alike."""
+        """Return what a job calls after each iteration; its argument is ignored.
+
+        An iteration counts as much in every job.
+        """
         return lambda _: self._add_iteration()
 
     def _add_iteration(self) -> None:
+        """Count an iteration of any job, and report the share done."""
         self._done += 1
         if self._progress is not None:
             self._progress(self._done / self._total)

@@ -28,10 +28,14 @@ from simshuffle.study.store import TABLE
 
 @dataclass(frozen=True)
 class JobsCell(RunCell):
-    """A scenario with jobs, all of which name their hosts."""
+    """A scenario with jobs, all of which name their hosts.
+
+    Tables are kept of all jobs: ``with_tables`` has no effect.
+    """
 
     @cached_property
     def _jobs(self) -> dict[str, Scenario]:
+        """The scenario of each job, by its name."""
         return self.scenario.of_jobs()
 
     @property
@@ -49,7 +53,9 @@ class JobsCell(RunCell):
 
     @property
     def cost(self) -> float:
-        """Seconds that all jobs are expected to take."""
+        """Seconds of one core that all jobs are expected to take; 0 where the scenario
+        is not valid.
+        """
         return sum(job_effort.seconds for job_effort in self._efforts)
 
     @property
@@ -59,13 +65,17 @@ class JobsCell(RunCell):
 
     @property
     def memory(self) -> float:
-        """Bytes that all jobs add to a process."""
+        """Bytes that all jobs add to a process, beyond those that processes share; 0
+        where the scenario is not valid.
+        """
         return sum(job_effort.nbytes - SHARED_NBYTES for job_effort in self._efforts)
 
     @property
     def parts(self) -> frozenset[str]:
-        """The names of the tables that the outcome holds, each behind the name of its
-        job.
+        """The names of the tables that the outcome holds: JOB.TABLE, and the ending of
+        tables.
+
+        The timeline is that of ``timeline``; none for 'none'.
         """
         names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
         return frozenset(
@@ -76,7 +86,14 @@ class JobsCell(RunCell):
 
     def run(self, tell: Tell) -> Outcome:
         """Simulate all jobs; return the values of each job under its name, and its
-        tables behind it.
+        tables as JOB.TABLE.
+
+        Values are those of a `RunCell`, with the fact ``start_s``, s at which the job
+        begins. Every job has all faults of the machine. ``tell`` is called with the
+        share done.
+
+        Raises:
+            SimshuffleError: the scenario is not valid, or a job is refused.
         """
         self.hold_little()
         reporting = {
@@ -111,6 +128,9 @@ class JobsCell(RunCell):
 def of_job(outcome: Outcome, job: str) -> Outcome:
     """Return the part of a job in a `JobsCell`'s outcome, like the outcome of a
     `RunCell`.
+
+    Tables have their names without the job's. Raises KeyError if the outcome has no
+    such job, as one that is lost.
     """
     head = _part(job, "")
     tables = {

@@ -18,20 +18,29 @@ if TYPE_CHECKING:
 
 
 class Peaks:
-    """The highest loads of links since several moments: the network itself knows one."""
+    """The highest loads of links since several moments: the network itself knows one.
+
+    All who use the network must take its peaks from here: every call restarts them.
+    """
 
     def __init__(self, clock: NetworkClock) -> None:
         self._clock = clock
         self._since: dict[int, Floats] = {}
 
     def restart(self, key: int) -> None:
-        """Begin or restart the peaks of ``key`` now: earlier loads do not count."""
+        """Begin or restart the peaks of ``key`` (any number) now.
+
+        Loads of before do not count, but loads that last until now do.
+        """
         self._note()
         self._since[key] = np.zeros(len(self._clock.network.links))
 
     def stop(self, key: int) -> Floats:
         """Return (links,) the highest load / capacity since ``key`` began, and forget
-        it.
+        the key.
+
+        Raises:
+            KeyError: the key was not begun, or is stopped already.
         """
         self._note()
         return self._since.pop(key)
@@ -54,9 +63,15 @@ class EpochLinkStatistics:
     """Per-epoch differences of the network's link counters.
 
     Where others use the network as well, ``peaks`` are those of all who do. Then an
-    epoch need not begin where the last one ended; the links called ``foreign`` are left
-    out; and bytes are what links moved, since transfers of others that have not ended
-    count too.
+    epoch need not begin where the last one ended, and bytes are what links moved, since
+    transfers of others that have not ended count too.
+
+    Args:
+        resources: the links of the run or the job, with their names.
+        network: the network whose counters are read.
+        peaks: shared by all who use the network; None if the run uses it alone.
+        foreign: (links,) links that are left out of the tables; None for none.
+        since: s at which the first epoch begins.
     """
 
     def __init__(
@@ -78,8 +93,9 @@ class EpochLinkStatistics:
         self._since = since
 
     def open_epoch(self, now: float) -> None:
-        """Begin an epoch at ``now`` (s); without ``peaks`` it began where the last one
-        ended.
+        """Begin an epoch at ``now`` (s).
+
+        Without ``peaks`` nothing is done: the epoch began where the last one ended.
         """
         if self._peaks is not None:
             self._peaks.restart(id(self))
@@ -90,8 +106,14 @@ class EpochLinkStatistics:
         """Return the links table of the epoch, without the name of the run; begin the
         next.
 
-        It has what each link carried since the last call, or since the epoch was
-        opened; links that carried nothing are left out. ``now`` is in s.
+        The table has what each link carried since the last call, or since the epoch was
+        opened. Links that carried nothing and foreign ones are left out. Utilisations
+        are shares of the capacity: the mean of the epoch and the highest of any moment.
+        The network's peaks restart.
+
+        Args:
+            epoch: its number, from 1.
+            now: s, up to which the network has run.
         """
         network = self._network
         table = self._resources.links
@@ -126,7 +148,7 @@ class EpochLinkStatistics:
 
 
 def _categories(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
-    """Return the names of the links ``used``, which are indices, as categories.
+    """Return ``names`` (one for each link) at the indices ``used``, as categories.
 
     Made of names, not of codes, pandas would copy all of them into strings of Arrow.
     """

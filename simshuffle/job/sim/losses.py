@@ -36,7 +36,7 @@ class Loss:
     host: str
     epoch: int  # in which it was lost
     at_s: float  # s since the run began
-    policy: str
+    policy: str  # of recovery: "spare", "elastic" or "stop"
     ranks: int = 0  # that go on
     redone_s: float = (
         0.0  # s of training since the last checkpoint, mean over ranks: lost
@@ -57,9 +57,13 @@ class Loss:
 
 
 class EpochParts:
-    """The simulated stretches of epoch ``epoch`` of a run of ``world_size`` ranks.
-    ``kept_iterations`` is the number of its iterations that no loss has undone,
-    ``reached_iterations`` of those done before the last loss.
+    """The simulated stretches of epoch ``epoch`` of run ``run``, which begins with
+    ``world_size`` ranks.
+
+    Attributes:
+        epoch: from 1.
+        kept_iterations: iterations of the epoch that no loss has undone.
+        reached_iterations: iterations that were done when its last stretch ended.
     """
 
     def __init__(
@@ -91,7 +95,8 @@ class EpochParts:
         """Add a stretch of an epoch, from iteration ``first`` (from 0) on.
 
         Of one that was broken off only what a checkpoint holds is kept; the rest is
-        lost time, as is a stretch of an earlier epoch, which was done before.
+        lost time, as is a stretch of an earlier epoch, which was done before. Stretches
+        come in the order of time; their ranks are those that still take part.
         """
         self._parts.append(simulated)
         is_repeated = plan.epoch < self.epoch
@@ -126,7 +131,8 @@ class EpochParts:
     def _newly_seen(self, plan: EpochPlan, kept: int) -> int:
         """Count the samples first seen in the first ``kept`` iterations of a plan.
 
-        All of them count where no loader decides what comes; else marks them as seen.
+        All of them count where no loader decides what comes. Else samples are marked as
+        seen, and those marked before do not count.
         """
         if self._seen_samples is None:
             return int(plan.training.samples[:kept].sum())
@@ -137,7 +143,9 @@ class EpochParts:
     def lose(self, loss: Loss, is_gone: Flags, resumed: float) -> None:
         """Add a loss, after which training goes on at ``resumed`` (s).
 
-        The ranks of which ``is_gone``, (M,), is true take no part any more.
+        Fills in ``redone_s`` and ``redone_samples`` from the stretch added last. Until
+        ``resumed`` all ranks are in phase ``restart``. The ranks of which ``is_gone``,
+        (M,), is true take no part from then on; M are the ranks that still do.
         """
         seconds, samples = self._redone
         self._losses.append(replace(loss, redone_s=seconds, redone_samples=samples))
@@ -149,7 +157,11 @@ class EpochParts:
             self._ranks = self._ranks[~is_gone]
 
     def timeline(self) -> Timeline:
-        """Return the timeline of the epoch, with all its stretches."""
+        """Return the timeline of the epoch, with all its stretches; only once.
+
+        Ranks are numbered as when the epoch began. Those that left are in phase
+        ``lost`` to the end of the epoch. Its facts are those of `_facts`.
+        """
         first = self._parts[0]
         last = self._parts[-1]
         end = max(last.end, self._resumed)
@@ -174,8 +186,11 @@ class EpochParts:
         )
 
     def _facts(self) -> dict[str, Any]:
-        """Return the shares of the data set planned, seen and seen twice, and the
-        losses.
+        """Return the facts ``completeness`` and ``losses`` of the epoch.
+
+        ``completeness`` is one row: the samples planned, seen, and seen twice, as
+        shares of the data set. What was done and lost again counts as seen twice.
+        ``losses`` has a row for each `Loss`.
         """
         samples_by_fact = {
             "planned": self._planned,
@@ -191,7 +206,10 @@ class EpochParts:
         }
 
     def _sources(self) -> dict[str, Any]:
-        """Return the row of sources: sums over stretches but for what is of the epoch."""
+        """Return the row of sources: sums over stretches but for what is of the epoch.
+
+        Lost stretches count in the sums. ``iterations`` and ``samples`` are those kept.
+        """
         first, *later_sources = (part.sources for part in self._parts)
         sums = dict(first)
         for name in set(sums).difference(OF_THE_WHOLE, OF_THE_BEGIN):
@@ -231,8 +249,8 @@ def _shift_iterations(iteration: NDArray[Any], first: int) -> NDArray[Any]:
 
 
 def _ends(rows: Sequence[Rows], world_size: int, begin: float) -> Floats:
-    """Return (M,) s at which the exclusive phases of each rank end; ``begin`` without
-    any.
+    """Return (M,) s at which the last exclusive phase of each rank ends; ``begin`` (s)
+    for a rank without rows.
     """
     ends = np.full(world_size, begin)
     for part in rows:
@@ -242,7 +260,11 @@ def _ends(rows: Sequence[Rows], world_size: int, begin: float) -> Floats:
 
 
 def _links(parts: Sequence[SimulatedEpoch], seconds: float) -> pd.DataFrame:
-    """Return what every link carried in all parts, which last ``seconds`` together."""
+    """Return the links table of all parts together, which last ``seconds``.
+
+    Bytes and busy seconds are sums over parts, the peak is the highest, and the mean
+    utilisation is of ``seconds``. The epoch is that of the first part.
+    """
     tables = [
         part.links.assign(used=part.links["mean_utilisation"] * (part.end - part.begin))
         for part in parts

@@ -37,9 +37,8 @@ from simshuffle.spec.arrays import Flags, Floats
 
 @dataclass(frozen=True)
 class Staged:
-    """The seconds of staging, and what it read from the PFS or the object store.
-
-    ``nbytes`` bytes by ``read_requests`` requests.
+    """The seconds of staging, until the last host has its copy, and what it read from
+    the PFS or the object store: ``nbytes`` bytes by ``read_requests`` requests.
     """
 
     seconds: float
@@ -57,10 +56,18 @@ def stage(
     tolerance: float = 0.0,
     only: Flags | None = None,
 ) -> Staged:
-    """Copy what the workload keeps on the hosts; `NOTHING` if nothing is staged.
+    """Simulate the copying of what the workload keeps on the hosts; `NOTHING` if
+    nothing is staged.
 
-    It has a fluid network of its own, of that tolerance. Only the ranks ``only``, (M,),
-    copy if given; see `simshuffle.job.lowering.staging.staging_traffic`.
+    It has a fluid network of its own, without other traffic or faults. The clock of a
+    run does not advance.
+
+    Args:
+        workload: says what is staged.
+        resources: of the run.
+        shard_nbytes: (M,) bytes of every rank's shard.
+        tolerance: share of its work with which a transfer may end early.
+        only: (M,) ranks that copy; None for all.
     """
     traffic = staging_traffic(workload, resources, shard_nbytes, only)
     if traffic is None:
@@ -89,14 +96,17 @@ class Running:
     plan: EpochPlan
     thinning: Thinning
     epoch: Epoch
-    staged: Staged
-    watch: ServerWatch | None
+    staged: Staged  # before it; `NOTHING` if that was before an earlier one
+    watch: ServerWatch | None  # None unless iterations are left out
     begin: float  # s of simulated time
 
 
 class SimulatedMachine:
-    """A cluster with its network and its clock; arguments as of `Simulation`. Where
-    several jobs share the cluster, ``links`` counts what they carried.
+    """A cluster with its network and its clock; arguments and errors as of
+    `Simulation`. Epochs are simulated on it one after the other, from ``begin`` (s) on.
+
+    Where several jobs share the cluster, ``links`` counts what they carried, and
+    whoever shares it (``on``) posts the background traffic.
     """
 
     def __init__(
@@ -128,14 +138,14 @@ class SimulatedMachine:
 
     @property
     def hosts(self) -> list[str]:
-        """The names of the hosts of the run, in the order of its ranks."""
+        """The names of the hosts of the run, each once, in the order of its ranks."""
         return self._simulation.resources.hosts
 
     def read_again(self, shard_nbytes: Floats, ranks: Flags) -> Staged:
-        """Stage again what the hosts of some ``ranks``, (M,), keep; nothing else goes
-        on.
+        """Return what it takes to stage again what the hosts of some ``ranks`` keep,
+        while nothing else goes on; `NOTHING` without ranks. The clock stands still.
 
-        `NOTHING` without ranks.
+        ``shard_nbytes`` is (M,) bytes, and ``ranks`` (M,) whether a rank reads again.
         """
         workload = self.scenario.workload
         resources = self._simulation.resources
@@ -144,7 +154,7 @@ class SimulatedMachine:
         return stage(workload, resources, shard_nbytes, only=ranks)
 
     def loaders(self, plan: EpochPlan) -> Loaders:
-        """Return the loaders of the training of an epoch."""
+        """Return new loaders of the training of an epoch, which have loaded nothing."""
         return self._simulation.loaders(plan.training, "read", plan.epoch)
 
     def epoch(
@@ -158,9 +168,12 @@ class SimulatedMachine:
         until: float = math.inf,
         first: int = 0,
     ) -> SimulatedEpoch:
-        """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s)
-        if it is not over by then; the machine is of no use afterwards. ``first`` of its
-        iterations were done before, and are not in the plan.
+        """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s
+        of simulated time) if it is not over by then. ``first`` of its iterations were
+        done before, and are not in the plan.
+
+        The machine is of no use after an epoch that was broken off or whose job was
+        killed.
         """
         if self._simulation.checkpoints is not None:
             self._simulation.checkpoints.first = first
@@ -184,7 +197,11 @@ class SimulatedMachine:
         nbytes: Floats,
         progress: Callable[[int], None],
     ) -> Running:
-        """Begin an epoch now, which is then to be run; arguments as of `Epoch`."""
+        """Begin an epoch now; arguments as of `Epoch`.
+
+        Stages before the first one. The caller runs ``epoch.run`` of the result as a
+        process, and then calls `end`.
+        """
         recorder = self._simulation.recorder
         staged = self._stage_once(
             plan, thinning, nbytes
@@ -205,7 +222,10 @@ class SimulatedMachine:
         return Running(plan, thinning, epoch, staged, watch, begin)
 
     def end(self, running: Running) -> SimulatedEpoch:
-        """Return the epoch that has just run, as far as it did; close its links table."""
+        """Return the epoch that has just run, as far as it did.
+
+        Closes its links table and its record. Call it once: it uses up the rows.
+        """
         recorder = self._simulation.recorder
         now = self._env.now
         if recorder is not None:
@@ -252,7 +272,7 @@ class SimulatedMachine:
     ) -> Staged:
         """Stage before the first epoch, once; return what that took.
 
-        `NOTHING` for later epochs, and on a machine that begins later. Of a thinned
+        `NOTHING` for later epochs, and on a machine that begins after 0 s. Of a thinned
         epoch the shards of the whole data set are staged, as they are expected.
         """
         if plan.epoch > 1 or self._begin > 0:
@@ -274,9 +294,9 @@ class SimulatedMachine:
 
 @dataclass(frozen=True)
 class SimulatedEpoch:
-    """An epoch that is over."""
+    """An epoch that is over or was broken off."""
 
-    rows: list[dict[str, NDArray[Any]]]  # of its phases
+    rows: list[dict[str, NDArray[Any]]]  # of its phases, as `Epoch.rows`
     links: pd.DataFrame  # its links table, without the name of the run
     # its row of that table, by column, as if all iterations had been simulated
     sources: dict[str, Any]
@@ -284,17 +304,18 @@ class SimulatedEpoch:
     begin: float
     end: float
     measured_spread: float = 0.0  # see `Epoch.measured_spread`
-    served: Served | None = None  # what the servers did, if iterations were left out
+    served: Served | None = None  # what the busiest server did; None if not watched
     killed: Killed | None = None  # by what the job was ended in it, if it was
-    over: bool = True  # or broken off
-    iterations_done: int = 0  # iterations that all ranks have done
+    over: bool = True  # false if it was broken off; true if the job was killed
+    iterations_done: int = 0  # of the plan, by all ranks; with that of a killed save
     saved: int = -1  # of them those that its last checkpoint has; -1 if it made none
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
-        """Return the tables of the epoch, and use up its rows.
+        """Return the tables of the epoch under the name ``run``; only once, since it
+        uses up the rows.
 
         ``earlier`` s before it belong to no epoch: they are taken off the times of
-        phases.
+        phases, down to 0 s at least. Events have ``killed`` if the job was.
         """
         if earlier:
             for part in self.rows:
@@ -320,7 +341,8 @@ def with_loaders(
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
     """Yield each plan with its loaders.
 
-    Where loaders go on into the next epoch, plan one epoch ahead.
+    Where loaders go on into the next epoch, plan one epoch ahead; ``plans`` must then
+    have at least one.
     """
     if not machine.scenario.workload.loader.across_epochs:
         # which holds none of them
@@ -354,10 +376,10 @@ def without_cycle_collection() -> Iterator[None]:
 def reporter(
     progress: Callable[[float], None] | None, iterations_before: int, total: int
 ) -> Callable[[int], None]:
-    """Return a function that reports the share of ``total`` iterations done.
+    """Return a function that reports the share of ``total`` iterations done to
+    ``progress``; it does nothing if ``progress`` is None.
 
-    It takes the iterations done in an epoch, to which it adds ``iterations_before``; it
-    does nothing if ``progress`` is None.
+    The function takes the iterations done in an epoch, and adds ``iterations_before``.
     """
     if progress is None:
         return lambda _: None
@@ -376,7 +398,9 @@ def _sources(
     """Return the row of table `sources` of an epoch, as if it had been simulated whole.
 
     Iterations that were left out are like those that were not. Of an epoch that was
-    broken off ``plan`` has the part that was done.
+    broken off ``plan`` has the part that was done. Keys are those of `SOURCE_COLUMNS`
+    without ``run`` and the columns of the window. ``exchange_fraction`` is nan for
+    strategies without one; ``nbytes_cached`` is not scaled.
     """
     costs = None if epoch.exchange is None else epoch.exchange.costs
     training = epoch.loaders.chains.sums
@@ -440,7 +464,8 @@ def _charge(
 ) -> float:
     """Return US dollars for what the object store served to an epoch and its staging.
 
-    0 without an object store.
+    ``requests`` and ``read`` (bytes) are by source. 0 without an object store; staging
+    from elsewhere is free.
     """
     store = scenario.cluster.object_store
     if store is None:

@@ -48,6 +48,7 @@ update.
 
 
 def _iteration_parts(*parts: str) -> dict[str, str]:
+    """Return the phases of ``parts``, as `ITERATION` has them."""
     return {part: ITERATION[part] for part in parts}
 
 
@@ -59,14 +60,18 @@ GROUP_STEP = {
     "slowed": "group_communication",
     **_iteration_parts(*list(ITERATION)[list(ITERATION).index("stored") :]),
 }
-"""The same where ranks of a model-parallel group go through the passes together."""
+"""The parts of an iteration and the phase of each, where ranks of a model-parallel
+group go through the passes together.
+"""
 JOINT_STEP = {
     **_iteration_parts("read", "loaded"),
     "gathered": "wait_allreduce",
     **_iteration_parts("forwarded", "computed", "reduced", "updated"),
     **_iteration_parts("stored", "stored_by_all", "sent", "free"),
 }
-"""The same where all ranks go through the whole step together."""
+"""The parts of an iteration and the phase of each, where all ranks go through the whole
+step together.
+"""
 FINAL = {
     "stored": "exchange",
     "stored_by_all": "wait_exchange",
@@ -80,34 +85,35 @@ SAVING = {"saved": "checkpoint"}
 
 @dataclass(slots=True)
 class PhaseEnds:
-    """The times (s) at which the parts of an iteration of one rank ended, or the parts
-    before and after all.
+    """The times (s of simulated time) at which the parts of an iteration of one rank
+    ended, or the parts before and after all iterations; 0 for parts that have not ended
+    or do not occur.
     """
 
-    begin: float  # of the first of them
+    begin: float  # of the first part
     measured: float = 0.0  # importance is known
     read: float = 0.0  # the last byte of the batch was read
-    loaded: float = 0.0  # it is on the GPU
-    gathered: float = 0.0  # so are those of all ranks with which the step is done
+    loaded: float = 0.0  # the batch is on the GPU
+    gathered: float = 0.0  # so are the batches of all ranks that share the step
     forwarded: float = 0.0  # the forward pass is done
     computed: float = 0.0  # the backward pass, as if nothing slowed it down
     idle: float = 0.0  # what the rank has to wait for though nothing is sent
     slowed: float = 0.0  # the backward pass, and what the rank's group sends
-    stored: float = 0.0  # the samples of the last exchange are written
-    stored_by_all: float = 0.0
+    stored: float = 0.0  # the rank has written the samples of the last exchange
+    stored_by_all: float = 0.0  # so have all ranks, where a barrier follows
     computed_by_all: float = 0.0  # all ranks have their gradients
-    reduced: float = 0.0  # their sum is known
-    updated: float = 0.0  # the weights are
+    reduced: float = 0.0  # the sum of the gradients is known
+    updated: float = 0.0  # the weights are updated
     sent: float = 0.0  # the host work of the next exchange is done
-    free: float = 0.0  # its barriers are
+    free: float = 0.0  # the barriers of the next exchange are passed
     saved: float = 0.0  # what the loop waits for of a checkpoint
-    removed: float = 0.0  # what was sent is
+    removed: float = 0.0  # the samples that were sent are removed
     finished: float = 0.0  # all ranks are through
 
 
 class PhaseLog:
-    """The times of all ranks; ``parts`` are attributes of `PhaseEnds` in their order,
-    with phases.
+    """The times of all ranks. ``parts`` maps attributes of `PhaseEnds`, in the order of
+    time, to their phases; a phase lasts from the end of the part before it.
     """
 
     def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
@@ -123,7 +129,8 @@ class PhaseLog:
     def add_interrupted(self, rank: int, times: PhaseEnds, now: float) -> None:
         """Note an iteration in which the job ended at ``now`` (s).
 
-        Parts that had not ended take no time, but for the last one.
+        Parts that had not ended take no time, but for the last one: it lasts until
+        ``now``.
         """
         begin, *ends = self._values(times)
         ends = [*np.maximum.accumulate([begin, *ends[:-1]])[1:].tolist(), now]
@@ -131,7 +138,7 @@ class PhaseLog:
 
     @property
     def complete(self) -> int:
-        """Iterations that all ranks have noted: the fewest of any."""
+        """Iterations that all ranks have noted: the fewest of any rank."""
         return min(map(len, self._times)) // (1 + len(self._parts))
 
     def keep(self, iterations: int) -> None:
@@ -146,15 +153,19 @@ class PhaseLog:
         *,
         final: bool = False,
     ) -> dict[str, Any]:
-        """Return the rows of an epoch, and use the times up.
+        """Return the columns of the rows of an epoch, and use the times up.
 
-        See `simshuffle.report.timeline.phase_rows`.
+        They are those of `phase_rows`: a part that took no time has no row, nor its
+        bytes.
 
         Args:
             epoch: from 1.
-            nbytes: bytes that a part moved, by its name: (iterations, M), or one number
-                for all; others moved none.
-            final: whether the rows belong to no iteration.
+            nbytes: bytes that a part moved, by its name: (iterations, M), (M,), or one
+                number for all; others moved none.
+            final: whether the rows belong to no iteration; their number is then 0.
+
+        Raises:
+            ValueError: some ranks have noted more iterations than others; see `keep`.
         """
         count = self.complete
         width = 1 + len(self._parts)
@@ -183,6 +194,7 @@ SAMPLES = 300
 many.
 """
 FEWEST_SAMPLES = 64
+"""Samples that are wanted in place of `SAMPLES` where there are very many links."""
 INSTANT = 1e-9
 """s before the end of an epoch in which it is not sampled once more."""
 MOST_VALUES = 1 << 25
@@ -191,7 +203,9 @@ MOST_VALUES = 1 << 25
 
 @dataclass(frozen=True)
 class MessageTimes:
-    """Messages of an epoch between ranks: (n,) arrays, by iteration, number and sender."""
+    """Messages of an epoch between ranks: (n,) arrays, sorted by iteration, index and
+    sender.
+    """
 
     iteration: Ints64  # after which it was sent, from 1
     index: Ints64  # of the sender's messages of the iteration, from 0
@@ -200,7 +214,7 @@ class MessageTimes:
     receiver: Ints64
     nbytes: Floats  # on the wire
     work: Floats  # s of the sender's main thread, which end when it is sent
-    # sent, received: s since the epoch began
+    # sent, received: s since the epoch began; nan if that has never happened
     sent: Floats
     received: Floats
 
@@ -215,12 +229,14 @@ class EpochRecord:
 
     messages: MessageTimes  # of its exchange
     sampled_at: Floats  # (k,) s since the epoch began, from 0 to its end
-    # (k, links) units that every link has carried until then, float32
+    # (k, links) units that every link has carried since the epoch began, float32
     work: NDArray[np.float32]
     resources: Resources  # whose links they are
 
     def utilisation(self) -> Floats:
-        """Return (k - 1, links) share of capacity carried between samples."""
+        """Return (k - 1, links) share of the capacity without faults that each link
+        carried between two samples, on average.
+        """
         lasting = np.maximum(np.diff(self.sampled_at), np.finfo(float).tiny)
         share = np.diff(self.work.astype(np.float64), axis=0) / lasting[:, None]
         share /= self.resources.links.capacity
@@ -228,8 +244,10 @@ class EpochRecord:
 
 
 class LinkSamples:
-    """The counters of all links at even intervals, over about ``length`` s. Where that
-    is too little, every second sample is dropped when there are too many.
+    """The counters of all links at even intervals, over about ``length`` s, more than
+    0. In a longer epoch every second sample is dropped when there are too many.
+
+    ``next_at`` is when the next sample is due (s); inf while nothing is sampled.
     """
 
     def __init__(self, network: FluidNetwork, length: float) -> None:
@@ -252,7 +270,7 @@ class LinkSamples:
         """Take a sample at ``now`` (s), up to which all events have been run.
 
         When there are twice as many as wanted, drops every second one and doubles the
-        step.
+        step, for later epochs too. Settles the network's statistics.
         """
         self._network.settle(now)
         self._sampled_at.append(now - self._begin)
@@ -268,7 +286,10 @@ class LinkSamples:
             self.take(self.next_at)
 
     def end(self, now: float) -> tuple[Floats, NDArray[np.float32]]:
-        """Stop at ``now`` (s); return `EpochRecord.sampled_at` and `EpochRecord.work`."""
+        """Stop at ``now`` (s); return `EpochRecord.sampled_at` and `EpochRecord.work`.
+
+        The last sample is at ``now``. The next call must be `begin`.
+        """
         self.take_until(now)
         if now - self._begin > self._sampled_at[-1] + INSTANT:
             self.take(now)
@@ -293,8 +314,10 @@ class SampledClock(NetworkClock):
         self._run = self._advance_network
 
     def _advance_network(self, horizon: float) -> tuple[float, list[int]]:
-        """Advance the network to ``horizon`` and take samples; see
-        `FluidNetwork.advance`.
+        """Advance the network to ``horizon`` (s), or to the first completion of a
+        group, and take the samples due before.
+
+        Returns as `FluidNetwork.advance`: s of the next event, and completed groups.
         """
         while self._samples.next_at <= horizon:
             upcoming, groups = self.network.advance(self._samples.next_at)
@@ -304,17 +327,17 @@ class SampledClock(NetworkClock):
         return self.network.advance(horizon)
 
     def post(self, batch: TransferBatch) -> None:
-        """See `NetworkClock.post`."""
+        """Take the samples due, then post transfers as `NetworkClock.post`."""
         self._samples.take_until(self.env.now)
         super().post(batch)
 
     def set_capacity(self, links: Ints32, values: Floats) -> None:
-        """See `NetworkClock.set_capacity`."""
+        """Take the samples due, then set capacities as `NetworkClock.set_capacity`."""
         self._samples.take_until(self.env.now)
         super().set_capacity(links, values)
 
     def reroute(self, slots: Ints32, routes: Ints32) -> None:
-        """See `NetworkClock.reroute`."""
+        """Take the samples due, then change routes as `NetworkClock.reroute`."""
         self._samples.take_until(self.env.now)
         super().reroute(slots, routes)
 
@@ -322,6 +345,9 @@ class SampledClock(NetworkClock):
 class Recorder:
     """Notes one epoch of about ``length`` s after the other; each forgets the one
     before it.
+
+    `clock` is called first, once, then `begin` and `end` for each epoch. ``record`` is
+    the record of the epoch that ended last; it does not exist before.
     """
 
     def __init__(self, length: float) -> None:
@@ -352,7 +378,9 @@ class Recorder:
 
     def note(self, iteration: int, messages: list[RankMessages]) -> int:
         """Note messages that are prepared after ``iteration`` (from 0); return the
-        first of their tags, see `MessageLowering.graph`.
+        first of their tags, as which the network notes their ends.
+
+        Reserves 2 M tags for each message: works, then wires, by rank.
         """
         first = self._tags
         self._messages.append((iteration, messages, first))
@@ -366,7 +394,9 @@ class Recorder:
         self.record = EpochRecord(self._times(), sampled_at, work, self._resources)
 
     def _times(self) -> MessageTimes:
-        """Return the messages noted in the epoch; what a rank keeps is none."""
+        """Return the messages noted in the epoch, without those that a rank sends to
+        itself.
+        """
         ranks = np.arange(self._resources.world_size)
         finish = self._network.finish[: self._tags] - self._begin
         no_integers = np.zeros(0, np.int64)
@@ -374,6 +404,7 @@ class Recorder:
         parts: list[tuple[NDArray[np.generic], ...]] = [
             (no_integers,) * 4 + (no_floats,) * 4
         ]
+        # tags from ``first`` on are (messages, 2, M): ends of works, then of wires
         for iteration, messages, first in self._messages:
             for number, message in enumerate(messages):
                 senders = np.flatnonzero(message.target != ranks)

@@ -61,7 +61,7 @@ Progress = Callable[[float], None]
 class Stretch:
     """Iterations of an epoch, from number ``first`` (from 0) on, that are to be done."""
 
-    plan: EpochPlan  # of these iterations alone
+    plan: EpochPlan  # of these iterations alone; without any where all are saved
     first: int = 0
 
     def drop_first(self, iterations: int) -> Stretch:
@@ -79,11 +79,21 @@ def simulate_with_losses(
 ) -> Iterator[Timeline]:
     """Simulate the epochs of a scenario that loses hosts, as `simulate_epochs` does.
 
-    Timelines have the losses, and the share of the data set that each epoch has seen,
-    and seen twice. It ends early when a job stops or is killed.
+    Yields the timeline of each epoch. Its facts have the losses, and the share of the
+    data set that the epoch has seen, and seen twice. It ends early when a job stops or
+    is killed.
+
+    Args:
+        scenario: resolved, with hosts that it loses.
+        run: name of the run in the tables.
+        progress: called with the share of iterations done, which falls when iterations
+            are done again.
+        struck: to which a row is added for every other fault that has begun.
 
     Raises:
-        ScenarioError: a lost host never returns, and no spare is left for it.
+        InputError: as `check_losses`; or ``recovery.resume`` and an epoch that is
+            resumed twice from different states.
+        ScenarioError: as `RunFaults`.
     """
     job = RecoveringJob(scenario, progress, struck)
     for epoch in range(1, scenario.epochs + 1):
@@ -96,7 +106,11 @@ def simulate_with_losses(
 
 class RecoveringJob:
     """A job from epoch to epoch: its hosts, what it has saved, and the stretches still
-    to do. ``scenario`` is that of the hosts that take part now.
+    to do. Arguments and errors as of `simulate_with_losses`.
+
+    Attributes:
+        scenario: that of the hosts, ranks and samples that take part now.
+        stopped: whether the job has ended before its last epoch.
     """
 
     def __init__(
@@ -132,8 +146,10 @@ class RecoveringJob:
         self._state: tuple[Readers, int, int] | None = None
 
     def epoch(self, parts: EpochParts) -> None:
-        """Simulate the next epoch, and after every loss the stretches that it has
-        undone.
+        """Simulate the next epoch into ``parts``, and after every loss the stretches
+        that it has undone, those of earlier epochs included.
+
+        Sets ``stopped`` when the job stops or is killed.
         """
         plan = next(self._plans)
         self._exchange = plan.exchange
@@ -159,7 +175,7 @@ class RecoveringJob:
         """Simulate a stretch until the next loss of one of the job's hosts, or to its
         end.
 
-        Losses of other hosts are dropped.
+        Losses of hosts that are not, or no more, the job's are dropped.
         """
         while self._losses and self._losses[0].what not in self._hosts:
             self._losses.pop(0)  # it does not belong to the job, or was lost before
@@ -188,7 +204,8 @@ class RecoveringJob:
         """Lose the next host, and let the ranks go on that the policy says.
 
         Books the loss in ``parts``, sets what is to be done again, and begins a new
-        machine at the time when training goes on; or stops the job.
+        machine at the time when training goes on; or stops the job. A spare policy
+        without a spare left waits until the host is repaired.
         """
         loss = self._losses.pop(0)
         recovery = self._recovery
@@ -261,7 +278,7 @@ class RecoveringJob:
         """Return the ranks that read when the last state was saved.
 
         Raises:
-            InputError: the epoch of the state has already gone on from another one.
+            InputError: the epoch of the state has already gone on from another state.
         """
         epoch, step = self._saved_at
         if self._state is None or self._state[1] != epoch:
@@ -276,8 +293,8 @@ class RecoveringJob:
     def _resume_loader(self, parts: EpochParts, law: ResumptionLaw, ranks: int) -> str:
         """Resume a loader by its ``law`` from the last state, on ``ranks`` ranks.
 
-        Sets scenario, plans and stretches. Returns the error that ends the job; '' if
-        none.
+        Sets scenario, owners, plans and stretches. Returns the text of the error that
+        ends the job; '' if there is none.
         """
         readers = self._state_readers()
         (epoch, step) = self._saved_at
@@ -317,8 +334,8 @@ class RecoveringJob:
     def _replace_hosts(self, is_gone: Flags) -> Staged:
         """Move the ranks of which ``is_gone``, (M,), is true to the present hosts.
 
-        Their page caches are cold. Returns what is staged again there; `NOTHING`
-        without ``recovery.reread``.
+        Sets scenario and stretches: page caches of these ranks are cold. Returns what
+        is staged again there; `NOTHING` without ``recovery.reread``.
         """
         self._undone = [
             replace(stretch, plan=clear_caches(stretch.plan, is_gone))
@@ -335,7 +352,9 @@ class RecoveringJob:
         hosts.
 
         Their samples are dealt out, or, if they lay on lost hosts and are not read
-        again, leave the data set. Returns what the others read in their place.
+        again, leave the data set. The rest of the epoch exchanges nothing. Sets
+        scenario, owners, plans and stretches. Returns what the others read in their
+        place; `NOTHING` if hosts keep no shards, or shards are not read again.
         """
         workload = self.scenario.workload
         reads_shards = (

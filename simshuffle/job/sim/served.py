@@ -48,7 +48,8 @@ class Served:
     requested: (
         Floats  # (n,) s of its whole capacity that the batches of each iteration need
     )
-    idle: Floats  # (n,) s of its capacity that were not used during each iteration
+    # (n,) s of its capacity that were not used during each iteration of rank 0
+    idle: Floats
     seconds: float  # s that the epoch of n iterations lasted
     factor: float  # how many times as much is asked in all iterations
 
@@ -56,6 +57,10 @@ class Served:
         self, lengths: Floats, iterations: int, loader: Loader, tolerance: float
     ) -> SteadyWindow | None:
         """Return what the server says of an epoch; None if ranks do not wait for it.
+
+        Ranks do not wait if its work takes less than the share `BUSY` of the time. The
+        half width of the mean is infinite where the iterations in the middle are too
+        few to tell; the window then has no first and last iteration.
 
         Args:
             lengths: (n,) s of the iterations that were simulated.
@@ -108,7 +113,8 @@ class Served:
         """Return the window, or another where it makes the epoch too short for the
         server.
 
-        The iterations of that one last as long as the server needs.
+        The iterations of that one last as long as the server needs. The window is
+        returned unchanged, too, if no iterations are left out or none stand for others.
 
         Args:
             window: what alike iterations say.
@@ -135,7 +141,7 @@ class Served:
 
 def _find_iterations(lengths: Floats, mean: float) -> tuple[int, int, float]:
     """Return the iterations [low, high) whose mean is closest to ``mean`` (s), and how
-    far.
+    far it is from that (s): ``low, high, distance``. Indices are of ``lengths``, (n,) s.
 
     They follow one another, and are at least half of all. They stand for the iterations
     left out: so each of those has compute of its own, and together they last as long as
@@ -152,10 +158,12 @@ def _find_iterations(lengths: Floats, mean: float) -> tuple[int, int, float]:
 
 
 class ServerWatch:
-    """Watches the server among ``links`` of which the batches of ``chains`` ask most.
+    """Watches the server among ``links`` of which the batches of ``chains`` ask most
+    seconds of its capacity.
 
-    ``factor`` is as in `Served`. It notes the server's work now, and after each
-    iteration.
+    ``links`` are indices of ``table``, at least one. ``factor`` is how many times as
+    much is asked in all iterations. It notes the server's work now, and after each
+    iteration; to note it settles the network's statistics.
     """
 
     def __init__(
@@ -180,9 +188,11 @@ class ServerWatch:
         self._note()
 
     def wrap_progress(self, progress: Callable[[int], None]) -> Callable[[int], None]:
-        """Return what is to be called after each iteration; it also calls ``progress``."""
+        """Return the function to call after each iteration; it calls ``progress``, too.
+        """
 
         def note_and_report(iterations: int) -> None:
+            """Note the server's work, and pass on the iterations done."""
             self._note()
             progress(iterations)
 
@@ -213,7 +223,8 @@ class OmittedBatches:
     random walk, whose standard deviation grows with the square root of the batches.
     ``spread`` is how well it is known when the pass ends (s): the standard deviation
     over the ranks, in their groups, and half of what is left out would differ by
-    between both parts.
+    between both parts. It is 0 until the last rank has called `passes`, and without
+    omitted batches.
 
     Args:
         iterations: batches of each rank that are left out.
@@ -243,7 +254,10 @@ class OmittedBatches:
         self._waiting: list[tuple[int, float, simpy.Event]] = []
 
     def note(self, rank: int, batch: int) -> None:
-        """Note that a rank has done its batch of that number, from 0."""
+        """Note that a rank has done its batch of that number, from 0, now.
+
+        Only the times of three batches of each rank are kept.
+        """
         if batch in self._bounds:
             self._done_at[self._bounds.index(batch), rank] = self._env.now
 
@@ -251,8 +265,8 @@ class OmittedBatches:
         """Return the event at which a rank's omitted batches have passed; None without
         any.
 
-        Call it when the rank has done its simulated batches; the last call sets
-        ``spread``.
+        Call it once for each rank, when the rank has done its simulated batches. No
+        event happens before the last call, which sets ``spread``.
         """
         if self._iterations == 0:
             return None
@@ -266,7 +280,8 @@ class OmittedBatches:
         """Resume each rank at the time at which it would have ended the omitted
         batches.
 
-        This waits until all ranks have ended their simulated batches.
+        All ranks have ended their simulated batches; a rank that would have ended
+        before now resumes now. Sets ``spread``.
         """
         rank, arrived_at = (
             np.array(column) for column in list(zip(*self._waiting, strict=True))[:2]
@@ -285,6 +300,6 @@ class OmittedBatches:
 
 
 def _mean(values: Floats, group: Ints) -> Floats:
-    """Return for each value the mean of its group."""
+    """Return, (n,), for each value the mean of its group; ``group`` is (n,) numbers."""
     means = np.bincount(group, values) / np.maximum(np.bincount(group), 1)
     return means[group]

@@ -48,7 +48,7 @@ class LinkStatistics(NamedTuple):
 
 
 class _Clock(NetworkClock):
-    """A clock whose events say what there is to say about the completed group."""
+    """A clock whose events have values that are made when a group is complete."""
 
     def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
         super().__init__(env, network)
@@ -57,9 +57,10 @@ class _Clock(NetworkClock):
     def promise(
         self, batch: TransferBatch, group: int, value: Callable[[float], Any]
     ) -> simpy.Event:
-        """Post a group's transfers; its event at time t has the value ``value(t)``.
+        """Post a group's transfers; return the event of its completion.
 
-        The group is given back then.
+        The event has the value ``value(t)``, t being s at which the last transfer
+        ended. The group is given back then.
         """
         self.post(batch)
         self.network.watch(group)
@@ -72,6 +73,7 @@ class _Clock(NetworkClock):
         self._after(when, lambda _: self._trigger_events(groups))
 
     def _trigger_events(self, groups: list[int]) -> None:
+        """Trigger the events of complete groups, and close the groups."""
         for group in groups:
             event, value = self._promised.pop(group)
             event.succeed(value(self.close(group)[1]))
@@ -100,8 +102,8 @@ class SimpyNetwork:
             transfers of a pair in order either.
 
     Raises:
-        ValueError: both or neither of ``links`` and ``capacity`` are given, or a number
-            is out of range.
+        ValueError: both or neither of ``links`` and ``capacity`` are given, or
+            ``latency`` with ``links``; or a number is out of range.
     """
 
     def __init__(
@@ -169,8 +171,8 @@ class SimpyNetwork:
             does not stop the transfer.
 
         Raises:
-            ValueError: a link does not exist or is named twice, or a number is out of
-                range.
+            ValueError: a link does not exist or is named twice, the route has more than
+                ``max_hops`` links, or a number is out of range.
             RuntimeError: called between two calls of ``env.step()`` when the network
                 has run ahead.
         """
@@ -214,7 +216,7 @@ class SimpyNetwork:
 
         Returns:
             An event that is triggered when the last of them ends; its value: (n,) s
-            when each did.
+            when each did. Without transfers it is triggered at once.
 
         Raises:
             ValueError: as `transfer`, or lengths that do not fit.
@@ -267,7 +269,7 @@ class SimpyNetwork:
 
     def link_statistics(self) -> LinkStatistics:
         """Return copies of what every link has carried, and how long and how much it
-        was in use, from the start until now.
+        was in use, from the start of the simulation until now.
         """
         # brings the network to this moment
         self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
@@ -317,7 +319,9 @@ class SimpyNetwork:
         return now
 
     def _pair(self, pair: Hashable | None) -> int:
-        """Return the number of a pair; NO_PAIR for None and for models without order."""
+        """Return the number of a pair, a new one for a new pair; NO_PAIR for None and
+        for models without order.
+        """
         if pair is None or not self.model.serial_pairs:
             return NO_PAIR
         return self._pairs.setdefault(pair, len(self._pairs))
@@ -339,7 +343,9 @@ class SimpyNetwork:
 
 
 def _limit(rate_limit: float | None) -> float:
-    """Return a rate limit in bytes/s, inf for None; ValueError unless it is above 0."""
+    """Return a rate limit in bytes/s, inf for None; ValueError for nan, or unless it is
+    above 0.
+    """
     if rate_limit is None:
         return inf
     if not rate_limit > 0:

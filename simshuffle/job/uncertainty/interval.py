@@ -84,7 +84,9 @@ class UncertainRuns:
 
 
 def loop_of(scenario: Scenario) -> str:
-    """Return the mechanism of the training loop: 'step' or 'divided'."""
+    """Return the mechanism of the training loop: 'step' where ranks are only
+    data-parallel, else 'divided'.
+    """
     return "step" if scenario.workload.parallelism.is_data_parallel else "divided"
 
 
@@ -210,6 +212,12 @@ def _errors(laws: Residuals, name: str, scenario: Scenario, shares: Floats) -> F
     """Return the logarithms of a mechanism's error, (n,), without the part of chance.
 
     The rows of the validation hold chance, too; the interval adds it separately.
+
+    Args:
+        laws: the errors of all mechanisms.
+        name: of the mechanism.
+        scenario: whose number of ranks counts.
+        shares: (n,) quantiles to return, from 0 to 1.
     """
     quantiles = laws.quantiles(name, scenario.world_size, shares)
     middle = np.median(quantiles)
@@ -323,8 +331,8 @@ def rank_influences(
 
 
 MAX_FLIP_FACTOR, FLIP_TRIALS = 32.0, 121
-"""Times a value is tried smaller and larger to find where a verdict changes, and how
-often.
+"""Largest factor by which a value is made smaller and larger to find where a verdict
+changes, and number of factors that are tried.
 """
 
 
@@ -337,8 +345,14 @@ def find_order_flip(
 
     Only the first `MAX_INPUTS` that both runs have are tried.
 
+    Args:
+        first: a scenario and its predicted epoch (s).
+        second: the same of the other run.
+        drawn: the inputs to move, the strongest first.
+
     Returns:
-        the input and its factor; None if no input does within `MAX_FLIP_FACTOR`.
+        the input and the factor on its value, 1 if the second run is faster already;
+        None if no input does it within `MAX_FLIP_FACTOR`.
     """
     best: tuple[float, Input, float] | None = None
     factors = np.geomspace(1 / MAX_FLIP_FACTOR, MAX_FLIP_FACTOR, FLIP_TRIALS)

@@ -79,18 +79,21 @@ class Ablation:
     # start, end: scenarios without sweep that differ in their exchange alone
     start: Scenario
     end: Scenario
-    # what is switched; the end of the orders is ``end`` with what was asked for besides
+    # in the order of `switches.ORDER`; all on, they give ``end`` with the values of --also
     switches: list[Switch]
-    # the exchange of every combination that there can be
+    # the exchange by switches that are on; without combinations that cannot be
     states: Mapping[tuple[bool, ...], Any]
-    # for each key and value the exchanges that have it alone, by base; where one cannot be, it is
-    # left out
+    # by (key, value), then by base 'start' or 'end': the base's exchange with that value. A base
+    # that has the value, or cannot have it, is left out
     alone: Mapping[tuple[str, Any], dict[str, Any]]
     seeds: int  # how many; from that of the scenario on
 
     def runs(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
-        """Yield every simulation: its table, the first columns of its rows (the last
-        one is the seed), and its exchange.
+        """Yield every simulation: its table 'runs' or 'alone', the first columns of its
+        rows, and its exchange.
+
+        The columns are (state, seed) for 'runs', and (key, value, base, seed) for
+        'alone'.
         """
         for seed in range(self.start.seed, self.start.seed + self.seeds):
             for switch_state, exchange in self.states.items():
@@ -101,14 +104,17 @@ class Ablation:
 
 
 def request(options: AblationOptions) -> Request[Ablation]:
-    """Return the checked request of an ablation. An exchange without
-    ``exchange_fraction`` has the fraction of the scenario's runs.
+    """Return the checked request of an ablation.
+
+    An exchange without ``exchange_fraction`` has the fraction of the scenario's first
+    run that exchanges. ``scenario.yaml`` holds two scenarios: start, then end.
 
     Raises:
-        InputError: these runs have several fractions, or another key is swept; an
-            exchange is not valid, or sends no fraction of the shards, or another
-            fraction than the other exchange; a key is not known; or there is nothing to
-            switch.
+        InputError: the runs have several fractions and start or end names none; another
+            key is swept; an exchange is not valid, or sends no fraction of the shards,
+            or another fraction than the other exchange; a key is not known; there is
+            nothing to switch, or more than `switches.MOST` switches; or no order of
+            switching leads from start to end.
     """
     scenario = _choose_run(scenario_of(options.scenario, options.set), options)
     references = {"--start": options.start, "--end": options.end}
@@ -147,11 +153,14 @@ def request(options: AblationOptions) -> Request[Ablation]:
 
 
 def _choose_run(scenario: Scenario, options: AblationOptions) -> Scenario:
-    """Return the first run of the scenario that exchanges, or the first run.
+    """Return a run with the first exchange fraction above 0 of the sweep.
+
+    Of several runs with that fraction it is the last; where no run exchanges, it is the
+    first run.
 
     Raises:
-        InputError: runs differ in their fraction, and start and end do not both name
-            one.
+        InputError: runs differ in their fraction, and start and end do not both name an
+            ``exchange_fraction``; or a key other than the exchange is swept.
     """
     runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
     run_of_fraction = {run.workload.exchange.fraction or 0.0: run for run in runs}
@@ -169,9 +178,10 @@ def _choose_run(scenario: Scenario, options: AblationOptions) -> Scenario:
 
 
 def _apply_exchange(scenario: Scenario, option: str, reference: str) -> Scenario:
-    """Return the two-epoch scenario with the exchange that an option names.
+    """Return the two-epoch scenario with the exchange that ``reference`` names.
 
-    Without an ``exchange_fraction`` of its own it has that of the scenario's run.
+    A reference without ``exchange_fraction`` gets that of the scenario, if it has one.
+    ``option`` stands in messages.
 
     Raises:
         InputError: the exchange is not valid.
@@ -214,10 +224,10 @@ def _exchanges_alone(
     requested: Sequence[tuple[str, Any]],
     fraction: float,
 ) -> dict[tuple[str, Any], dict[str, Any]]:
-    """Return the exchanges with one value changed, by key and value, then by base.
+    """Return the exchanges with one value changed, by (key, value), then by base.
 
-    They are the requested values and a lifetime of partners `BETWEEN` those of start
-    and end. A base that has the value, or cannot have it, is left out.
+    The values are those of `BETWEEN` for a partner_lifetime that is switched, then the
+    requested ones. A base that has the value, or cannot have it, is left out.
 
     Raises:
         InputError: a key is unknown, or no base can take a value.
@@ -257,8 +267,10 @@ def _exchanges_alone(
 
 
 def _cells(ablation_request: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return a simulation for every row of `Ablation.runs`, by its name. A simulation
-    is valid if the start is: Q is equal, and what is stored depends on Q alone.
+    """Return a simulation for every item of `Ablation.runs`, by its name.
+
+    The scenarios are not checked again. All are valid if the start is: Q is equal, and
+    what is stored depends on Q alone. ``outcomes`` is not used.
     """
     cells: dict[str, Cell] = {}
     for _, columns, exchange in ablation_request.runs():
@@ -273,14 +285,17 @@ def _cells(ablation_request: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _cell_name(columns: tuple[Any, ...]) -> str:
-    """Return the name of a simulation from the first columns of its rows."""
+    """Return the name of a simulation, such as '0110, seed 3', from the first columns
+    of its rows.
+    """
     return f"{' '.join(columns[:-1])}, seed {columns[-1]}"
 
 
 def _collect(ablation_request: Ablation, outcomes: Outcomes) -> Tables:
     """Return the tables of `ABLATION`, from the outcomes of all simulations.
 
-    A row of ``runs`` or ``alone`` has the s of one label of the warm epoch.
+    A row of ``runs`` or ``alone`` has the s of one label of the warm epoch. A row of
+    ``switches`` has the values of one switch as text.
     """
     rows: dict[str, list[tuple[Any, ...]]] = {"runs": [], "alone": []}
     for table, columns, _ in ablation_request.runs():
@@ -310,15 +325,15 @@ def _collect(ablation_request: Ablation, outcomes: Outcomes) -> Tables:
 
 
 def _tables(result: Result, count: int) -> list[pd.DataFrame]:
-    """Return the first ``count`` of the tables that other tables are derived from."""
+    """Return the first ``count`` of the stored tables switches, runs and alone."""
     return [result.tables[name] for name in ("switches", "runs", "alone")[:count]]
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Yield the tables of a stored result that are not complete.
+    """Yield a problem for each table of a stored result that is not complete.
 
     All combinations, seeds and labels must be there, and an order of switching must be
-    possible.
+    possible. ``alone.csv`` may lack seeds, but no labels.
     """
     runs, alone_rows, ends = (result.tables[name] for name in ("runs", "alone", "ends"))
     switches = set(result.tables["switches"]["switch"])
@@ -344,7 +359,10 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Ablation]:
-    """Return the request of an earlier result, from its folder."""
+    """Return the request of an earlier result, from its folder.
+
+    The options come from ``meta``; ``scenario.yaml`` gives the start's scenario.
+    """
     answers = dict(meta["asked"])
     for name in ("also", "alone"):
         assignments = (assignment.partition("=") for assignment in answers[name])

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 FIRST, STRIDE = 4, 16
-"""Samples of a rank that are tried first, and how many times as many as are hidden
-next.
+"""Samples of a rank that are tried first; and, while all numbers tried are hidden, the
+most times as many that are tried next.
 """
 
 
@@ -22,14 +22,22 @@ def search_exactly(
 ) -> tuple[int, bool]:
     """Search the largest number up to ``max_number`` that adds at most ``tolerance``.
 
-    Returned are the number and true if all that was tried agrees: less is hidden, and
-    more is not. ``max_number`` is at least 1; 0 is returned if 1 adds too much. What is
-    added is about in proportion to the number, so the search goes on where the line
-    through what is known reaches the tolerance; every third step halves what is left,
-    so that it ends soon whatever is added. In the end the number is known to be hidden
-    and the next one not to be (or, with a ``resolution``, one that is larger by that
-    share); without one, twice that one is tried too. Were hiding not monotone, a border
-    is found all the same, below everything that is known not to be hidden.
+    What is added is taken to be about in proportion to the number: the search goes on
+    where the line through the results reaches the tolerance. Every third step halves
+    the range. Without a ``resolution``, the number is hidden and the next one is not;
+    twice the next one is tried too. If hiding is not monotone, the border lies below
+    all numbers that were found not to be hidden while searching.
+
+    Args:
+        added: simulates a number, and returns what it adds, in the unit of
+            ``tolerance``.
+        tolerance: the most that counts as hidden.
+        max_number: at least 1.
+        resolution: share of the number to which it is searched; 0 for to the last one.
+
+    Returns:
+        the number, 0 if 1 adds too much; and true if all numbers tried agree: smaller
+            ones are hidden, and larger ones are not.
     """
     seconds_of_number = {0: 0.0}
     low = 0
@@ -49,8 +57,8 @@ def search_exactly(
 def is_monotone(
     seconds_of_number: Mapping[int, float], tolerance: float, border: int
 ) -> bool:
-    """Return whether what each number adds is within the tolerance up to ``border``,
-    and not above.
+    """Return whether all numbers up to ``border`` add at most ``tolerance``, and all
+    others more.
     """
     return all(
         (value <= tolerance) == (number <= border)
@@ -67,8 +75,9 @@ def next_number(
 ) -> int:
     """Return the number to try next.
 
-    It is between one that is hidden and one that is not, by the secant, or the middle
-    every third time; above all hidden ones 2 to `STRIDE` times as many.
+    Between ``low``, which is hidden, and ``high``, which is not: by the secant, or the
+    middle every third time. If ``high`` is above ``max_number``, all numbers tried are
+    hidden: 2 to `STRIDE` times ``low``, at most ``max_number``.
     """
     if high > max_number:
         reached = (
@@ -89,7 +98,7 @@ def next_number(
 class ExchangePoint:
     """The time that an exchange adds to the epoch."""
 
-    over: float  # s
+    over: float  # s; below 0 where the epoch with the exchange is shorter
     half_width: (
         float  # s, half of its 95 % interval; 0 where all iterations were simulated
     )
@@ -100,18 +109,20 @@ class Border:
     """The number of samples of a rank that are hidden."""
 
     samples: int
-    # low, high: samples, between which that number is by the intervals of the epochs
+    # low, high: an interval of that number, see `number_interval`
     low: int
     high: int
-    added: float  # s that they add
-    steady: bool  # whether all that was tried agrees
-    # samples that are no longer hidden, or hardly; None where all are hidden
+    added: float  # s that they add; interpolated where they were not simulated
+    steady: bool  # whether all numbers tried agree: smaller ones are hidden, larger ones not
+    # a simulated number that is no longer hidden; else the largest simulated one. None where all
+    # samples are hidden
     tried: int | None
 
 
 RESOLUTION = 0.01
 """Share of the hidden samples to which a search that is not exact finds their number."""
 MOST_TRIALS = 8
+"""Simulated numbers after which an approximate search ends."""
 BEYOND, BEYOND_LINEAR = 0.5, 0.1
 """Share of the distance to the nearest simulated number by which an answer may be off;
 and where samples are so few that each adds as much as another.
@@ -127,14 +138,22 @@ def approach_border(
     affordable: Callable[[int], bool],
     linear: int = 0,
 ) -> Border:
-    """Find about how many samples add no more than ``allowed`` (s), from ``start`` on;
-    up to ``linear`` samples each adds as much as another.
+    """Find about how many samples add no more than ``allowed`` (s), from ``start`` on.
 
     The search ends when the number is known to `RESOLUTION`, the last simulated epoch
     is as long as allowed within its interval, the border is within ``linear``, more
     than `MOST_TRIALS` points (0 included) are known, or the next number is not
-    ``affordable``; ``start`` is simulated without asking. The answer lies on the line
-    between the simulated numbers around it.
+    ``affordable``. The answer lies on the line between the simulated numbers around it;
+    above all of them, on the line through 0. ``steady`` leaves out points whose
+    interval holds ``allowed``; ``added`` is at most ``allowed``.
+
+    Args:
+        simulated: simulates a number of samples.
+        allowed: s, 0 or more.
+        max_number: the most samples.
+        start: the first number, from 1 to ``max_number``; simulated without asking.
+        affordable: whether one more number may be simulated.
+        linear: samples up to which each adds as much as another.
     """
     points = {0: ExchangePoint(0.0, 0.0)}
     number = start
@@ -193,10 +212,10 @@ def _points_by_number(
 def _bracket(
     points: Mapping[int, ExchangePoint], allowed: float, max_number: int
 ) -> tuple[int, int]:
-    """Return the border of the simulated points: the last hidden one and the next.
+    """Return the largest hidden number below the smallest one that is not, and that
+    one.
 
-    The first that adds more than allowed is the upper one, ``max_number`` + 1 if none
-    does.
+    The latter is ``max_number`` + 1 if no point adds more than ``allowed``.
     """
     high = min(
         (n for n, point in points.items() if point.over > allowed),
@@ -212,10 +231,11 @@ def _interpolate_number(
     high: int,
     max_number: int,
 ) -> float:
-    """Return the number that adds as much as is allowed, on a line through its
-    neighbours.
+    """Return the number (not rounded) that adds ``allowed``, on the line from ``low``
+    to ``high``.
 
-    Above all simulated numbers the line goes through 0, up to ``max_number``.
+    If no number is known to add too much, the line goes through 0 and ``low``. It ends
+    at ``max_number``, which is returned if ``low`` adds nothing.
     """
     low_over = points[low].over
     if high <= max_number:
@@ -232,8 +252,12 @@ def number_interval(
     max_number: int,
     beyond: float = BEYOND,
 ) -> tuple[int, int]:
-    """Return the numbers between which the answer ``samples`` is, by the intervals of
-    the simulated points and the distance to the nearest one.
+    """Return the lowest and highest number that the answer ``samples`` may be.
+
+    They follow from the interval of the nearest simulated point, and from ``beyond``,
+    the share of the distance to it by which the answer may be off. If ``samples`` is
+    ``max_number``, that distance does not count. Without a simulated point above 0 both
+    are ``samples``; if the nearest point adds nothing, they are 0 and ``max_number``.
     """
     nearest = min((n for n in points if n), key=lambda n: abs(n - samples), default=0)
     if not nearest:

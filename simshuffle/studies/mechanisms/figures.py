@@ -30,12 +30,12 @@ STEP = Look(colour="#555555", width=0.5)
 
 
 def waterfall_chart(tables: Tables) -> Chart:
-    """Return the waterfall from the epoch of the start to the epoch of the end, from
-    all tables of an ablation: a row for each switch, coloured by the label that most of
-    its step is in.
+    """Return the waterfall from the epoch of the start to the epoch of the end.
 
-    Steps are means over orders and seeds; whiskers are the seeds' range. The axis
-    begins above 0, so that small steps are seen.
+    A row for each switch is coloured by the label that changes most by it. Steps are
+    means over orders and seeds; whiskers are the seeds' range. The axis begins above 0
+    if steps are small; the title then says that bars are cut. ``tables`` are all tables
+    of an ablation.
     """
     rows = _waterfall_rows(tables)
     ends = rows[rows["look"] == "ends"]
@@ -74,9 +74,11 @@ def waterfall_chart(tables: Tables) -> Chart:
 
 
 def _waterfall_rows(tables: Tables) -> pd.DataFrame:
-    """Return the rows of the start, each switch and the end: y, name, ``at`` and ``to``
-    where the bar begins and ends, ``low`` and ``high`` the range of seeds, look, and
-    the text beside the bar.
+    """Return the rows of the start, each switch and the end, from top to bottom.
+
+    Columns: y, name, ``at`` and ``to`` (s) where the bar begins and ends, ``low`` and
+    ``high`` (s) the range of seeds, look, and the text beside the bar. Look is 'ends',
+    or the label of the largest mean change.
     """
     table = tables["contributions"]
     switch_rows = table[table["switch"] != ALL]
@@ -110,7 +112,11 @@ def _waterfall_rows(tables: Tables) -> pd.DataFrame:
 
 
 def _epoch_seconds(tables: Tables, state: str) -> pd.Series:
-    """Return the epochs (s) with all switches in ``state`` ("0" or "1"), by seed."""
+    """Return the epochs (s) with all switches in ``state`` ("0" or "1"), one for each
+    seed.
+
+    They are in the order of table ``runs``, and keep its index.
+    """
     runs = tables["runs"]
     is_state_epoch = (runs["label"] == "epoch") & (
         runs["state"] == state * len(tables["switches"])
@@ -119,14 +125,19 @@ def _epoch_seconds(tables: Tables, state: str) -> pd.Series:
 
 
 def _end_row(epochs: pd.Series) -> dict[str, Any]:
-    """Return the row of the start or the end, from its epochs (s) by seed."""
+    """Return the row of the start or the end, from its epochs (s) of all seeds; its bar
+    begins at 0.
+    """
     mean = float(epochs.mean())
     seed_range = {"low": float(epochs.min()), "high": float(epochs.max())}
     return {"at": 0.0, "to": mean, **seed_range, "look": "ends", "text": f"{mean:.3f}"}
 
 
 def _row_names(tables: Tables) -> list[str]:
-    """Return the names of the rows of the waterfall: start, each switch, and end."""
+    """Return the names of the rows of the waterfall: start, each switch, and end.
+
+    The end is 'all switched' where more is switched than start and end differ in.
+    """
     ends = tables["ends"].set_index("place")
     changed = [
         f"{r['switch'].replace('_', ' ')}\n{_short(r['start'])} → {_short(r['end'])}"
@@ -160,11 +171,15 @@ STRIP = Look(colour="#EEEEEE")
 
 
 def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
-    """Return the chart of the largest hidden exchange fraction against the world size,
-    both logarithmic, with a line for each way of carrying the exchange out.
+    """Return the chart of the largest hidden exchange fraction against the world size.
 
-    Where nothing is hidden, marks are hollow, in a strip below. Above are the
-    iterations of an epoch. ``titles`` are the labels of the scenario's own ways.
+    Both axes are logarithmic, with a line for each way of carrying the exchange out.
+    Where nothing is hidden, the line breaks, and marks are hollow, in a strip below.
+    Above are the iterations of an epoch.
+
+    Args:
+        tables: of a search; ``limits`` is used.
+        titles: labels of the scenario's own ways, by way; a way may be missing.
     """
     limits = tables["limits"]
     rows = limits.rename(
@@ -215,8 +230,12 @@ def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
 
 
 def _fraction_ticks(floor: float) -> dict[float, str]:
-    """Return the ticks of the fractions above the strip; a tick beside the strip would
-    be taken for the fraction of its marks.
+    """Return ticks of fractions above the strip at ``floor`` up to 1, as texts in
+    percent.
+
+    They are at powers of ten, and at 2 and 5 times these if ``floor`` is above 0.02.
+    None is beside the strip, where it would be taken for the fraction of the strip's
+    marks.
     """
     steps = (1, 2, 5) if floor > 0.02 else (1,)
     values = [step * 10.0**power for power in range(-6, 1) for step in steps]

@@ -68,18 +68,20 @@ class Hiding:
 
     scenarios: Sequence[Scenario]  # for each world size, smallest first
     ways: Sequence[str]  # names of `tables.NAMES`, the scenario's own first
-    # the exchanges of the scenario's runs, as plain values, by their way
+    # the exchanges of the scenario's runs, as plain values, by their way: 'own', 'own 2', ...
     own: Mapping[str, Any]
-    titles: Mapping[str, str]  # what the own ways are called
+    titles: Mapping[str, str]  # by own way; {} in results of earlier versions
     tolerance: float  # share of the epoch without exchange that counts as nothing
     exact: bool  # whether each number is searched to the last sample, however long that takes
 
     @property
     def seconds_of_way(self) -> dict[str, float]:
-        """Return the s of one core that a search of each way may take, by way.
+        """Return the s of one core that a search of one world size may take, by way.
 
-        They are infinite with ``exact``. An own way has `OWN_SHARES` times as much as
-        another of `LIMIT` less the epochs without exchange.
+        They are infinite with ``exact``. Else `LIMIT` less the epochs without exchange
+        is shared out over ways and world sizes; an own way has `OWN_SHARES` times as
+        much as another. They are negative if the epochs without exchange take more than
+        `LIMIT`.
         """
         if self.exact:
             return dict.fromkeys(self.ways, float("inf"))
@@ -95,11 +97,10 @@ class Hiding:
     def scenario_of_way(
         self, sized_scenario: Scenario, way: str
     ) -> tuple[Scenario, str]:
-        """Return the scenario of a world size that exchanges in ``way``, and its
-        variant.
+        """Return the scenario that exchanges in ``way``, and its variant.
 
-        An own way sets its exchange, and its variant is `OWN`; another is the variant
-        itself.
+        An own way replaces the exchange, and its variant is `OWN`. For another way the
+        scenario is returned as it is, and the variant is ``way``.
         """
         if way not in self.own:
             return sized_scenario, way
@@ -110,9 +111,11 @@ def request(options: HidingOptions) -> Request[Hiding]:
     """Return the checked request: Q* for every world size, of every schedule that a run
     of the scenario has, and of the variants.
 
+    ``options.world_size`` replaces the world sizes of the scenario, swept or not.
+
     Raises:
-        ScenarioError: a world size does not fit, or the scenario sweeps over other
-            keys.
+        ScenarioError: a world size does not fit or is below 2, the scenario sweeps over
+            other keys, or its runs have more than four schedules.
     """
     scenario = scenario_of(options.scenario, options.set)
     if options.world_size:
@@ -160,8 +163,15 @@ def build_request(
     tolerance: float,
     exact: bool,
 ) -> Request[Hiding]:
-    """Return the request of scenarios for each world size and names of ways, the own
-    ways with their exchange and title.
+    """Return the request of a search.
+
+    Args:
+        sized_scenarios: a scenario of two epochs for each world size, smallest first.
+        way_names: names of `tables.NAMES`, the own ways first.
+        own_exchanges: the exchange of each own way, as plain values.
+        titles: what the own ways are called, by way.
+        tolerance: share of the epoch without exchange that counts as nothing.
+        exact: search to the last sample, without a limit of time.
     """
     document, files = serialise_scenarios(sized_scenarios)
     answers = {
@@ -191,7 +201,8 @@ def build_request(
 def _limit_epochs(sized_scenarios: Sequence[Scenario], exact: bool) -> list[Scenario]:
     """Return the scenarios, windowed where epochs without exchange would take too long.
 
-    Then those that have no time tolerance get `TOLERANCE`; never with ``exact``.
+    If those without time tolerance take more than `BASELINES` of `LIMIT` together, each
+    of them gets `TOLERANCE`; never with ``exact``.
     """
     exact_scenarios = [
         single for single in sized_scenarios if single.time_tolerance == 0.0
@@ -209,9 +220,13 @@ def _limit_epochs(sized_scenarios: Sequence[Scenario], exact: bool) -> list[Scen
 
 
 def _own_exchanges(runs: Sequence[Scenario]) -> dict[str, Any]:
-    """Return the exchanges of the runs as plain values, by their ways. Runs that
-    exchange another fraction by an equal schedule count once; partial local shuffle if
-    no run exchanges any.
+    """Return the exchanges of the runs as plain values, by way ('own', 'own 2', ...).
+
+    Runs whose schedules are equal count once, with the fraction of the first one. If no
+    run exchanges samples, there is one way: partial local shuffle with Q = 0.1.
+
+    Raises:
+        ScenarioError: there are more schedules than `OWN_WAYS`.
     """
     exchange_of_signature: dict[str, Any] = {}
     for single in runs:
@@ -266,8 +281,11 @@ def _strategy_title(scenario: Scenario) -> str:
 def _other_ways(
     scenario: Scenario, own_exchanges: Mapping[str, Any], names: Sequence[str]
 ) -> list[str]:
-    """Return the requested variants, in the order of `VARIANTS`; without names all
-    variants that are not among the scenario's own.
+    """Return the requested variants, in the order of `VARIANTS`; other names are left
+    out.
+
+    Without names, all variants that differ from the scenario's own exchanges in more
+    than Q.
     """
     if names:
         return [name for name in VARIANTS if name in names]
@@ -300,7 +318,10 @@ def _baseline_name(scenario: Scenario) -> str:
 
 
 def _search_cells(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return a search for every scenario and way, in the order of the tables."""
+    """Return a search for every scenario and way, by name, in the order of the tables.
+
+    ``outcomes`` has those of `_baseline_cells`.
+    """
     cells: dict[str, Cell] = {}
     seconds_of_way = hiding.seconds_of_way
     for single in hiding.scenarios:
@@ -335,7 +356,9 @@ def _later_cost(hiding: Hiding, stage: int) -> float:
 
 
 def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
-    """Return the tables `limits` and `points`, a limit for each way and world size."""
+    """Return the tables `limits` and `points`; `limits` has a row for each way and
+    world size.
+    """
     limits: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
     for name in _search_cells(hiding, outcomes):
@@ -350,7 +373,9 @@ def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
 
 
 def first_answer(hiding: Hiding) -> Iterator[str]:
-    """Yield the largest hidden Q of each world size from closed forms, a line for each."""
+    """Yield a line for each world size: the largest hidden Q of every way, from closed
+    forms.
+    """
     for single in hiding.scenarios:
         way_texts = []
         for way in hiding.ways:
@@ -363,9 +388,11 @@ def first_answer(hiding: Hiding) -> Iterator[str]:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Yield the tables of a stored result that are not complete.
+    """Yield a problem for each table of a stored result that is not complete.
 
     Every way has a limit at each world size, within its interval, and simulated points.
+    A limit names a tier of cables only where the wire ends the hiding, and always
+    there.
     """
     limits = result.tables["limits"]
     points = result.tables["points"]
@@ -408,7 +435,11 @@ def _titles(result: Result) -> Mapping[str, str]:
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Hiding]:
-    """Return the request of an earlier result, from its folder."""
+    """Return the request of an earlier result, from its folder.
+
+    A result without ``exact`` counts as exact; without ``own``, the exchange of its
+    first scenario is the own way.
+    """
     sized_scenarios = load_scenarios(folder / "scenario.yaml")
     answers = meta["asked"]
     # results of earlier versions have the exchange of the scenario as their own

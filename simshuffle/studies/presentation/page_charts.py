@@ -44,12 +44,17 @@ EXCHANGE = {
 CLASSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Shares of a link's capacity at which its colour changes."""
 LAYOUT_COLUMNS = ("line", "x", "y", "x2", "y2", "a", "b", "name", "about")
+"""Columns of a line: its number, the positions of both ends, their nodes, and its texts."""
 _WAYS = [
     f"{direction}{measure}"
     for direction in ("up", "down")
     for measure in ("", "_least", "_most", "_peak")
 ]
 LOAD_COLUMNS = ("line", "pick", *_WAYS)
+"""Columns of the load of a line: its number, the run and epoch, and both directions.
+
+'up' leads from end a to end b. Numbers are bytes, and utilisation as a share.
+"""
 MANY = 600
 """Number of lines beyond which lines are drawn thinner."""
 _ROW = 105
@@ -72,7 +77,10 @@ def select_epochs(epochs: pd.DataFrame) -> list[tuple[str, int]]:
 
 
 def name_bar(run: str, epoch: int, with_epoch: bool) -> str:
-    """Return the text beside a bar: its run, and its epoch where a run has several."""
+    """Return the text beside a bar: its run, and its epoch if ``with_epoch``.
+
+    Epoch 1 is marked as 'cold'.
+    """
     return f"{run}, epoch {epoch}{' cold' if epoch == 1 else ''}" if with_epoch else run
 
 
@@ -123,7 +131,9 @@ def chart_exchange(
     """Return a chart of the exchange's seconds by iteration: mean, minimum and maximum
     over ranks.
 
-    ``rows``: run (its index in ``runs``), epoch, iteration, phase, mean, least, most.
+    ``rows``: run (its index in ``runs``), epoch, iteration, phase (of `EXCHANGE`), and
+    mean, least and most (s). The reader picks run and epoch; at first the chart shows
+    the first run and the last of ``epochs``.
     """
     tip = (
         "datum.phase + ', iteration ' + datum.iteration + '\\nmean ' + format(datum.mean, '.3s')"
@@ -276,7 +286,10 @@ def _nodes(drawing: Drawing) -> list[dict[str, Any]]:
 
 
 def _describe_load(end: str, direction: str) -> str:
-    """Return an expression of Vega that tells the load of one direction of a line."""
+    """Return an expression of Vega that tells the load of one direction of a line.
+
+    ``direction`` is 'up' or 'down'; ``end`` is the column of the node that it leads to.
+    """
     low = f"datum.{direction}_least"
     high = f"datum.{direction}_most"
     low_text = f"({low} < {high} ? format({low}, '.2~p') + ' to ' : '')"
@@ -292,8 +305,8 @@ def _describe_load(end: str, direction: str) -> str:
 def _load_layers(drawing: Drawing) -> list[Spec]:
     """Return the layers of the links of the chosen run.
 
-    Over the visible links lie wider ones that pointer and focus reach. These show only
-    where they are.
+    A link has the colour and width of its busier direction. Over the visible links lie
+    wider, invisible ones that pointer and focus reach.
     """
     fields = list(LAYOUT_COLUMNS[1:])
     text = f"datum.name + ' (' + datum.about + ')' + {_describe_load('b', 'up')}"

@@ -21,11 +21,15 @@ def name_problems(
 ) -> Iterator[Problem]:
     """Yield the problems of a layer's name and of its predecessors.
 
+    The name must be new. There must be predecessors, all must be in ``outputs``, and
+    their extents must be equal, except for the kinds in `ANY_EXTENTS`.
+
     Args:
         name: of the layer.
         kind: of the layer.
         predecessors: names of the layers that it takes.
-        outputs: shape of the output of each layer before it, by name.
+        outputs: shape of the output of each layer before it, by name, and of the
+            sample, as `INPUT`.
     """
     if name in outputs:
         yield Problem(
@@ -53,7 +57,17 @@ def name_problems(
 
 
 def shape_problems(layer: Layer, outputs: Mapping[str, Shape]) -> Iterator[Problem]:
-    """Yield the problems of a layer's shapes; ``outputs`` are of all layers before."""
+    """Yield the problems of a layer's shapes.
+
+    Its input must have the shape that its predecessors give together, or as many values
+    in another number of dimensions. What an addition adds must have the shape of its
+    output. Kernel and stride must have a number for each extent; whether the output
+    follows from them is not checked.
+
+    Args:
+        layer: the layer; all its predecessors are in ``outputs``.
+        outputs: shape of the output of each layer before it, by name.
+    """
     shapes = [outputs[name] for name in layer.predecessors]
     joined = joined_shape(shapes, layer.kind) or ()
     is_flat = len(joined) != len(layer.input) and math.prod(joined) == math.prod(
@@ -151,10 +165,12 @@ class Builder:
             predecessors: one name, or several, whose outputs are joined along the
                 channels.
             input_shape: if left out that of the outputs of its predecessors.
-            keeps_input: whether its input is kept for the backward pass.
+            keeps_input: whether its input is kept for the backward pass; what another
+                layer keeps already does not count again.
             keeps_output: whether its output is kept for the backward pass.
-            extra: further values kept.
-            **values: other fields of `Layer`.
+            extra: further values kept, of one sample.
+            **values: other fields of `Layer`; ``parameters`` and ``flops`` are 0 if
+                left out.
 
         Raises:
             InputError: if it does not fit those before it.
@@ -300,6 +316,8 @@ class Builder:
     ) -> str:
         """Add a pooling by maximum or mean; with ``up`` an incomplete last window is
         pooled too.
+
+        Both keep their input for the backward pass; a maximum keeps its indices, too.
         """
         shape = self.shape(predecessor)
         kernel_sizes = _by_extent(kernel, shape)
@@ -336,8 +354,8 @@ class Builder:
     ) -> str:
         """Add a linear layer, of each token or of all values of the sample.
 
-        It is of each token if the shape is (features, tokens). ``tied`` to the weights
-        of an embedding it has none of its own.
+        It is of each token if the shape is (features, tokens). If it is ``tied`` to the
+        weights of an embedding, it has no parameters of its own, whatever ``bias`` is.
         """
         shape = self.shape()
         # (features, tokens) is taken token by token, any other shape as one vector
@@ -368,14 +386,18 @@ class Builder:
     def add(
         self, shortcut: str, body: str, *, mask: bool = False, name: str = ""
     ) -> str:
-        """Add the sum of two layers; with ``mask`` the body went through a dropout."""
+        """Add the sum of two layers; with ``mask`` the body went through a dropout.
+
+        The mask of the dropout is then kept for the backward pass.
+        """
         extra = MASK_VALUES * math.prod(self.shape(body)) if mask else 0.0
         return self.layer("add", name=name, predecessors=(shortcut, body), extra=extra)
 
     def shortcut(self, start: str, stride: int) -> str:
         """Add the sum of the last layer and ``start``, where a block began.
 
-        ``start`` goes through a convolution and a norm if its shape is another.
+        If its shape is another, ``start`` goes through a convolution of this stride and
+        a norm. Their names are fixed: each block needs a `prefix` of its own.
         """
         body = self.last
         if self.shape(start) != self.shape(body):

@@ -52,7 +52,8 @@ def gradient_parts(
 
     Returns:
         The parameters of each part, first to last; and the share of the backward pass
-        of each, 0 to 1, rounded to `SHARE_DIGITS` digits and never 0.
+        of each, 0 to 1, rounded to `SHARE_DIGITS` digits. A share of exactly 0 becomes
+        the smallest number of so many digits.
     """
     sizes = list(layers)
     shares = work_shares([multiplications for _, multiplications in sizes])
@@ -168,13 +169,14 @@ class LayerList:
     def shares(self) -> Floats:
         """(layers,) the share of a pass that each layer takes; they add up to 1.
 
-        Layers without operations take none: their time is in that of the others.
+        Layers without operations take none: their time is in that of the others. All
+        are 0 if no layer has operations.
         """
         return np.array(work_shares([layer.flops / 2 for layer in self.layers]))
 
     def seconds(self, per_sample: float) -> Floats:
-        """Return the s of each layer, (layers,), in a pass that takes ``per_sample`` s
-        for one sample.
+        """Return the seconds of each layer, (layers,), in a pass that takes
+        ``per_sample`` s for one sample; all 0 if no layer has operations.
         """
         return per_sample * self.shares
 
@@ -183,8 +185,9 @@ class LayerList:
         """The parameters of groups of layers, first to last, and each group's share of
         the backward pass.
 
-        A group is a layer with operations and parameters, and those after it that have
-        only one of them, such as norms and attention.
+        A group is a layer with operations and parameters, and those after it that lack
+        one of them or both, such as norms and attention. A group without parameters is
+        left out, with its share.
         """
         return gradient_parts(
             [(layer.parameters, layer.flops / 2) for layer in self.layers]

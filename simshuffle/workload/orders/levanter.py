@@ -114,6 +114,9 @@ class Levanter(Order):
     def _shuffle_windows(self, size: int, key: Key) -> Ints64:
         """Permute blocks of the numbers below ``size``, then the numbers of every
         window of blocks.
+
+        The numbers of a last block that is not full are permuted among themselves, and
+        stay last.
         """
         block_key, window_key, tail_key = split_key(key, 3)
         num_blocks, tail_size = divmod(size, self.io_block_size)
@@ -163,7 +166,7 @@ def _feistel_rounds(
     right_bits: np.uint64,
     mask: np.uint64,
 ) -> NDArray[np.uint64]:
-    """Send ``numbers`` through all rounds of the network.
+    """Return (n,) what ``numbers`` become in all rounds of the network.
 
     Args:
         numbers: (n,)

@@ -44,7 +44,7 @@ class _Stages:
     starts: list[int]  # index of the first layer of each
     forward: list[float]  # s of the forward pass of each
     backward: list[float]  # s of the backward pass of each
-    parameters: list[float]  # of each
+    parameters: list[float]  # trained parameters of each
     crossing: list[float]  # values of a sample that each sends to the next
 
 
@@ -77,7 +77,7 @@ class Pipeline(GroupParallelism):
     schedule: Literal["gpipe", "1f1b"] = "1f1b"
 
     def group_size(self, world_size: int) -> int:
-        """Return ``stages``: a rank for each."""
+        """Return ``stages``, a rank for each, whatever ``world_size`` is."""
         return self.stages
 
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
@@ -106,10 +106,12 @@ class Pipeline(GroupParallelism):
             yield Problem("parallelism.microbatches", rule, str(microbatches), remedy)
 
     def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
-        """Return the step of a group; the layers of a stage always go together.
+        """Return the step of a group: the passes of its stages, the messages between
+        them, and the update of each stage, after an allreduce if there are more groups.
 
-        With ``max_pieces``, GPipe's microbatches between the first and the last go
-        together too, which takes as long.
+        The layers of a stage always go together. With ``max_pieces``, whatever number,
+        GPipe's microbatches between the first and the last go together too, which takes
+        as long.
         """
         samples, num_microbatches = self._microbatches(job)
         stages = self._stages(job, samples / num_microbatches)
@@ -173,8 +175,8 @@ class Pipeline(GroupParallelism):
         """Return the samples of a group in an iteration, and the number of their
         microbatches.
 
-        It is ``microbatches`` or else the largest that divides the samples, up to
-        `MICROBATCHES` for each stage.
+        The number is ``microbatches``, or else the largest that divides the samples, up
+        to `MICROBATCHES` for each stage.
         """
         samples = self.samples(job.batch, self.stages)
         if self.microbatches is not None:
@@ -239,7 +241,9 @@ class _PipelineGraph:
         return self._ends[stage]
 
     def compute(self, nbytes: float, input_nbytes: float) -> None:
-        """Add all passes.
+        """Add all passes, and the messages between stages.
+
+        If there are several stages, the first one gathers the inputs before.
 
         Args:
             nbytes: bytes of one value of each sample of a microbatch.
@@ -256,8 +260,10 @@ class _PipelineGraph:
             ]
 
     def _advance(self, stage: int, num_done: list[int], nbytes: float) -> bool:
-        """Add the passes of a stage that have what they wait for; return whether more
-        remain.
+        """Add the passes of a stage whose messages are in the graph; return whether
+        more remain.
+
+        ``num_done`` has the passes added for each stage; changed in place.
         """
         order = self._orders[stage]
         while num_done[stage] < len(order):
@@ -291,8 +297,10 @@ class _PipelineGraph:
         self._ends[stage] = (len(self.nodes) - 1,)
 
     def _send(self, stage_pass: _Pass, stage: int, nbytes: float) -> None:
-        """Add the message to the next stage, or back to the one before; one after the
-        other.
+        """Add the message of a forward pass to the next stage, or of a backward pass to
+        the stage before; messages of a stage in one direction follow each other.
+
+        ``nbytes`` are the bytes of one value of each sample of a microbatch.
         """
         num_microbatches = self._groups[stage_pass.group]
         predecessors = self._ends[stage] if num_microbatches == 1 else ()

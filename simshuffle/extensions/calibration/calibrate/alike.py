@@ -31,12 +31,13 @@ def choose_transfers(
     """Return the rows of IOR that measure the bandwidth of the servers.
 
     They are of one size and one use: sequential before random, synchronised before not,
-    then the largest, then a file for each task. Reads that a cache may have answered go
-    first. What is left out is noted in ``findings``.
+    then the largest (an unknown size is the smallest), then a file for each task, then
+    not collective. Reads that a cache may have answered are left out before; no row
+    stays if all are such reads. What is left out is noted in ``findings``.
 
     Args:
         findings: gets a note for every group of rows that is left out.
-        rows: measurements of IOR, one row for each rate.
+        rows: measurements of IOR, one row for each rate, with a unique index.
         operation: 'read' or 'write', for the notes.
     """
     is_cached = rows["algorithm"].str.contains(READ_BACK)
@@ -70,7 +71,7 @@ def sort_key_of_transfers(
     give.
 
     Args:
-        nbytes: bytes of a transfer.
+        nbytes: bytes of a transfer; below 0 if unknown.
         pattern: how files were used, as `IorRun.describe_pattern` writes it.
     """
     return (
@@ -85,13 +86,16 @@ def sort_key_of_transfers(
 
 def describe_transfers(nbytes: float, pattern: str) -> str:
     """Describe the use of files by transfers: '1 MiB, sequential, a file for each
-    task'.
+    task'; the size alone without a pattern.
     """
     return f"{binary_size(nbytes)}, {pattern}" if pattern else binary_size(nbytes)
 
 
 def binary_size(nbytes: float) -> str:
-    """Write bytes in powers of 1024, where they are a whole multiple of one."""
+    """Write bytes in the largest power of 1024 that divides them, else in B.
+
+    'unknown size' for nan and numbers below 0.
+    """
     if not nbytes >= 0:
         return "unknown size"
     for unit, name in _UNITS:
@@ -104,10 +108,11 @@ def choose_hosts(
     findings: Findings, rows: pd.DataFrame, operation: str
 ) -> pd.DataFrame:
     """Return, for each number of clients, the rows of the number of hosts that was
-    fastest.
+    fastest (geometric mean of the rates).
 
-    On fewer hosts, the adapters of the hosts bind and not the servers. Where hosts are
-    not known, all rows stay; slower hosts are noted.
+    On fewer hosts, the adapters of the hosts bind and not the servers. If a row does
+    not know its hosts, all rows with its number of clients stay. Slower hosts are noted
+    in ``findings``. Rows come by number of clients, ascending.
     """
     chosen_rows = []
     for (ranks,), client_rows in group_rows(rows, "ranks"):
@@ -137,8 +142,8 @@ def choose_files(
 ) -> pd.DataFrame:
     """Return the rows of mdtest with the smallest files, best in directories of tasks.
 
-    There, servers of metadata bind, and neither bandwidth nor locks. What is left out
-    is noted.
+    There, servers of metadata bind, and neither bandwidth nor locks. An unknown size
+    counts as the largest. What is left out is noted in ``findings``.
     """
     uses = list(group_rows(rows.fillna({"nbytes": math.inf}), "nbytes", "algorithm"))
     if len(uses) < 2:
@@ -167,7 +172,8 @@ def note_disagreement(findings: Findings, table: pd.DataFrame) -> None:
     """Note where files that measured one case differ by more than
     `MAX_FACTOR_BETWEEN_FILES`, in the median over an operation's cases.
 
-    Such files may be of different machines.
+    Such files may be of different machines. A file counts by the median of its rows of
+    a case. Epochs, and reads that a cache may have answered, are left out.
     """
     measured = table.assign(value=table["seconds"].fillna(table["rate"]))
     measured = measured[~measured["algorithm"].str.contains(READ_BACK)]

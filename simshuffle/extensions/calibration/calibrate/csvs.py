@@ -35,6 +35,12 @@ _EPOCH_COLUMNS = ("model", "gpus", "local_batch_size", "epoch", "iterations", "e
 def read_epochs(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """Yield the seconds of an iteration, the mean of an epoch, for each line of an
     epoch log.
+
+    They are epoch_s over iterations; ``count`` has the iterations. Hosts are nan
+    without a column or cell of hosts.
+
+    Raises:
+        InputError: a cell is not valid, a model has no name, or hosts exceed gpus.
     """
     for line_number, cells in source.csv_records(_EPOCH_COLUMNS):
         gpus, batch, epoch, iterations = (
@@ -133,8 +139,13 @@ WARM_UP = 0.2
 
 
 def read_pico(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """Yield the all-to-alls of PICO's summary or condensed table; other collectives are
-    left out. Raises an InputError if they are of several systems.
+    """Yield the all-to-alls of PICO's summary or condensed table.
+
+    Bytes are those of a pair of ranks, and seconds the table's median. Other
+    collectives of a summary are left out; a condensed table has all-to-alls alone.
+
+    Raises:
+        InputError: a cell is not valid, or the all-to-alls are of several systems.
     """
     is_condensed = "bytes_per_pair" in source.text.lstrip("\n").split("\n", 1)[0]
     systems: dict[str, None] = {}
@@ -162,7 +173,7 @@ def read_pico_row(
     """Return the all-to-all of a line of PICO's summary, or of its condensed table.
 
     Raises:
-        InputError: the number of ranks or hosts, or the algorithm, is not valid.
+        InputError: a cell is not valid, or there are fewer than 2 ranks.
     """
     columns = _COLUMNS_OF_CONDENSED if is_condensed else _COLUMNS_OF_SUMMARY
     hosts = _read_num_hosts(source, line_number, cells, columns.hosts)
@@ -202,7 +213,7 @@ def read_pico_row(
 def _read_num_hosts(
     source: MeasurementFile, line_number: int, cells: dict[str, str], column: str
 ) -> int:
-    """Read the number of hosts, which may be a grid like 8x8x8.
+    """Read the number of hosts, which may be a grid like 8x8x8: the product.
 
     Raises:
         InputError: the cell is neither a number nor a grid, or has a side of 0.
@@ -242,6 +253,9 @@ def _read_summary_size_and_time(
 ) -> tuple[float, float]:
     """Read the bytes of a pair of ranks and the seconds from a line of the summary,
     which states the bytes of one of the ``ranks`` and nanoseconds.
+
+    Raises:
+        InputError: a size or a time is not valid.
     """
     buffer_nbytes = source.read_number(
         line_number, cells["buffer_size"], "buffer_size (B)"
@@ -254,8 +268,14 @@ def read_pico_raw(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """Yield one all-to-all: the median of PICO's iterations after those that warm up;
     none without iterations.
 
-    Bytes, algorithm and type are read from the file's name, the ranks from its columns,
-    if it has one for each, else from the options.
+    Bytes (of a pair of ranks), algorithm and type are read from the file's name. The
+    ranks are read from its columns, if it has one for each, else from the options.
+    Seconds are those of the slowest rank, and ``count`` has the iterations after the
+    first `WARM_UP`. Hosts are nan if no option gives them.
+
+    Raises:
+        InputError: the file is not called as PICO does, a time is not above 0, or
+            nothing gives at least 2 ranks.
     """
     if (name_parts := _RAW_NAME.fullmatch(source.name)) is None:
         rule = "must be called COUNT_ALGORITHM_TYPE.csv, as PICO does"
@@ -296,7 +316,15 @@ _SLOWEST_RANK = re.compile(r"\d+_Max-Duration_s")
 
 
 def read_crab(source: MeasurementFile) -> Iterator[MeasuredNumber]:
-    """Yield an all-to-all for each sample of CRAB: the seconds of the slowest rank."""
+    """Yield an all-to-all for each sample of CRAB: the seconds of the slowest rank.
+
+    Bytes are those of a pair of ranks. The ranks come from the options, and the hosts,
+    too, which may be nan.
+
+    Raises:
+        InputError: no option gives at least 2 ranks, a cell is not valid, or there is
+            not exactly one column ID_Max-Duration_s.
+    """
     ranks, hosts = source.ranks_and_hosts()
     for line_number, cells in source.csv_records(("run_id", "msg_size")):
         slowest_columns = [name for name in cells if _SLOWEST_RANK.fullmatch(name)]

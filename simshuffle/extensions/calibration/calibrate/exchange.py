@@ -41,11 +41,13 @@ def fit_all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
     """Fit latency of a message and bandwidth of a rank to each algorithm of an
     all-to-all.
 
-    A scenario has no key for them; the exchange is simulated message by message.
+    A scenario has no key for them; the exchange is simulated message by message. Rows
+    without bytes are left out, and so is an algorithm of which no row is used.
 
     Args:
         rows: measurements of all-to-alls.
-        used: (rows,) which of them to fit; the others are predicted.
+        used: (rows,) which of them to fit, with the index of ``rows``; the others are
+            predicted.
     """
     findings = Findings()
     for (algorithm,), algorithm_rows in group_rows(
@@ -67,8 +69,9 @@ def fit_algorithm(
     that are used; nothing if none is.
 
     Args:
-        findings: gets two parameters and the residuals.
-        rows: the all-to-alls of one algorithm.
+        findings: gets both parameters, the latency alone if times do not grow with the
+            size, and the residuals of all rows.
+        rows: the all-to-alls of one algorithm, all with bytes.
         used: (rows,) whether to fit a row; the others are predicted.
         law: name of the law in the table of residuals.
     """
@@ -94,7 +97,7 @@ def fit_algorithm(
 
 
 def messages_and_nbytes(rows: pd.DataFrame) -> np.ndarray:
-    """Return (rows, 2) messages that a rank sends, and their bytes."""
+    """Return (rows, 2) messages that a rank sends, and the bytes of all of these."""
     peers = rows["ranks"].to_numpy(float) - 1
     return np.column_stack([peers, peers * rows["nbytes"].to_numpy(float)])
 
@@ -103,15 +106,19 @@ def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Fin
     """Fit the overhead and the copies of a message to the short messages of a linear
     all-to-all.
 
-    Messages of one size tell no copies apart: then all is overhead, with a note.
+    Messages of one size tell no copies apart: then all is overhead, with a note. Of
+    overhead and copies, one that the times do not need is no parameter. The findings
+    are empty if no such row is used.
 
     Args:
-        rows: measurements of all-to-alls; those of other algorithms are ignored.
-        used: (rows,) which of them to fit; the others are predicted.
+        rows: measurements of all-to-alls; those of other algorithms, of no bytes or of
+            more than `MAX_SHORT_NBYTES` are ignored.
+        used: (rows,) which of them to fit, with the index of ``rows``; the others are
+            predicted.
         latency: s of a message, known beforehand.
 
     Raises:
-        InputError: the rows are of two linear algorithms.
+        InputError: the short rows are of two linear algorithms.
     """
     findings = Findings()
     is_short = rows["nbytes"].between(0, MAX_SHORT_NBYTES, inclusive="right")

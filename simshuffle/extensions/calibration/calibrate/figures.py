@@ -39,8 +39,9 @@ def residuals_chart(residuals: pd.DataFrame) -> Chart:
     """Draw fitted against measured values on the left, and the relative error on the
     right.
 
-    There is a row for each unit and a colour for each law. Rows of the table
-    `RESIDUALS` that were not fitted are hollow.
+    There is a row for each unit of `UNITS`, and a colour for each law. Rows of the
+    table `RESIDUALS` that were not fitted are hollow. The table has at least one row of
+    such a unit.
     """
     laws = list(dict.fromkeys(residuals["law"]))
     looks = {
@@ -72,8 +73,11 @@ def residuals_chart(residuals: pd.DataFrame) -> Chart:
 
 
 def panels_of_unit(residuals: pd.DataFrame, unit: str) -> list[Panel]:
-    """Return both panels of a unit: fitted against measured values, and relative
-    errors.
+    """Return both panels of a unit: fitted against measured values, and relative errors
+    (%).
+
+    ``residuals`` are those of `residuals_chart`, with the columns look, percent and tip
+    that it adds.
     """
     rows = residuals[residuals["unit"] == unit]
     name, dimension = UNITS[unit]
@@ -83,6 +87,7 @@ def panels_of_unit(residuals: pd.DataFrame, unit: str) -> list[Panel]:
     diagonal = pd.DataFrame({"x": [low, high], "y": [low, high]})
 
     def text(value: float) -> str:
+        """Return a value as the axis writes it."""
         return f"{value:g}" if dimension is None else readable(value, dimension, 3)
 
     axis = replace(log_axis("", low, high, max_ticks=4, text=text), small=True)

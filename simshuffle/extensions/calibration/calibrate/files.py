@@ -51,10 +51,11 @@ class MeasurementFile:
         return numbers[-1] if numbers else 0
 
     def may_be_cut(self, line: int) -> bool:
-        """Return whether the file may have been cut off in this line: only in the last
-        one.
+        """Return whether the file may have been cut off in this line: True only for the
+        last one with text, whether or not it ends in a newline.
 
-        A line that has too few cells is left out there, and an error elsewhere.
+        Readers of tables leave a line with too few cells out there, and refuse it
+        elsewhere; `csv_records` refuses it everywhere.
         """
         return line == self.last_line
 
@@ -80,6 +81,8 @@ class MeasurementFile:
         self, line: int, text: str, quantity: str, *, minimum: float = 0.0
     ) -> float:
         """Return the finite number in a text, of at least ``minimum``.
+
+        It is 0, or its amount lies from `_SMALLEST` to `_LARGEST`.
 
         Args:
             line: number of the line, for the error.
@@ -120,8 +123,8 @@ class MeasurementFile:
     def read_whole(
         self, line: int, text: str, quantity: str, *, minimum: int = 0
     ) -> int:
-        """Return the whole number of at least ``minimum``; arguments and errors as of
-        `read_number`.
+        """Return the whole number in a text, from ``minimum`` to 2^53; arguments and
+        errors as of `read_number`.
         """
         value = self.read_number(line, text, quantity, minimum=minimum)
         if not value.is_integer() or value > _MAX_WHOLE:
@@ -131,8 +134,8 @@ class MeasurementFile:
     def split_cells(
         self, line: int, text: str, columns: Sequence[str], *, num_unnamed: int = 0
     ) -> list[str]:
-        """Return the cells of a row, one for each of ``columns`` and ``num_unnamed``
-        more.
+        """Split a row at blanks into cells, one for each of ``columns`` and
+        ``num_unnamed`` more.
 
         Raises:
             InputError: the row has more or fewer cells.
@@ -150,11 +153,12 @@ class MeasurementFile:
         """Yield each line of a CSV table below its head: its number, and its cells by
         column.
 
-        Blanks around a cell are removed.
+        Blanks around a cell are removed, and empty lines left out. Of a row over
+        several lines the number is that of the last one.
 
         Raises:
             InputError: a column of ``required`` is missing, two have the same name, a
-                line has another number of cells, or it is no CSV.
+                line, even the last, has another number of cells, or it is no CSV.
         """
         reader = csv.reader(io.StringIO(self.text, newline=""), strict=True)
         try:
@@ -185,7 +189,7 @@ class MeasurementFile:
         """Return the ranks of a collective and the hosts that they fill.
 
         They come from ``host_of_rank``, the hosts that the file lists for its ranks, or
-        else as the caller gave them.
+        else from `ranks` and `hosts`: hosts may be nan.
 
         Raises:
             InputError: there are no ranks, or fewer than 2.
@@ -218,7 +222,8 @@ def read_text(path: Path) -> str:
     put around it.
 
     Raises:
-        InputError: it cannot be read, is larger than `MAX_NBYTES`, or is not text.
+        InputError: it cannot be read, is larger than `MAX_NBYTES`, or is not text in
+            UTF-8 or UTF-16.
     """
     content = b""
     try:

@@ -66,7 +66,9 @@ class Parameter:
     def value_in_scenario(self, value: Value | None) -> Any:
         """Return ``value`` as a scenario file holds it; None stays None.
 
-        It is text with a unit, a number, or a mapping of the points of a curve.
+        It is text with a unit, a number, or for a curve a mapping of 'points' (y by x)
+        and 'interpolation'. The x are bytes with a unit if the parameter was measured
+        over message_size, else numbers.
         """
         if value is None:
             return None
@@ -84,7 +86,7 @@ class Parameter:
 
 def number_in_scenario(value: float, dimension: Dimension | None) -> Any:
     """Return a number with its unit as text, or a pure number, rounded to `DIGITS`
-    digits.
+    digits; a pure whole number stays as it is.
     """
     if dimension is not None:
         return readable(value, dimension, DIGITS)
@@ -94,6 +96,9 @@ def number_in_scenario(value: float, dimension: Dimension | None) -> Any:
 def parameters_table(parameters: Iterable[Parameter]) -> pd.DataFrame:
     """Return the table `PARAMETERS`: a row for each point of a curve, and one for a
     single value.
+
+    Parameters are numbered from 1 in their order. ``place`` is nan for a single value,
+    ``low`` and ``high`` are nan where there is no interval.
     """
     rows = []
     for parameter_number, parameter in enumerate(parameters, 1):
@@ -130,7 +135,7 @@ def parameters_table(parameters: Iterable[Parameter]) -> pd.DataFrame:
 
 
 def read_parameters(table: pd.DataFrame) -> list[Parameter]:
-    """Return the parameters of a table `PARAMETERS`."""
+    """Return the parameters of a table `PARAMETERS`, in the order of their numbers."""
     return [parameter_from_rows(rows) for _, rows in table.groupby("number", sort=True)]
 
 
@@ -226,13 +231,14 @@ class Findings:
 
         Args:
             basis: the measurements that it rests on.
-            key: dotted key of a scenario; '' where a scenario has none.
-            estimate: the value and the ends of its interval; without an interval if an
-                end is nan.
+            key: dotted key of a scenario; not used where ``name`` is given.
+            estimate: the value and the ends of its interval. The parameter has no
+                interval if any end, or an end of any point, is nan or infinite.
             dimension: of the value; None for a pure number.
             note: what a reader must know.
             model: the only model that it holds for; '' for all.
-            name: name for people of a parameter that no scenario has a key for.
+            name: name for people of a parameter that no scenario shall take; it is in
+                place of the key, and the parameter is not usable.
             count: rows that it comes from; by default those of ``basis``.
             source: files and tool; by default those of the rows of ``basis``.
         """
@@ -291,7 +297,9 @@ class Findings:
 
 
 def describe_sources(rows: pd.DataFrame) -> str:
-    """Return files and tools of the rows, such as 'a.txt, b.txt (nccl-tests)'."""
+    """Return files and tools of the rows, each once, such as 'a.txt, b.txt
+    (nccl-tests)'.
+    """
     return f"{', '.join(dict.fromkeys(rows['source']))} ({', '.join(dict.fromkeys(rows['tool']))})"
 
 
@@ -306,7 +314,9 @@ def group_rows(
 
 
 def span(values: Any) -> tuple[float, float]:
-    """Return the lowest and the highest of some values."""
+    """Return the lowest and the highest of some values; nan in a Series does not count,
+    unless all are.
+    """
     return float(np.min(values)), float(np.max(values))
 
 
@@ -338,11 +348,12 @@ class LogCurve(NamedTuple):
 
 
 def log_curve(x: Floats, y: Floats) -> LogCurve:
-    """Fit a curve with a point for each distinct ``x``: the geometric mean of its
-    ``y``.
+    """Fit a curve with a point for each distinct ``x``, ascending: the geometric mean
+    of its ``y``.
 
     The spread of the logarithms within a point, pooled over all points, gives the
-    intervals (t distribution, rows - points degrees of freedom).
+    intervals (t distribution, rows - points degrees of freedom). They are nan if there
+    are fewer than `fit.MIN_DOF` of these.
 
     Args:
         x: (n,) positive, such as bytes of a message.

@@ -40,17 +40,22 @@ class LinearFit:
     value: (
         Floats  # (k,) coefficients, not negative. 0 for one that the data do not need.
     )
-    # (k,) ends of the interval; nan where the points are too few, or the coefficient is 0
+    # (k,) ends of the interval; nan where the points are too few (`MIN_DOF`), the
+    # coefficient is 0, or the interval reaches further than a factor of e^50
     low: Floats
     high: Floats
-    fitted: Floats  # (n,) values of the law
+    fitted: Floats  # (n,) values of the law, the offset included
 
     def coefficient(self, index: int) -> Estimate:
-        """Return the coefficient of a column of x, with the ends of its interval."""
+        """Return the coefficient of a column of x, with the ends of its interval: both
+        nan where there is none.
+        """
         return float(self.value[index]), float(self.low[index]), float(self.high[index])
 
     def inverse(self, index: int) -> Estimate:
-        """Return 1 over a coefficient that is not 0, with the ends of its interval."""
+        """Return 1 over a coefficient that is not 0, with the ends of its interval: the
+        lower one first, both nan where there is none.
+        """
         value, low, high = self.coefficient(index)
         return 1 / value, 1 / high, 1 / low
 
@@ -86,7 +91,9 @@ def fit_logarithms(
     x: Floats, y: Floats, known_part: Floats, initial: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Fit theta = log c by weighted Gauss-Newton steps; return c and the ends of its
-    intervals.
+    intervals, three arrays of (k,).
+
+    Ends are nan as in `LinearFit`. After `_ITERATIONS` steps the last c is taken.
 
     Args:
         x: (n, k) factors of the k coefficients above 0.
@@ -164,7 +171,7 @@ def mean_interval(mean: float, spread: float, count: int) -> tuple[float, float]
     """Return the t interval of a mean of ``count`` values with standard deviation
     ``spread``.
 
-    Both ends are nan if the values are too few.
+    Both ends are nan below 3 values, or if the spread is nan or infinite.
     """
     if count - 1 < MIN_DOF or not np.isfinite(spread):
         return np.nan, np.nan
@@ -214,7 +221,7 @@ def variation(values: Floats) -> Estimate:
     interval.
 
     s^2 is the variance of the logarithms, and s^2 (n - 1) / sigma^2 is chi-squared; the
-    ratio is sqrt(exp(s^2) - 1). nan where there are fewer than 3 values.
+    ratio is sqrt(exp(s^2) - 1). All three are nan below 3 values.
     """
     dof = len(values) - 1
     if dof < MIN_DOF:

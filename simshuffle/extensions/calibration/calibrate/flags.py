@@ -17,7 +17,9 @@ def parse_flags(text: str) -> dict[str, str]:
     values joined by commas if a short flag comes again.
 
     A value stands behind a short flag, after a blank or an equals sign or directly: '-t
-    1m', '-t=1m', '-t1m'. A long flag has its value after an equals sign.
+    1m', '-t=1m', '-t1m'; so '-wr' is '-w' with the value 'r'. A long flag has its value
+    after an equals sign; if it comes again, the last one counts. Dashes are part of the
+    name. Other words, such as the program, are dropped.
     """
     try:
         words = shlex.split(text)

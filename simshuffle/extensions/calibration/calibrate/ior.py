@@ -30,11 +30,12 @@ _MAX_DEPTH = 20
 class IorOutput:
     """Runs that have been read of a file, and the columns of the table that is open."""
 
+    # the last one is being read; some may have no rates
     runs: list[IorRun] = field(default_factory=lambda: [IorRun()])
     first_run_of_program: int = 0  # index of the first run since the last banner
-    columns: tuple[str, ...] = ()
-    separator: str | None = None
-    in_summary: bool = False
+    columns: tuple[str, ...] = ()  # of the open table; () where none is open
+    separator: str | None = None  # ',' in CSV, None for blanks
+    in_summary: bool = False  # whether that table is 'Summary of all tests'
 
     def begin_program(self) -> None:
         """Start a run, since another call of IOR begins to print."""
@@ -44,13 +45,19 @@ class IorOutput:
         self.in_summary = False
 
     def begin_test(self) -> None:
-        """Start a run, since the open call of IOR begins another test."""
+        """Start a run, since the open call of IOR begins another test.
+
+        It has the flags of the call. A run without rates goes on instead.
+        """
         if self.runs[-1].rates:
             self.runs.append(IorRun(flags=self.runs[-1].flags))
 
 
 def read_ior(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Yield reads and writes of all runs in a file, and notes on lines left out.
+    """Yield reads and writes of all runs in a file, and notes: on lines left out, and
+    on reads that may be of a cache.
+
+    Nothing is yielded for a file without a rate.
 
     Raises:
         InputError: with the line; or nothing says how many tasks took part.
@@ -73,8 +80,14 @@ def read_ior(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
 def read_line(
     source: MeasurementFile, output: IorOutput, line_number: int, line: str
 ) -> Note | None:
-    """Read a line of text or CSV into ``output``; return a note where the line is left
-    out.
+    """Read a line of text or CSV into ``output``; return a note where the last line of
+    the file is cut off and left out.
+
+    Lines that are neither of a table nor an option are passed over.
+
+    Raises:
+        InputError: a row of repetitions has other columns than its head, or a value is
+            not valid.
     """
     words = line.replace(",", " ").split() if output.separator else line.split()
     run = output.runs[-1]
@@ -123,7 +136,11 @@ def read_summary(
     """Read a row of 'Summary of all tests' into the run of its test.
 
     The row gives options of the test, and its mean rate where no row of a repetition
-    was read. A row with another number of columns is passed over.
+    was read. The test is the one that the column Test# numbers since the last banner,
+    else the last. A row with another number of columns is passed over.
+
+    Raises:
+        InputError: a value is not valid.
     """
     if len(words) != len(output.columns):
         return
@@ -150,10 +167,11 @@ def read_summary(
 def read_json(source: MeasurementFile) -> list[IorRun]:
     """Read the runs of a file that `-O summaryFormat=JSON` writes.
 
-    The line of a rate is the number of its result, from 1.
+    The line of a rate is the number of its result, from 1. There are no runs if the
+    file holds no test.
 
     Raises:
-        InputError: it is no JSON, or holds no test.
+        InputError: it is no JSON, or a value is not valid.
     """
     try:
         document = json.loads(source.text)
@@ -189,7 +207,11 @@ def read_json(source: MeasurementFile) -> list[IorRun]:
 
 
 def find_results(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the results below a JSON value, wherever a version of IOR puts them."""
+    """Yield the results below a JSON value, wherever a version of IOR puts them.
+
+    Results are mappings with 'access' and 'bwMiB'. Deeper than `_MAX_DEPTH` none is
+    looked for.
+    """
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, dict):

@@ -56,27 +56,27 @@ class Rate:
     repetitions.
     """
 
-    line: int
-    operation: str
-    value: float
+    line: int  # of the file, from 1; of JSON the number of the result
+    operation: str  # 'read' or 'write'
+    value: float  # bytes/s of all tasks together
     count: int = 1
-    is_mean: bool = False
+    is_mean: bool = False  # whether it is from 'Summary of all tests'
 
 
 @dataclass
 class IorRun:
     """A test of IOR: its options, and the rates that it printed."""
 
-    tasks: int = 0
+    tasks: int = 0  # this and the next two: 0 if not known
     nodes: int = 0
     tasks_per_node: int = 0
-    transfer: float = math.nan
-    api: str = ""
-    path: str = ""
+    transfer: float = math.nan  # bytes; nan if not known
+    api: str = ""  # in capitals, without what follows a hyphen; '' if not known
+    path: str = ""  # of the test file; '' if not known
     is_random: bool = False
-    is_shared: bool | None = None
+    is_shared: bool | None = None  # one file for all tasks; None if not known
     is_collective: bool = False
-    is_direct: bool = False
+    is_direct: bool = False  # O_DIRECT
     # task offsets between writing and reading: none, a constant number of nodes, or random
     offset_nodes: int = 0
     is_shuffled: bool = False
@@ -84,16 +84,19 @@ class IorRun:
         None  # of the command line; None if that is not known
     )
     syncs: bool | None = None  # whether writes end with an fsync; None if not known
-    squeezes_memory: bool = False
+    squeezes_memory: bool = False  # whether IOR fills memory up, so that none caches
     rates: list[Rate] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Take the options that ``flags`` give."""
         if self.flags is not None:
             self.take_flags(self.flags)
 
     @property
     def wrote_files(self) -> bool:
-        """True if the run wrote the files that it used."""
+        """True if the run wrote the files that it used: it printed a write, or its
+        flags ask for one; False if neither is known.
+        """
         if any(rate.operation == "write" for rate in self.rates):
             return True
         if self.flags is None:
@@ -102,7 +105,9 @@ class IorRun:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes that took part; 0 if not known."""
+        """Nodes that took part, as printed or from the tasks of a node, rounded up; 0
+        if not known.
+        """
         if self.nodes or not self.tasks_per_node:
             return self.nodes
         return -(-self.tasks // self.tasks_per_node)
@@ -112,7 +117,7 @@ class IorRun:
     def take_option(
         self, source: MeasurementFile, line_number: int, name: str, text: str
     ) -> None:
-        """Take the value of one option as IOR prints it.
+        """Take the value of one option as IOR prints it; unknown options are ignored.
 
         Raises:
             InputError: it has no value that IOR would print.
@@ -142,7 +147,11 @@ class IorRun:
     def take_clients(
         self, source: MeasurementFile, line_number: int, text: str
     ) -> None:
-        """Take tasks and nodes as IOR 3.0 writes them."""
+        """Take tasks and tasks of a node as IOR 3.0 writes them: '16 (8 per node)'.
+
+        Raises:
+            InputError: the text is not written so.
+        """
         if (clients := _CLIENTS.match(text)) is None:
             raise source.error_in_line(
                 line_number, "clients must be written 'N (M per node)'", text
@@ -156,7 +165,11 @@ class IorRun:
     def take_transfer(
         self, source: MeasurementFile, line_number: int, text: str
     ) -> None:
-        """Take the bytes of a transfer from a size such as '1 MiB'."""
+        """Take the bytes of a transfer from a size such as '1 MiB'.
+
+        Raises:
+            InputError: the text is no size above 0.
+        """
         nbytes = parse_nbytes(text)
         if nbytes is None:
             rule = "xfersize must be a size such as '1 MiB' or '262144 bytes'"
@@ -164,7 +177,11 @@ class IorRun:
         self.transfer = source.read_positive(line_number, str(nbytes), "xfersize")
 
     def take_pattern(self, name: str, text: str) -> None:
-        """Take an option that says how files are read and written."""
+        """Take an option that says how files are read and written; ignore any other.
+
+        ``name`` is in small letters. taskPerNodeOffset counts only after an option that
+        says that tasks are reordered.
+        """
         value = text.lower()
         match name:
             case "api":
@@ -218,7 +235,11 @@ class IorRun:
                 self.offset_nodes = int(count[0])
 
     def take_flags(self, flags: dict[str, str]) -> None:
-        """Take the options that only the flags of the command line give."""
+        """Take the options that only the flags of the command line give.
+
+        ``flags`` are as of `parse_flags`. What they do not give of fsync, O_DIRECT,
+        filling memory and random order is off from then on.
+        """
         self.flags = flags
         directives = flags.get("-O", "").lower()
         self.syncs = "-e" in flags or "-Y" in flags or "fsync=1" in directives
@@ -249,8 +270,10 @@ class IorRun:
     def take_summary(
         self, source: MeasurementFile, line_number: int, cells: dict[str, str]
     ) -> None:
-        """Take the options in a row of 'Summary of all tests' that the head did not
-        give.
+        """Take options in a row of 'Summary of all tests' that the head did not give.
+
+        They are the bytes of a transfer; and all others if the head gave no number of
+        tasks, else none of the others.
         """
         if not self.tasks:
             for column, name in _SUMMARY_OPTIONS.items():
@@ -265,8 +288,8 @@ class IorRun:
         """Return whether the page cache may answer: each task reads what a task of its
         host just wrote.
 
-        Not for O_DIRECT, `UNCACHED_INTERFACES` or memory that is filled up; where the
-        nodes are not known and tasks are offset, neither.
+        False for O_DIRECT, `UNCACHED_INTERFACES` or memory that is filled up, and where
+        the nodes are not known and tasks are offset.
 
         Args:
             written_paths: the files of the runs before in the same output.
@@ -284,7 +307,11 @@ class IorRun:
         )
 
     def describe_pattern(self, operation: str) -> str:
-        """Describe how files were read or written, for people and to group rows by."""
+        """Describe how files were read or written, for people and to group rows by.
+
+        Such as 'sequential, a file for each task'. Writes have `UNSYNCED` if they are
+        known to end without an fsync and are not O_DIRECT.
+        """
         parts = ["random" if self.is_random else "sequential"]
         if self.is_shared is not None:
             parts.append(

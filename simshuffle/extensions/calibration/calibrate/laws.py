@@ -70,11 +70,13 @@ INTRA, INTER = (
 def fit_allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
     """Fit the latencies and bus bandwidths of a ring, inside a host and between hosts.
 
-    Rows without bytes are left out; without any other, nothing is found.
+    Rows without bytes are left out; without any other, nothing is found. A side of
+    which no row is used has no parameters, and a note if it has rows.
 
     Args:
         rows: measurements of allreduces.
-        used: (rows,) which of them to fit; the others are predicted.
+        used: (rows,) which of them to fit, with the index of ``rows``; the others are
+            predicted.
 
     Raises:
         InputError: the rows are of two tools, or do not say on how many hosts they ran.
@@ -127,7 +129,9 @@ def fit_ring_side(
         side: `INTRA` or `INTER`.
         rows: allreduces inside a host, or between hosts.
         used: (rows,) which of them to fit.
-        intra_latency: s of a step inside a host, if it is known.
+        intra_latency: s of a step inside a host; None if it is not known. Steps inside
+            hosts of a ring between hosts then have one latency with those between
+            hosts, and both keys get it, with a note.
     """
     if not used.any():
         if len(rows):
@@ -192,7 +196,8 @@ def add_step_latency(
     """Add the latency of a step (s) under each of ``keys``, and return it.
 
     It is fitted to all rows, or to the short ones where no single bandwidth fits all:
-    the mean error is above `MISFIT`.
+    the mean error is above `MISFIT`. It is 0, with a note and without an interval, if
+    the times need none. ``rows`` are as of `fit_ring_law`.
     """
     fit, error = fit_ring_law(rows)
     short_rows = rows[rows["seconds"] <= MAX_SHORT_FACTOR * rows["seconds"].min()]
@@ -215,9 +220,16 @@ def add_bus_bandwidth(
     """Add the bus bandwidth, and return it (bytes/s) over the size of the message
     (bytes).
 
-    It is one number for all sizes where the mean error is at most `MISFIT`, or too few
-    sizes are mostly transfer; else a curve. The other of the two is added for people.
-    None, with a note, if times do not grow with the size.
+    It is one number for all sizes where the mean error is at most `MISFIT`, or fewer
+    than `MIN_CURVE_SIZES` sizes have `MIN_TRANSFER_SHARE`; else a curve over the sizes
+    that have it. The other of the two is added for people, if there are enough such
+    sizes. None, with a note, if times do not grow with the size.
+
+    Args:
+        findings: gets the parameters, or the note.
+        side: `INTRA` or `INTER`.
+        rows: allreduces as of `fit_ring_law`.
+        latency: s of a step.
     """
     fit, error = fit_ring_law(rows)
     if fit.value[1] == 0:
@@ -268,10 +280,13 @@ def fit_point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
     bandwidth is the time of a message, and its constant part is the rate at which
     messages are sent, not a latency.
 
+    Without rows of osu_latency there is no latency. Where times do not grow with the
+    size there is no bandwidth, but a note.
+
     Args:
         latency: measurements of osu_latency.
-        stream: measurements of osu_bw; where it is empty, ``latency`` gives the
-            bandwidth.
+        stream: measurements of osu_bw. They give the bandwidth, and that of ``latency``
+            is then for people alone; without them ``latency`` gives the bandwidth.
     """
     findings = Findings()
     for measurements, is_stream in ((latency, False), (stream, True)):

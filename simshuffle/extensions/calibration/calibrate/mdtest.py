@@ -38,13 +38,19 @@ class MdtestRun:
 
     tasks: int = 0  # processes that took part; 0 if not known
     nodes: float = math.nan  # hosts that they filled; nan if not known
-    nbytes: float = math.nan  # bytes of a file; nan if not known
-    pattern: str = ""  # how files are used, for people and to group rows by
-    iterations: int = 0
+    # bytes of a file; 0 if the command line has no size, nan without a command line
+    nbytes: float = math.nan
+    # how files are used, for people and to group rows by; '' without a command line
+    pattern: str = ""
+    iterations: int = 0  # that the open table averages over
     in_table: bool = False  # whether the next line may be a rate
 
     def take_command(self, text: str) -> None:
-        """Take the bytes of a file and how files are used from a command line."""
+        """Set `nbytes` and `pattern` from a command line.
+
+        Without a valid ``-e`` a file has 0 bytes. The pattern holds `OWN_HOST` if the
+        run creates the files and no ``-N`` shifts the ranks that open them.
+        """
         flags = parse_flags(text)
         self.nbytes = parse_nbytes(flags.get("-e", "")) or 0.0
         creates = "-C" in flags or not any(phase in flags for phase in _PHASES)
@@ -56,9 +62,15 @@ class MdtestRun:
 
 def read_mdtest(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     """Yield rates of opening files ('File read') and of asking for their attributes
-    ('File stat'), means over the iterations, and notes on a row that is cut.
+    ('File stat'), and a note if the last row is cut.
 
-    Operations that were not run have a rate of 0, and are left out.
+    A rate is operations/s of all tasks together, the mean over the iterations. Rows of
+    other operations are checked and left out. Operations that were not run have a rate
+    of 0, and are left out.
+
+    Raises:
+        InputError: a row has no four or seven numbers, its mean is not between the
+            others, or nothing says how many tasks took part.
     """
     run = MdtestRun()
     for line_number, line in source.numbered_lines():
@@ -113,13 +125,18 @@ def make_row(
 ) -> MeasuredNumber:
     """Return the measured number of an operation of a run.
 
+    If the run does not name its tasks, ranks and hosts are those of the options
+    --ranks and --hosts. The spread is the sample standard deviation (n - 1); nan for a
+    single iteration.
+
     Args:
         source: the file.
         line_number: of the row in the file.
         run: the run that the row is of.
         operation: 'file_stat' or 'file_read'.
         mean: operations a second of all tasks together.
-        deviation: their standard deviation over the iterations, as mdtest computes it.
+        deviation: their standard deviation over n iterations, as mdtest computes it:
+            with the divisor n, not n - 1.
 
     Raises:
         InputError: nothing says how many tasks took part.
@@ -154,13 +171,20 @@ def make_row(
 def read_mean(
     source: MeasurementFile, line_number: int, line: str, text: str
 ) -> tuple[float, float]:
-    """Return mean and standard deviation of the rates in a row: the last four numbers.
+    """Return mean and standard deviation of the rates in a row: the last two numbers.
 
-    Three numbers may stand before them, of single ranks.
+    The last four numbers are Max, Min, Mean, Std Dev of all tasks together. Three
+    numbers of single ranks may stand before them.
+
+    Args:
+        source: the file.
+        line_number: of the row in the file.
+        line: the row, for the error.
+        text: the row behind the name of its operation.
 
     Raises:
-        InputError: there are not four or seven numbers, or the mean is not between the
-            others.
+        InputError: there are not four or seven cells, one of the last four is no number
+            of at least 0, or the mean is not between Min and Max (within 0.1 %).
     """
     cells = text.split()
     if len(cells) not in {4, 7}:

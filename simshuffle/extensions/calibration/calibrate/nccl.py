@@ -28,9 +28,15 @@ _ROW_START = re.compile(r"^\s*-?\d\S*\s+-?\d+\s|^\s*\S+\s+\d+\s+[a-z]\w*\s+\w+\s
 
 
 def read_tables(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Yield the rows of all tables of nccl-tests, and notes on what was left out.
+    """Yield the times in all tables of nccl-tests, and notes on what was left out.
 
-    Tables of other collectives, and lines among the rows that are none, are left out.
+    Left out are tables of collectives outside `OPERATION_OF_PROGRAM`, a last line that
+    is cut, and lines among the rows that are no rows (one note for all). Without a
+    table nothing is yielded.
+
+    Raises:
+        InputError: a row lacks cells, its check found wrong values, or a number in it
+            is not valid; or as of `measured_numbers`.
     """
     tables = [NcclTable()]
     foreign_lines: list[str] = []
@@ -67,7 +73,11 @@ def read_tables(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
 
 
 def take_comment(tables: list[NcclTable], line: str) -> None:
-    """Take a line that begins with '#': a device, the test, or the head of the columns."""
+    """Enter a line that begins with '#' in the last table: a device, the test, the head
+    of the columns, or the end of the rows. Other comments are ignored.
+
+    The head of another run appends a new table once the last one has rows.
+    """
     words = line[1:].split()
     test = _TEST_START.match(line)
     is_header = words[:2] in (["size", "count"], ["bytes", "N"])
@@ -95,8 +105,16 @@ def measured_numbers(
 ) -> Iterator[MeasuredNumber | Note]:
     """Yield a measured number for each time in the tables, out of place and in place.
 
+    A note on each table of a collective that is not read comes first.
+
+    Args:
+        source: the file.
+        tables: tables with at least one row each; without tables nothing is yielded.
+
     Raises:
-        InputError: no table is of a collective that is read; or as of `NcclTable`.
+        InputError: no table is of a collective that is read; nothing tells a table's
+            collective or its number of ranks; --ranks contradicts the table; or a row
+            is not valid (`make_timing_row`).
     """
     named_tables = [(table, table.program_name(source)) for table in tables]
     foreign_tables = [
@@ -123,10 +141,11 @@ def measured_numbers(
 def make_timing_row(
     source: MeasurementFile, timing: Timing, program: str, ranks: int, hosts: float
 ) -> MeasuredNumber:
-    """Return the measured number of one half of a line.
+    """Return the measured number of one half of a line: out of place or in place.
 
     Raises:
-        InputError: the check of the results failed, or a number is none.
+        InputError: the check found wrong values, ``program`` is not read, the size is
+            no whole number, or the time is not above 0.
     """
     line = timing.line
     if timing.wrong != "N/A" and source.read_number(line, timing.wrong, "#wrong") > 0:
@@ -155,7 +174,9 @@ def make_row(
     time: str,
     seconds_per_unit: float = 1e-6,
 ) -> MeasuredNumber:
-    """Return the measured number of the time of a collective.
+    """Return the measured number of the time of a collective, in seconds.
+
+    Its bytes are ``size``, or for an all-to-all ``size / ranks``: those of a pair.
 
     Args:
         source: the file.
@@ -168,7 +189,8 @@ def make_row(
         seconds_per_unit: seconds of the unit of ``time``.
 
     Raises:
-        InputError: the test is not read, or a number is none.
+        InputError: ``program`` is not in `OPERATION_OF_PROGRAM`, the size is no whole
+            number, or the time is not above 0.
     """
     program_name = program.rsplit("/", 1)[-1]
     if program_name not in OPERATION_OF_PROGRAM:

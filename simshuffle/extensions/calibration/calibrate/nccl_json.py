@@ -16,7 +16,12 @@ REMEDY = "Run it again."
 
 def read_document(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """Yield the rows of the file that ``-J FILE`` writes; ``line`` is the number of the
-    result. Raises an InputError if it is no JSON; without results it yields nothing.
+    result.
+
+    Without results it yields nothing.
+
+    Raises:
+        InputError: the file is no JSON, or a result is not valid (`read_result`).
     """
     try:
         document = json.loads(source.text)
@@ -68,6 +73,8 @@ def read_result(
 ) -> Iterator[MeasuredNumber]:
     """Yield the times of a result, out of place and in place.
 
+    A placement that is missing (or null) is skipped; without both nothing is yielded.
+
     Args:
         source: the file.
         result_number: of the result in the file, from 1.
@@ -77,7 +84,8 @@ def read_result(
         hosts: hosts that they filled; nan if not known.
 
     Raises:
-        InputError: the result has no time, or the check of the results failed.
+        InputError: the result is no object, a placement of it has no time, or its check
+            found wrong values.
     """
     if not isinstance(result, dict):
         rule = "each of 'results' must be an object"

@@ -16,10 +16,9 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 
 OPERATION_OF_PROGRAM = {"all_reduce_perf": "all_reduce", "alltoall_perf": "all_to_all"}
+"""Operation by the program of nccl-tests; tables of other programs are not read."""
 TOLERANCE = 0.03
-"""Relative difference of a ratio of bandwidths from that of a number of ranks that is
-no matter.
-"""
+"""Largest relative difference at which two ratios of bandwidths count as equal."""
 MIN_BANDWIDTH = 1.0
 """GB/s from which on two digits behind the point tell a ratio."""
 _TIME_COLUMNS = ("time", "cputime")
@@ -35,7 +34,8 @@ class Timing:
     size: str  # bytes of the buffer, as the file writes them
     time: str  # of a collective, as the file writes it
     seconds_per_unit: float  # seconds of the unit of ``time``
-    wrong: str  # wrong values that the check counted, or N/A
+    # wrong values that the check counted, or N/A; '0' if the table has no such column
+    wrong: str
     algbw: float  # GB/s; 0 where it is not known
     busbw: float  # GB/s; 0 where it is not known
 
@@ -105,14 +105,17 @@ class NcclTable:
                 )
 
     def first_cell(self, column: str, default: str) -> str:
-        """Return a cell of the first row; ``default`` if the table lacks the column."""
+        """Return a cell of the first row; ``default`` if the table lacks the column.
+
+        The table must have a row.
+        """
         cells = next(iter(self.rows.values()))
         return cells[self.columns.index(column)] if column in self.columns else default
 
     @property
     def ratio(self) -> float | None:
         """busbw / algbw of the time with most bandwidth; None if either is below
-        `MIN_BANDWIDTH`.
+        `MIN_BANDWIDTH` or not known.
         """
         fastest = max(
             self.timings(), key=lambda timing: min(timing.algbw, timing.busbw)
@@ -123,9 +126,10 @@ class NcclTable:
 
     @property
     def checks_only_out_of_place(self) -> bool:
-        """True if results were checked out of place and not in place.
+        """True if all results were checked out of place and none in place.
 
-        An all-to-all and a sendrecv cannot be checked in place.
+        An all-to-all and a sendrecv cannot be checked in place. False if the table has
+        no column '#wrong'.
         """
         wrong_marks = [
             timing.wrong for timing in self.timings() if "#wrong" in self.columns
@@ -141,13 +145,15 @@ class NcclTable:
     # ----------------------------------------------------------------------------- which collective
 
     def program_name(self, source: MeasurementFile) -> str:
-        """Return the program of nccl-tests that printed the table.
+        """Return the program of nccl-tests that printed the table, without its folder.
 
         The table names it, or else the option --collective, or else the numbers tell an
-        all-reduce or an all-to-all.
+        all-reduce or an all-to-all. The bandwidths alone do not tell an all-to-all: the
+        marks of the check or the file's name must, too. A name may lie outside
+        `OPERATION_OF_PROGRAM`.
 
         Raises:
-            InputError: nothing tells it.
+            InputError: nothing tells the program.
         """
         if self.test:
             return self.test.rsplit("/", 1)[-1]
@@ -182,7 +188,11 @@ class NcclTable:
     def unnamed_table_error(
         self, source: MeasurementFile, *, reduces: bool
     ) -> InputError:
-        """Return the error of a table whose collective nothing tells."""
+        """Return the error of a table whose collective nothing tells.
+
+        Its remedy names all_reduce if the rows name a reduction (``reduces``), else
+        all_to_all.
+        """
         line, cells = next(iter(self.rows.items()))
         rule = "the file does not name its collective, and several could print this row"
         remedy = "Add --collective all_reduce if it was all_reduce_perf, or leave the file out."
@@ -194,12 +204,15 @@ class NcclTable:
 
     @property
     def lists_every_rank(self) -> bool:
-        """True if the list of devices has every rank up to the last that it names."""
+        """True if the list of devices has every rank from 0 up to the last that it
+        names; False for an empty list.
+        """
         return bool(self.hosts) and sorted(self.hosts) == list(range(len(self.hosts)))
 
     def likely_ranks(self, source: MeasurementFile) -> int:
         """Return the number of ranks: of the complete list of devices, else of the
-        option, else the highest listed rank + 1; 0 if fewer than two are listed.
+        option --ranks, else the highest listed rank + 1; 0 if fewer than two are
+        listed.
         """
         if self.lists_every_rank and len(self.hosts) > 1:
             return len(self.hosts)
@@ -210,12 +223,13 @@ class NcclTable:
     ) -> tuple[int, float]:
         """Return the number of ranks and of hosts; hosts are nan if not known.
 
-        They come from the list of devices if it is complete, or else as the caller gave
-        them.
+        Both come from the list of devices if it is complete, names at least two ranks
+        and agrees with the bandwidths; else from the options --ranks and --hosts.
 
         Raises:
-            InputError: the list is cut and no number was given; or the bandwidths are
-                those of another number of ranks.
+            InputError: the list names rank 0 more than once and no other; it is cut or
+                absent and --ranks was not given; --ranks is not above the highest
+                listed rank; or the bandwidths are those of another number of ranks.
         """
         factor = 2 if program == "all_reduce_perf" else 1
         ratio = self.ratio
@@ -256,7 +270,9 @@ class NcclTable:
         return source.ranks, source.hosts
 
     def describe_list(self) -> str:
-        """Describe which ranks the list of devices has and misses."""
+        """Return the text of the error on a list of devices: which ranks it has and
+        misses. The list must not be empty.
+        """
         listed = sorted(self.hosts)
         missing = [rank for rank in range(listed[-1]) if rank not in self.hosts]
         if missing:
@@ -271,7 +287,10 @@ class NcclTable:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Return the bandwidth in a text, in GB/s; 0 if it is no number, or negative."""
+    """Return the bandwidth in a text, in GB/s; 0 if it is no number, or negative.
+
+    The texts 'nan' and 'inf' count as numbers.
+    """
     try:
         return max(float(text), 0.0)
     except ValueError:

@@ -13,19 +13,20 @@ from simshuffle.spec.units import Dimension, parse_quantity
 def find_networks(
     logged: Sequence[str], models: Sequence[str], accelerator: str | None
 ) -> dict[str, TrainedNetwork]:
-    """Return the network of each model of the log that is to be fitted.
+    """Return the networks to be fitted, by the model's name in the log.
 
     Args:
         logged: names of the models in the log.
-        models: the catalog's entries, as 'LOGGED=ENTRY' or 'ENTRY', of which the latter
-            is for the model of that name, or whose name it begins with (vgg16 for
-            vgg16_chainer), or for the only one. Models that are not named are left out;
-            if none is named, all are taken.
-        accelerator: key of the step times; None where an entry has one only.
+        models: the catalog's entries, as 'LOGGED=ENTRY' or 'ENTRY'. An ENTRY is for the
+            model of that name, or whose name it begins with (vgg16_chainer for vgg16),
+            or for the log's only model. Models that are not named are left out; if none
+            is named, all are taken.
+        accelerator: key of the step times; None where each entry has one only. The
+            catalog need not have the key.
 
     Raises:
-        InputError: a model is not in the log or not in the catalog, or has no such
-            accelerator.
+        InputError: a model is not in the log or not in the catalog, or ``accelerator``
+            is None and an entry has several.
     """
     entry_of_model = entries_by_logged_name(logged, models) or {
         name: name for name in logged
@@ -53,8 +54,11 @@ def find_networks(
 def entries_by_logged_name(
     logged: Sequence[str], models: Sequence[str]
 ) -> dict[str, str]:
-    """Return the catalog's entry of each model of the log that --model names; {} if it
-    names none. A name that is no model of the log may be a key, too.
+    """Return the catalog's entry by model of the log, from the values of --model; {} if
+    there are none.
+
+    Nothing is checked: a key may be no model of the log, and a value no entry. An ENTRY
+    that fits no model of the log, or several, is its own key.
     """
     entries: dict[str, str] = {}
     for argument in models:
@@ -73,8 +77,10 @@ def entries_by_logged_name(
 
 
 def network_of_entry(entry: str, accelerator: str | None) -> TrainedNetwork:
-    """Return the network of an entry of the catalog of models; its update is 0 s for an
-    accelerator that the catalog lacks.
+    """Return the network of an entry of the catalog of models.
+
+    If ``accelerator`` is None, the network has the only accelerator of the entry. For
+    an accelerator that the entry lacks, the update is 0 s.
 
     Raises:
         InputError: no accelerator is named, and the entry has several.

@@ -30,14 +30,20 @@ TEST_OF_TITLE = {
 class OsuTable:
     """The table of OSU that is being read; without a program it is not read."""
 
-    operation: str = ""
-    program: str = ""
-    num_columns: int = 0
+    operation: str = ""  # a value of `OPERATIONS`; '' if the table is not read
+    program: str = ""  # such as osu_bw; '' if the table is not read
+    num_columns: int = 0  # with the size; 0 above the line '# Size ...'
 
 
 def read_osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
-    """Yield the rows of all tables. Tables of other tests, a row that is cut, and lines
-    that are no rows are left out, with notes.
+    """Yield the rows of all tables: bytes/s of a bandwidth, else seconds.
+
+    Left out, with notes, are tables of tests outside `TEST_OF_TITLE`, a last row that
+    is cut, and lines among the rows that do not begin with a size (one note for all).
+
+    Raises:
+        InputError: a row or the head of a table is not valid, or a table of a
+            collective lacks --ranks.
     """
     table = OsuTable()
     num_foreign_lines = 0
@@ -74,7 +80,7 @@ def count_columns(
     source: MeasurementFile, line_number: int, line: str, table: OsuTable
 ) -> int:
     """Return the number of columns that the line '# Size ...' announces; 0 for another
-    comment.
+    comment, and for a table that is not read.
 
     Raises:
         InputError: the second column has another unit.
@@ -100,8 +106,13 @@ def read_row(
 ) -> MeasuredNumber:
     """Return the measured number in a row of a table: bytes/s of a bandwidth, else s.
 
+    The number is the second column; further columns are ignored. A latency and a
+    bandwidth have 2 ranks, a collective those of the option --ranks.
+
     Raises:
-        InputError: it has other columns than the table, or is no number.
+        InputError: the row has other columns than the table or comes before '# Size
+            ...', its size is no whole number, its value is not above 0, or a collective
+            lacks --ranks.
     """
     cells = line.split()
     if table.num_columns == 0 or len(cells) != table.num_columns:

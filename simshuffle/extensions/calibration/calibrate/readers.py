@@ -22,8 +22,11 @@ _COLUMNS = "#  size  count  type  redop  root  time  algbw  busbw"
 
 
 def csv_head(*columns: str) -> re.Pattern[str]:
-    """Return a pattern of the first line of a CSV table that has ``columns``, which are
-    patterns."""
+    """Return a pattern of the first line of a CSV table that has all ``columns``, in
+    any order.
+
+    Each of ``columns`` is a pattern itself. Empty lines may come before.
+    """
     lookaheads = "".join(
         rf'(?=(?:.*,)?[ \t"]*{name}[ \t"]*(?:,|$))' for name in columns
     )
@@ -31,13 +34,13 @@ def csv_head(*columns: str) -> re.Pattern[str]:
 
 
 class MeasurementReader(NamedTuple):
-    """A kind of measurement files: how to recognise it, its reader, and the error
-    without rows.
+    """A kind of measurement files: how to recognise it, its reader, and the error of a
+    file without rows.
     """
 
     signature: re.Pattern[str]  # what only such a file holds
     read: Callable[[MeasurementFile], Iterator[MeasuredNumber | Note]]
-    # of a file without rows
+    # rule and remedy of the error that a file without rows gives
     rule: str
     remedy: str = "Write the file again."
 
@@ -129,8 +132,8 @@ REMEDIES_BY_TOOL = {
 
 
 def recognise_kind(text: str) -> str | None:
-    """Return the kind of a file by its text, the first of `_ORDER_OF_KINDS` that
-    matches; None if it is of no kind.
+    """Return the kind of a file by its text: the first of `_ORDER_OF_KINDS` that
+    matches; None if none matches.
     """
     return next(
         (kind for kind in _ORDER_OF_KINDS if READERS[kind].signature.search(text)), None
@@ -139,7 +142,7 @@ def recognise_kind(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class FileReading:
-    """The rows of a file, and notes on what was left out or assumed."""
+    """The rows of a file, at least one, and notes on what was left out or assumed."""
 
     rows: list[MeasuredNumber]
     notes: list[Note]
@@ -148,9 +151,12 @@ class FileReading:
 def read_rows(source: MeasurementFile, kind: str | None = None) -> FileReading:
     """Read a file of a ``kind``, a key of `READERS`, or of the one that is recognised.
 
+    Rows are in the order of the file; repeated notes are left out.
+
     Raises:
-        InputError: with path and line; also if the kind is not known, does not say
-            which collective ran, or the file has no rows.
+        InputError: with path and line. Also if ``kind`` is None and no kind is
+            recognised, or one that does not say which collective ran ('pico-raw',
+            'crab'); or if the file has no rows.
     """
     kind_of_file = kind or recognise_kind(source.text)
     if kind_of_file is None:
@@ -173,7 +179,10 @@ def read_rows(source: MeasurementFile, kind: str | None = None) -> FileReading:
 
 
 def unknown_kind_error(source: MeasurementFile) -> InputError:
-    """Return the error of a file that no reader recognises."""
+    """Return the error of a file that no reader recognises.
+
+    Its remedy is that of `REMEDIES_BY_TOOL` for output of a known tool.
+    """
     first_line = next((line for _, line in source.numbered_lines() if line.strip()), "")
     rule = f"must be output of {', '.join(READERS)}"
     remedy = "Name its kind with --as KIND, or leave the file out."

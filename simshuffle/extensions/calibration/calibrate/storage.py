@@ -55,15 +55,19 @@ def fit_transfers(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings
     """Fit the read and write bandwidths of a file system or of SSDs to measurements of
     IOR.
 
+    One use of files is fitted, as `alike.choose_transfers` chooses; a note tells what
+    is left out. For 'pfs', each number of clients counts on its fastest hosts only.
+
     Args:
         rows: measurements of IOR, a row for each rate of all clients together.
         used: (rows,) which of them to fit; the others are predicted.
         storage: 'pfs' for the parallel file system, or 'ssd' for the SSDs of the hosts;
-            each host then has its share of clients and rate.
+            each host then has its share of clients and rate. Unknown hosts count as 1.
 
     Returns:
-        The bandwidths, of reads from the file system that of one host, too, and
-        residuals and notes. An operation without rows to fit adds nothing.
+        The bandwidths (bytes/s), residuals and notes. For 'pfs' also the bandwidth of a
+        single client, for people, and for reads the bandwidth of a host over the number
+        of hosts. An operation without rows to fit adds notes at most.
     """
     findings = Findings()
     for operation in ("read", "write"):
@@ -128,12 +132,15 @@ def add_bandwidth(
     name: str,
     note: str,
 ) -> None:
-    """Add the bandwidth of all clients together, or that at the most clients where it
-    still rises, with a note.
+    """Add the bandwidth (bytes/s) of all clients together: the ceiling of the law.
+
+    Without a ceiling, the parameter is the geometric mean at the most clients, and its
+    note says that the rate still rises. The note also says if only one number of
+    clients was measured.
 
     Args:
         findings: gets the parameter.
-        rows: measurements that are fitted.
+        rows: measurements that are fitted, with ``rate`` and ``ranks`` of one storage.
         law: the fit to them.
         key: dotted key of a scenario.
         name: name for people, if a scenario has no such key; '' if it has.
@@ -169,10 +176,11 @@ def add_bandwidth(
 
 
 def add_client_bandwidth(findings: Findings, rows: pd.DataFrame) -> None:
-    """Add the largest bandwidth of one host (bytes/s), as a curve over the number of
-    hosts.
+    """Add the largest bandwidth of one host (bytes/s) of the parallel file system, as a
+    curve over the number of hosts.
 
-    Of the numbers of tasks on them, the fastest counts.
+    At each number of hosts, the number of tasks with the highest mean rate counts. Rows
+    without hosts are left out; without rows nothing is added.
     """
     fastest_by_hosts = [
         max(
@@ -194,12 +202,17 @@ def add_client_bandwidth(findings: Findings, rows: pd.DataFrame) -> None:
 def fit_opens(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
     """Fit the rate of opens, and the latency of an open of a single client, to mdtest.
 
-    'File read' (open, read, close) is fitted, or 'File stat' where it is missing. The
-    rate is added for 'pfs' only; the latency is that of runs with one task.
+    'File read' (open, read, close) is fitted, or 'File stat' where no row is 'File
+    read'. Next to 'File read', each rate of 'File stat' is added for people. Files of
+    one size and use are fitted, as `alike.choose_files` chooses.
+
+    The rate (1/s) is the mean at the number of clients where it is highest; it is added
+    for 'pfs' only. The latency (s) comes from runs with one task; without such runs
+    there is a note instead.
 
     Args:
         rows: measurements of mdtest.
-        used: (rows,) which of them to fit.
+        used: (rows,) which of them to fit; the others are left out.
         storage: 'pfs' or 'ssd', a key of `KEY_OF_STORAGE`.
     """
     findings = Findings()
@@ -265,7 +278,10 @@ class PooledRate(NamedTuple):
 
 
 def pool_repetitions(rows: pd.DataFrame) -> PooledRate:
-    """Pool the repetitions of some rows, each a mean of ``count`` with its ``spread``."""
+    """Pool the repetitions of some rows, each a mean of ``count`` with its ``spread``.
+
+    A spread of nan counts as 0.
+    """
     counts, means, spreads = rows[["count", "rate", "spread"]].to_numpy(float).T
     total = counts.sum()
     mean = float(counts @ means / total)
@@ -280,8 +296,15 @@ def pool_repetitions(rows: pd.DataFrame) -> PooledRate:
 def add_open_rate(
     findings: Findings, rows: pd.DataFrame, key: str, note: str = "", *, name: str = ""
 ) -> None:
-    """Add the mean rate of opens (1/s) of some clients, or its inverse, the latency of
-    an open (s), if ``key`` ends in latency.
+    """Add the mean rate of opens (1/s) over all repetitions in ``rows``, or its
+    inverse, the latency of an open (s), if ``key`` ends in latency.
+
+    Args:
+        findings: gets the parameter.
+        rows: measurements of mdtest; those of different numbers of clients are pooled.
+        key: dotted key of a scenario; '' where a scenario has none.
+        note: what a reader must know.
+        name: name for people, if a scenario has no such key; '' if it has.
     """
     pooled = pool_repetitions(rows)
     low, high = mean_interval(pooled.mean, pooled.spread, pooled.num_repetitions)

@@ -71,8 +71,10 @@ PROGRAM_OF_OPERATION = {
 def check_options(options: CalibrationOptions) -> None:
     """Check that the values of options are known and fit together.
 
+    An option that is None is not checked.
+
     Raises:
-        InputError: with all that do not.
+        InputError: with all options that are not known, and --hosts above --ranks.
     """
     problems = [
         Problem(
@@ -107,7 +109,10 @@ class CalibrationCell(PlainCell):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The options of reading and fitting, as ``meta.json`` keeps them."""
+        """The options of reading and fitting, as ``meta.json`` keeps them.
+
+        ``files`` is left out; ``model`` is stored as 'models', ``storage`` as 'store'.
+        """
         stored_names = {"model": "models", "storage": "store"}
         return {
             stored_names.get(name, name): value
@@ -117,7 +122,10 @@ class CalibrationCell(PlainCell):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the text of each file by its name."""
+        """SHA-256 of the text of each file by its name, in hexadecimal.
+
+        The text is decoded and cleaned, so a digest may differ from that of the bytes.
+        """
         return {
             source.name: hashlib.sha256(source.text.encode()).hexdigest()
             for source in self.sources
@@ -135,14 +143,16 @@ class CalibrationCell(PlainCell):
 
     @property
     def parts(self) -> frozenset[str]:
-        """The names of the tables that a cell stores."""
+        """The names of the files that a cell stores, such as parameters.parquet."""
         return frozenset(f"{name}.parquet" for name in STORED)
 
     def run(self, tell: Tell) -> Outcome:
-        """Read the files and fit the laws; return the tables `STORED`, and notes.
+        """Read the files and fit the laws; return the tables `STORED`, and the value
+        'notes', a list of sentences: those of the readers first.
 
         Raises:
-            InputError: a file is wrong, or there is nothing to fit.
+            InputError: a file is wrong, nothing could be fitted, or several files
+                measured one parameter.
         """
         readings = [read_rows(source, self.options.kind) for source in self.sources]
         rows = [row for reading in readings for row in reading.rows]
@@ -166,11 +176,13 @@ class CalibrationCell(PlainCell):
 def fit_laws(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
     """Fit every law that the measurements ``table`` have rows of.
 
-    Rows with more ranks than ``fit_up_to`` are predicted, not fitted. The latency of a
-    message is the fitted one, else the default of a scenario.
+    Rows with more ranks than ``fit_up_to`` are predicted, not fitted; latency and
+    bandwidth of a pair of ranks are always fitted. The latency of a message is the
+    fitted one, else the default of a scenario. Iterations of models that --model does
+    not name are left out.
 
     Raises:
-        InputError: a law cannot take its rows.
+        InputError: a law cannot take its rows, or `find_networks` refuses a model.
     """
     limit = options.fit_up_to
     used = (
@@ -219,10 +231,12 @@ def fit_laws(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
 
 
 def check_findings(findings: Findings, count: int) -> None:
-    """Check that something was fitted, and nothing twice.
+    """Check that something was fitted, and no key of a scenario twice.
+
+    Parameters of a single model may repeat.
 
     Raises:
-        InputError: nothing was fitted to the ``count`` rows, or a parameter twice.
+        InputError: nothing was fitted to the ``count`` rows, or a key twice.
     """
     keys = [
         parameter.key
@@ -266,15 +280,16 @@ class Calibration(Result):
         return list(self.meta["notes"])
 
     def fragments(self) -> dict[str, str]:
-        """Return the fragments that scenarios include, by their path in the folder.
+        """Return the YAML text of the fragments that scenarios include, by their path
+        in the folder.
 
-        See `simshuffle.extensions.calibration.calibrate.text.fragments`.
+        Of several models, the step times of each are a fragment in `MODELS_FOLDER`.
         """
         return fragments(self.parameters)
 
     def to_yaml(self) -> str:
-        """Return the fragment for a scenario. Of several models, the step times are
-        left out; see `fragments`.
+        """Return the fragment for a scenario as YAML. Of several models, the step times
+        are left out: `fragments` has them.
         """
         return self.fragments()[FRAGMENT]
 
@@ -282,8 +297,12 @@ class Calibration(Result):
 def request(options: CalibrationOptions) -> Request[CalibrationCell]:
     """Return the request to fit one measurement file or several, which are read now.
 
+    The request is named after the first file. Its facts are 'measured', the digests of
+    the files, and 'settings'.
+
     Raises:
-        InputError: a file cannot be read, or an option is not valid.
+        InputError: a file cannot be read, two have the same name, there is none, or an
+            option is not valid.
     """
     check_options(options)
     program = PROGRAM_OF_OPERATION.get(options.collective or "", "")
@@ -296,8 +315,8 @@ def request(options: CalibrationOptions) -> Request[CalibrationCell]:
 class CalibrationFacts(TypedDict):
     """Facts in ``meta.json`` that the printed text is built from."""
 
-    notes: list[str]
-    measured: dict[str, str]
+    notes: list[str]  # on what was left out or assumed
+    measured: dict[str, str]  # SHA-256 of each file's text by its name
 
 
 def parameters_of_result(result: Result | Outcome) -> list[Parameter]:
@@ -306,8 +325,8 @@ def parameters_of_result(result: Result | Outcome) -> list[Parameter]:
 
 
 def model_fragments(cell: CalibrationCell, outcomes: Outcomes) -> Files:
-    """Return the fragments of single models, as bytes by the names of files; {} unless
-    several models were measured.
+    """Return the fragments of single models, as bytes by the names of files in
+    `MODELS_FOLDER`; {} unless several models were measured.
     """
     yaml_by_path = fragments(parameters_of_result(outcomes[_CELL]))
     return {
@@ -318,7 +337,10 @@ def model_fragments(cell: CalibrationCell, outcomes: Outcomes) -> Files:
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """Return parameters and notes for JSON; quantities are text with units."""
+    """Return parameters and notes for JSON; quantities are text with units.
+
+    Each of 'parameters' has the keys of `Calibrated`, 'rows' and 'in_scenario'.
+    """
     parameters = [
         {
             **record(parameter).model_dump(mode="json"),
@@ -331,9 +353,11 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def find_faults(result: Result) -> Iterator[Problem]:
-    """Yield what is wrong with a table of parameters that was read from a folder.
+    """Yield what is wrong with a table of parameters that was read from a folder: at
+    most one problem, of the first wrong row.
 
     Every point of a curve needs a place; intervals and ranges need both ends, or none.
+    The lower end of a range must not exceed the upper end.
     """
     table = result.tables["parameters"]
     parameter_number = table["number"]
@@ -357,6 +381,8 @@ def find_faults(result: Result) -> Iterator[Problem]:
 def comparison_tables(result: Result) -> Tables:
     """Return the table to compare with another calibration: values, intervals and
     residuals.
+
+    Its index is key, model and place; the place is text, '' for a single value.
     """
     parameters = result.tables["parameters"]
     place = parameters["place"].map(
@@ -371,7 +397,7 @@ def repeat(folder: Path, meta: Meta) -> Request[CalibrationCell]:
     files.
 
     Raises:
-        InputError: always; it names them.
+        InputError: always; it names the files.
     """
     rule = (
         "must hold the files that were read, and a calibration has their digests alone"

@@ -125,7 +125,11 @@ STORED = {
 
 @dataclass(frozen=True)
 class MeasuredNumber:
-    """A number that a tool measured; its attributes are the columns of `MEASUREMENTS`."""
+    """A number that a tool measured; its attributes are the columns of `MEASUREMENTS`.
+
+    What is not known is nan. Either ``seconds`` or ``rate`` is set. The bytes of an
+    all-to-all are those of a pair of ranks, of an all-reduce those of a rank's buffer.
+    """
 
     source: str
     line: int
@@ -148,7 +152,7 @@ class MeasuredNumber:
 class Note:
     """A sentence on what a reader left out or assumed."""
 
-    source: str
+    source: str  # name of the file
     text: str
 
     def __str__(self) -> str:

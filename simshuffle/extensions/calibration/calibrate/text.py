@@ -26,8 +26,8 @@ MODELS_FOLDER = "models"
 def fragments(parameters: Sequence[Parameter]) -> dict[str, str]:
     """Return the text of every fragment by its path in the folder.
 
-    `FRAGMENT` holds all parameters; where several models were measured, their step
-    times are not there, but in a fragment of each in `MODELS_FOLDER`.
+    `FRAGMENT` holds all parameters. Where several models have parameters of their own,
+    these are left out of `FRAGMENT` and stand in MODELS_FOLDER/MODEL.yaml.
     """
     models = sorted(
         {
@@ -61,7 +61,8 @@ def fragment_text(parameters: Sequence[Parameter]) -> str:
     """Return a fragment as YAML: ``values`` by dotted key, and facts about each in
     ``calibrated``.
 
-    Parameters that no scenario has a key for are comments.
+    Values have five significant digits. Parameters that no scenario has a key for are
+    comments.
     """
     usable = [parameter for parameter in parameters if parameter.usable]
     document = {
@@ -94,7 +95,10 @@ def fragment_text(parameters: Sequence[Parameter]) -> str:
 
 
 def record(parameter: Parameter) -> Calibrated:
-    """Return the entry of ``calibrated`` in a scenario for a parameter."""
+    """Return the entry of ``calibrated`` in a scenario for a parameter.
+
+    The residual has three digits; None if it is nan.
+    """
     return Calibrated(
         key=parameter.key,
         value=parameter.value_in_scenario(parameter.value),
@@ -115,7 +119,11 @@ def record(parameter: Parameter) -> Calibrated:
 
 def span_end_in_scenario(name: str, value: float) -> Any:
     """Return an end of a span that a parameter was measured over, as a scenario writes
-    it.
+    it: text with a unit, or a number, as int if it is whole.
+
+    Args:
+        name: key of `QUANTITIES`.
+        value: SI value of the end.
     """
     if dimension := QUANTITIES[name]:
         return format_quantity(value, dimension)
@@ -123,8 +131,8 @@ def span_end_in_scenario(name: str, value: float) -> Any:
 
 
 def readable_value(parameter: Parameter, value: Any) -> str:
-    """Return a value for people, with its unit; the points of a curve from the first to
-    the last.
+    """Return a value for people, with its unit and four digits; of a curve the values
+    of its first and last point. ``value`` must not be None.
     """
     if isinstance(value, tuple):
         return " … ".join(
@@ -141,7 +149,9 @@ def readable_value(parameter: Parameter, value: Any) -> str:
 def parts(
     parameters: Sequence[Parameter], notes: Sequence[str]
 ) -> Iterator[Table | str]:
-    """Yield the tables of parameters for a scenario, and how many notes -v adds."""
+    """Yield the tables of parameters for a scenario, and then a line on how many notes
+    -v adds, if any.
+    """
     yield from scenario_tables(parameters, with_spans=False)
     if displayed_notes := list_notes(parameters, notes):
         yield f"{len(displayed_notes)} notes on what was left out or assumed: -v prints them."
@@ -166,7 +176,9 @@ def details(
 
 
 def list_notes(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[str]:
-    """Return the notes on parameters of a scenario and on all files, each once."""
+    """Return the notes on parameters of a scenario and then ``notes``, each once, with
+    '- ' before it. Notes on parameters without a key are left out.
+    """
     parameter_notes = [
         f"{parameter.key}: {parameter.note}"
         for parameter in parameters
@@ -178,8 +190,9 @@ def list_notes(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[st
 def scenario_tables(
     parameters: Sequence[Parameter], *, with_spans: bool
 ) -> Iterator[Table]:
-    """Yield a table for each model of the parameters for a scenario, first that of
-    parameters of all models.
+    """Yield a table for each model of the parameters for a scenario, by the model's
+    name; the first is that of parameters for all models. Without parameters there is no
+    table.
     """
     usable = [parameter for parameter in parameters if parameter.usable]
     for model in sorted({parameter.model for parameter in usable}):
@@ -194,8 +207,12 @@ def scenario_tables(
 def parameters_table(
     title: str, parameters: list[Parameter], *, with_spans: bool = True
 ) -> Table:
-    """Return a table with a row for each parameter; ``with_spans`` adds what it was
+    """Return a table with a row for each parameter: value, interval of 95 %, and mean
+    relative error in percent ('-' if not known). ``with_spans`` adds what it was
     measured over.
+
+    The interval of a curve reads 'see the file'. Without an interval it reads 'too few
+    points', or '-' for a value that no row was fitted to.
     """
     table = new_table(title)
     table.add_column(
@@ -229,6 +246,8 @@ def parameters_table(
 
 
 def format_span(name: str, low: float, high: float) -> str:
-    """Return a quantity and the span that it had in the measurements, for people."""
+    """Return a quantity and the span that it had in the measurements, for people, such
+    as 'world size 2 to 64'; one value if both ends read the same.
+    """
     end_texts = dict.fromkeys(format_span_end(name, end) for end in (low, high))
     return f"{name.replace('_', ' ')} {' to '.join(end_texts)}"

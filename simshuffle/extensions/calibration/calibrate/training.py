@@ -80,8 +80,11 @@ def fit_epoch_log(
 ) -> Findings:
     """Fit compute times, bus bandwidths, jitter and rate of opens to an epoch log.
 
+    Without a row to read, such as with 'steady' and first epochs only, the findings are
+    a note alone.
+
     Args:
-        rows: measurements of iterations.
+        rows: measurements of iterations, of the models in ``networks`` only.
         used: (rows,) which of them to fit; the others are predicted.
         networks: by the model's name in the log.
         gpus_per_host: for rows that do not say on how many hosts they ran.
@@ -133,12 +136,13 @@ def uncontended_time(values: Floats) -> float:
 def add_step_times(
     findings: Findings, rows: pd.DataFrame, network: TrainedNetwork, is_bound: bool
 ) -> None:
-    """Add the forward and backward pass of a sample, from the median iteration on one
-    GPU, at the largest batch.
+    """Add the forward and backward pass of a sample and the update, from the median
+    iteration on one GPU, at the largest batch.
 
-    They are divided 1:2, as in the catalog; none is added if the iteration is no longer
-    than the update. Where all runs on several GPUs wait for
-    samples (``is_bound``), the one on a single GPU may, too; the notes say so.
+    The passes are divided 1:2, as in the catalog. A note replaces all three if the
+    iteration is no longer than the update. For each batch, the median and uncontended
+    iteration (s) are added for people, with residuals. If all runs on several GPUs wait
+    for samples (``is_bound``), a note says that the run on one GPU may, too.
     """
     if is_bound:
         reason = (
@@ -189,8 +193,11 @@ def add_passes(
     batch: int,
     basis: FitBasis,
 ) -> None:
-    """Add forward pass, backward pass and update, from the median iteration and its
-    interval.
+    """Add forward and backward pass (s per sample) and update (s per iteration), from
+    the median iteration and its interval.
+
+    The update is that of the catalog, from 0 rows. A pass has no interval if its lower
+    end is not above 0.
 
     Args:
         findings: gets three parameters.
@@ -232,10 +239,15 @@ def summarize_runs(
     """Return a row for each model, batch and number of GPUs: its time, and its bus
     bandwidth.
 
-    Column ``best`` has the uncontended time (s), ``alone`` that of one GPU, and
-    ``bus_bandwidth`` the bandwidth of an allreduce that takes their difference.
+    Column ``best`` has the uncontended time of an iteration (s), ``alone`` that of one
+    GPU with the same model and batch, and ``bus`` the bytes 2 (p-1)/p n that a rank
+    sends. ``bus_bandwidth`` is that of an allreduce that takes the difference of the
+    times; nan on one GPU, without ``alone``, or if the difference is not above 0.
     ``bound`` says that a run waits for samples: its bandwidth is below
-    `MIN_BANDWIDTH_SHARE` of the best of its side of the ring. Unknown times are nan.
+    `MIN_BANDWIDTH_SHARE` of the best fitted run of its side of the ring.
+
+    ``nbytes`` are the gradients. Unless all rows of a run name ``hosts``, these are the
+    GPUs over ``gpus_per_host``, rounded up. Other columns are of a run's first row.
     """
     records: list[dict[str, Any]] = []
     single_gpu_seconds: dict[tuple[str, int], float] = {}
@@ -286,10 +298,11 @@ def add_bus_bandwidth(
     runs: pd.DataFrame,
     rows: pd.DataFrame,
 ) -> None:
-    """Add the bus bandwidth of one side of the ring, with a point for each size of
-    gradients.
+    """Add the bus bandwidth (bytes/s) of one side of the ring: a single value, or a
+    curve with a point for each size of gradients.
 
-    A point is the best fit over the numbers of GPUs.
+    A point is the best fit over the numbers of GPUs. Runs that wait for samples are
+    left out, each with a note; without other runs nothing is added.
 
     Args:
         findings: gets the parameter, residuals and notes.
@@ -381,10 +394,13 @@ def _add_iteration_residuals(
 
 
 def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
-    """Add the rate of opens (samples/s): of runs that wait for samples between hosts,
-    if twice the GPUs read less than `MAX_FLAT_GROWTH` times as fast.
+    """Add the rate of opens (samples/s of all GPUs together): the highest of runs that
+    wait for samples between hosts, if twice the GPUs read less than `MAX_FLAT_GROWTH`
+    times as fast.
 
-    Else only the highest rate that was measured is added, under a name for people.
+    The first model, by name, whose rate is flat counts. If none is, the highest rate
+    that was measured is added under a name for people. Without a run that waits there
+    is a note alone. ``runs`` are fitted ones, as of `summarize_runs`.
     """
     bound_runs = runs[runs["bound"] & (runs["hosts"] > 1)]
     if bound_runs.empty:
@@ -434,10 +450,12 @@ def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) ->
 
 
 def add_jitter(findings: Findings, rows: pd.DataFrame) -> None:
-    """Add the jitter of an iteration, where the log has a line for each iteration.
+    """Add the jitter of an iteration on one GPU, where the log has a line for each
+    iteration: standard deviation over mean.
 
-    Else, and where the log has several models, the variation is added for comparison
-    under a name for people: that between the epochs of one GPU is no jitter.
+    With fewer than three such lines, or several models, the variation of each model is
+    added under a name for people: the variation between epochs is no jitter. A model
+    with fewer than three rows on one GPU gets a note alone.
     """
     single_gpu_rows = rows[rows["ranks"] == 1]
     for (model,), model_rows in group_rows(single_gpu_rows, "model"):

@@ -155,10 +155,15 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
     """Measure all costs; those in proportion to the size of a file are scaled to the
     mean size. Sizes are among them only for a user's files.
 
+    The cost of writing includes that of encoding.
+
     Args:
         files: the files to read.
         target: path of the file to write and remove.
         clock: returns the time (s).
+
+    Raises:
+        InputError: a file cannot be decoded or encoded, or Pillow is missing.
     """
     are_images = files.paths[0].suffix.lower() in IMAGE_SUFFIXES
     coder = ARRAY_CODER
@@ -254,7 +259,9 @@ def duration_cost(key: str, seconds: Floats, description: str) -> SampleCost:
 
 
 def pickle_sample(sample: Any) -> bytes:
-    """Return the bytes of a sample as mpi4py would pickle it in a message."""
+    """Return the bytes of a message with a sample, a dict with the key 'sample', as
+    mpi4py would pickle it.
+    """
     return pickle.dumps({"sample": sample}, pickle.HIGHEST_PROTOCOL)
 
 
@@ -339,11 +346,12 @@ def read_sample(coder: SampleCoder, path: Path) -> Any:
 def choose_files(folder: Path) -> SampleFiles:
     """Choose files of the commonest suffix below a folder that are not empty.
 
-    Of them at most `MAX_FILES` are drawn at random, always with one seed, and not more
-    than `MAX_NBYTES` in the mean.
+    At most `MAX_LISTED_FILES` are looked at. Of those at most `MAX_FILES` are drawn at
+    random, always with one seed, and not more than `MAX_NBYTES` in the mean unless
+    that would be fewer than `MIN_FILES`.
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, or ``folder`` is no folder.
     """
     if not folder.is_dir():
         refuse_folder(

@@ -69,7 +69,7 @@ def probe_storage(
     clock: Clock = time.perf_counter,
 ) -> StorageRates:
     """Measure the file system of a folder, in a new folder there that is removed in the
-    end.
+    end, also when SIGTERM or SIGHUP interrupts it.
 
     Args:
         folder: a folder on the file system.
@@ -78,8 +78,8 @@ def probe_storage(
         clock: returns the time (s).
 
     Raises:
-        InputError: the folder cannot be written to, less than twice as many bytes are
-            free, or they are too few.
+        InputError: ``nbytes`` is below `MIN_NBYTES`, ``folder`` is no folder, less than
+            twice ``nbytes`` is free, or the system refuses a read or write.
     """
     if nbytes < MIN_NBYTES:
         rule = f"must be at least {readable(MIN_NBYTES, Dimension.NBYTES, 3)}"
@@ -118,8 +118,10 @@ def measure_rates(
 ) -> StorageRates:
     """Write a large file and small ones, and read them by each number of readers.
 
-    The share of the device is None for a file system that many hosts share. Files stay
-    in ``scratch``.
+    Small files take at most a quarter of ``nbytes``. Writing may take `WRITING_SHARE`
+    of the time twice; the rest is divided equally among the rounds, `ROUNDS` for each
+    number of readers. The share of the device is None for a file system that many hosts
+    share, or if the kernel does not count. Files stay in ``scratch``.
 
     Args:
         scratch: an empty folder on the file system to be measured.
@@ -211,8 +213,8 @@ def write_file(
     """Write a large file until ``deadline``; return its bytes, and the bytes written in
     a second.
 
-    It has at least a block for each reader, and at most ``nbytes`` bytes. It is
-    synchronised, and dropped from the page cache.
+    It has whole blocks ``data``, at least one for each reader, and at most ``nbytes``
+    bytes. It is synchronised, and dropped from the page cache.
     """
     size = 0
     min_nbytes = BLOCK_NBYTES * max(READERS)
@@ -261,8 +263,8 @@ def read_small_file(path: Path) -> int:
 
 
 def read_block(block: tuple[Path, int]) -> int:
-    """Read a block of a file, and drop it from the page cache; return the bytes that
-    were read.
+    """Open a file, read a block of it, and drop the block from the page cache; return
+    the bytes that were read.
 
     Args:
         block: path of the file, and offset of the block.
@@ -284,7 +286,7 @@ def read_concurrently(
     clock: Clock,
 ) -> tuple[int, float]:
     """Read each share with a thread of its own; return the sum of what ``read``
-    returned, and the seconds.
+    returned, and the seconds until the last thread has ended.
 
     Args:
         shares: for each reader the things to read.
@@ -328,6 +330,8 @@ def count_device_nbytes() -> int | None:
 def find_mount(folder: Path) -> tuple[str, bool]:
     """Return the file system and mount point of a folder as a text, 'ext4 at /home',
     and whether many hosts share it, by `SHARED_FILE_SYSTEMS`.
+
+    Without a list of mounts, it is 'file system at' the folder's parent, not shared.
     """
     mount = ("", "")
     with suppress(OSError):

@@ -24,18 +24,20 @@ class StorageRates:
 
     mount: str  # file system and where it is mounted
     is_shared: bool  # whether it is one that many hosts share
-    # small files opened, read and closed a second
+    # by number of readers, ascending, of each round: small files opened, read and closed a second
     open_rates: Mapping[int, Sequence[float]]
-    read_bandwidths: Mapping[int, Sequence[float]]  # bytes/s of the large file
+    # by number of readers, ascending, of each round: bytes/s of the large file
+    read_bandwidths: Mapping[int, Sequence[float]]
     create_rate: float  # small files created, written and synchronised a second
     write_bandwidth: float  # bytes/s of the large file, synchronised
     counts: tuple[int, float]  # small files, and bytes of the large file
-    # share of the bytes that came from the device; None if the kernel does not count it
+    # share of the bytes that came from the device; None if the kernel does not count it, or many
+    # hosts share the file system
     device_share: float | None
 
     def to_yaml(self) -> str:
         """Return the fragment for a scenario, as YAML; a comment warns where less than
-        `MIN_DEVICE_SHARE` came from a device.
+        `MIN_DEVICE_SHARE` came from a device. The text names this host.
         """
         num_small_files, nbytes = self.counts
         host = platform.node() or "a host"
@@ -63,8 +65,9 @@ class StorageRates:
     def list_entries(self) -> list[FragmentEntry]:
         """Return the entries of a scenario: latency, bandwidths, and rate of opens.
 
-        A shared file system is the parallel one, with the highest rate of opens;
-        another is the SSD, with a curve of opens by readers.
+        A shared file system is the parallel one, with the highest rate of opens first
+        and the bandwidth of a client last. Another is the SSD, with a curve of opens by
+        readers last. The bandwidth of writes has no interval.
         """
         tier = "parallel_file_system" if self.is_shared else "ssd"
         key = f"cluster.{tier}"
@@ -100,7 +103,7 @@ class StorageRates:
     def highest_rate_entry(
         self, key: str, rates: Mapping[int, Sequence[float]], dimension: Dimension
     ) -> FragmentEntry:
-        """Return the entry of the rate that the fastest number of readers reached.
+        """Return the entry of the highest median rate over the numbers of readers.
 
         Args:
             key: dotted key of a scenario.

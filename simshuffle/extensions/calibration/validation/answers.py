@@ -33,8 +33,8 @@ PARTS = (
     *("compute", "communication", "compute and communication", "epoch"),
     *("iteration", "iteration with input"),
 )
-"""The first four of an epoch, which alone of them has the input; 'iteration' is compute
-and communication of one.
+"""The first four are of an epoch, the others of an iteration. Only 'epoch' and 'iteration
+with input' include the input.
 """
 INPUT = "input"
 """What a group does to give its members their part of the samples, which reports of
@@ -79,6 +79,10 @@ class RunTimes:
     def quantity(self, name: str) -> float:
         """Return the value of one of `QUANTITIES`: s, or samples/s for the throughput.
 
+        The steady epoch is the median of all epochs after the first; the throughput is
+        the samples of the last epoch over the steady epoch. The run time is the sum of
+        ``epochs``; ``staging`` is not added.
+
         Raises:
             InputError: there is no such quantity, or the run has a single epoch and the
                 steady ones are asked for.
@@ -122,6 +126,9 @@ class IterationParts:
 
     def quantity(self, name: str) -> float:
         """Return the value (s) of one of `PARTS`.
+
+        Reading overlaps with the rest. With input, an iteration takes the longer of
+        ``read`` and the sum of ``compute``, ``communication`` and ``handed``.
 
         Raises:
             InputError: there is no such quantity.
@@ -183,7 +190,7 @@ def take_number(
     Args:
         values: texts by key; the key of ``example`` is removed.
         example: such as 'hosts=2', for the error.
-        read: parses the text of the value.
+        read: parses the text of the value; raises ValueError if it cannot.
         default: text of a value that is not there.
 
     Raises:
@@ -203,12 +210,12 @@ def take_number(
 
 
 def parse_nbytes(text: str) -> float:
-    """Return the bytes of a size with its unit."""
+    """Return the bytes of a size with its unit, such as '16 MiB'."""
     return parse_quantity(text, Dimension.NBYTES)
 
 
 def parse_share(text: str) -> float:
-    """Return a share below 1; 0 for a larger one, which is not valid."""
+    """Return a share below 1; 0 for 1 and more, which `take_number` then refuses."""
     return value if (value := float(text)) < 1.0 else 0.0
 
 
@@ -305,6 +312,7 @@ def read_bandwidth(scenario: Scenario, clients: int) -> float:
     """Return bytes/s over all servers that ``clients`` hosts reach together.
 
     It is the least of the servers' bandwidth, the clients' software and their links.
+    In a custom topology, the links of the clients do not count.
     """
     cluster = scenario.cluster
     servers = cluster.parallel_file_system

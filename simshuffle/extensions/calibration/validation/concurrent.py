@@ -72,7 +72,7 @@ class ConcurrentEpochs:
         )
 
     def quantity(self, name: str) -> float:
-        """Refuse a quantity of all jobs: only a job has one, see `epoch_quantity`."""
+        """Raise an InputError: only a single job has a quantity (`epoch_quantity`)."""
         raise InputError(
             Problem("quantity", "must be that of a job", repr(name), "Name a job.")
         )
@@ -80,11 +80,14 @@ class ConcurrentEpochs:
 
 def read_jobs(log: str, first_start: str, last_start: str) -> list[LoggedJob]:
     """Read the jobs of an epoch log in ``validation/data/`` that started in a span of
-    time, in the order of the log.
+    time, both ends included, in the order of the log.
+
+    Lines of one start, model and number of GPUs are one job, not cached.
 
     Args:
         log: name of the file.
-        first_start: the earliest start, as in the column job_start.
+        first_start: the earliest start, written as in the column job_start; compared as
+            text.
         last_start: the latest start.
 
     Raises:
@@ -119,16 +122,18 @@ def read_jobs(log: str, first_start: str, last_start: str) -> list[LoggedJob]:
 
 
 def parse_time(stamp: str) -> datetime:
-    """Return the time that a log writes."""
+    """Return the time that a log writes in `TIME_FORMAT`, without a time zone."""
     return datetime.strptime(stamp, TIME_FORMAT)
 
 
 def simulate_log(scenario: str, values: Mapping[str, str]) -> ConcurrentEpochs:
-    """Simulate the jobs of a log side by side.
+    """Simulate the jobs of a log side by side; the seconds are of whole epochs, not of
+    thinned ones.
 
-    Of ``values``, ``log``, ``from`` and ``to`` choose them, and ``cached`` names those
-    of them that are cached (see `LoggedJob`), separated by commas; all others are set
-    in the scenario.
+    Of ``values``, ``log``, ``from`` and ``to`` choose the jobs (`read_jobs`).
+    ``cached`` names jobs whose files clients cache, separated by commas; all other
+    values are set in the scenario. Of jobs with the same model and ranks, only the last
+    is simulated.
 
     Raises:
         InputError: as of `load_with_values`; or no job is found, or not the cached
@@ -148,7 +153,11 @@ def simulate_log(scenario: str, values: Mapping[str, str]) -> ConcurrentEpochs:
 def concurrent_scenario(
     base: Scenario, running_jobs: Sequence[LoggedJob], thinning: int = THINNING
 ) -> Scenario:
-    """Return a scenario with these jobs, thinned by a factor: see `THINNING`."""
+    """Return a scenario with these jobs, thinned by a factor: samples of an epoch, page
+    cache and starts are divided by ``thinning``.
+
+    Each job has as many epochs as were measured; only a cached one has a page cache.
+    """
     cache_nbytes = base.cluster.memory.cache_nbytes / thinning
     samples = base.workload.dataset.num_samples // thinning
     return base.with_values(
@@ -190,9 +199,11 @@ def choose_divisor(job: LoggedJob, samples: int, max_divisor: int) -> int:
 
 def shrink_workload(base: Scenario, job: LoggedJob, divisor: int) -> dict[str, Any]:
     """Return the workload of a job whose iterations have 1/``divisor`` of samples and
-    gradients.
+    gradients, as values of a scenario by key.
 
-    They take that part of the time.
+    Update and latencies of the allreduce take 1/``divisor`` of the time; the bus
+    bandwidth stays that of the full gradients. The scenario's allreduce must be
+    of kind nccl unless ``divisor`` is 1.
     """
     workload: dict[str, Any] = {
         "model": job.model,
@@ -228,8 +239,8 @@ def epoch_quantity(name: str, epoch_seconds: Sequence[float]) -> float:
     """Return the seconds of an epoch of a job.
 
     Args:
-        name: the 'mean epoch', the 'steady epoch' (`steady_epochs`), the 'first epoch'
-            or an epoch by its number, as in 'epoch 4'.
+        name: the 'mean epoch', the 'steady epoch' (median of the `steady_epochs` from
+            the second on), the 'first epoch' or an epoch by number, as in 'epoch 4'.
         epoch_seconds: (epochs,) s of every epoch.
 
     Raises:
@@ -261,8 +272,8 @@ def steady_epochs(epoch_seconds: Sequence[float]) -> list[float]:
 
 
 def choose_jobs(values: Mapping[str, str]) -> tuple[dict[str, str], list[LoggedJob]]:
-    """Return the values to set in the scenario, and the jobs that the other values
-    choose.
+    """Return the values to set in the scenario, and the jobs that 'log', 'from' and
+    'to' choose, with those of 'cached' marked.
 
     Raises:
         InputError: a value is missing, no job started then, or a cached job is not

@@ -32,20 +32,22 @@ their part of the servers.
 def emulate_accelerators(
     scenario: str, values: Mapping[str, str], quantity: str
 ) -> float:
-    """Compute the share of the time for which accelerators pause, as if they computed.
+    """Compute one quantity of emulated accelerators, which pause as if they computed.
 
-    Or compute the samples a second that they all get, or how many pass on all hosts. A
-    number of accelerators passes if they pause for ``share`` of the time at least.
-    Every host has equally many.
+    'utilisation' is the share of the time for which they pause, 'throughput' the
+    samples/s of all together, and 'largest count' how many pass on all hosts, 0 if
+    none. A number of accelerators passes if they pause for ``share`` of the time at
+    least. Every host has equally many.
 
     Args:
         scenario: its name below ``scenarios/``.
-        values: ``hosts``; ``share`` for the largest count, ``accelerators`` in all for
-            the others; all else is set in the scenario.
+        values: ``hosts``; ``share``, below 1, for the largest count; ``accelerators``
+            in all for the others; all else is set in the scenario.
         quantity: one of `EMULATION`.
 
     Raises:
-        InputError: there is no such quantity, or a value is missing or not valid.
+        InputError: there is no such quantity, a value is missing or not valid, or
+            ``accelerators`` is no multiple of ``hosts``.
     """
     check_quantity(quantity, EMULATION)
     scenario_values = dict(values)
@@ -74,15 +76,15 @@ def emulate_accelerators(
 def utilisation(
     scenario: str, values: Mapping[str, str], hosts: int, accelerators_per_host: int
 ) -> float:
-    """Compute the share of the time for which accelerators pause, in the second half of
-    a run.
+    """Compute the share (0 to 1) of the time for which accelerators pause, in the
+    second half of a run.
 
     Of more than `MAX_ACCELERATORS` fewer hosts are simulated, with their part of the
-    servers.
+    servers. The data set is as large as the run needs.
 
     Args:
         scenario: its name below ``scenarios/``.
-        values: set in the scenario, without the own keys of `emulate_accelerators`.
+        values: set in the scenario, without ``hosts``, ``share`` and ``accelerators``.
         hosts: hosts that read.
         accelerators_per_host: accelerators of every host.
     """
@@ -120,12 +122,12 @@ def utilisation(
 def bandwidth_bound_count(
     scenario: str, values: Mapping[str, str], hosts: int, share: float
 ) -> int:
-    """Return how many accelerators of a host can be fed if only bandwidth binds.
+    """Return how many accelerators of a host can be fed if only bandwidth binds,
+    rounded down, maybe to 0.
 
-    Fed accelerators pause for ``share`` of the time.
-
-    It is the bytes that a host gets over those that one accelerator asks for meanwhile.
-    Arguments as of `emulate_accelerators`, without its own keys.
+    Fed accelerators pause for ``share`` of the time. The number is the bytes that a
+    host gets over the bytes that one accelerator asks for meanwhile. ``hosts`` read at
+    once; ``values`` are set in the scenario.
     """
     resolved = load_with_values(scenario, values)
     servers = resolved.cluster.parallel_file_system

@@ -55,12 +55,16 @@ def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.Dat
     """Read predictions of others from CSV files with the columns of `ENTRIES`, in any
     order.
 
+    The table has the rows in the order of the files; an empty interval is nan. Other
+    columns are ignored.
+
     Args:
-        paths: the files.
+        paths: the files; without any, the table is empty.
         rows: of the validation; every entry must be of one of them with use predict.
 
     Raises:
-        InputError: with every problem of every file.
+        InputError: with the problems of all files; a file is read up to a record with
+            more or fewer fields than its header. Repeated entries are a problem, too.
     """
     use_of_row: dict[tuple[str, ...], str] = {
         (row.set, row.case, row.quantity): row.use for row in rows
@@ -103,7 +107,8 @@ def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.Dat
 def read_records(
     table: csv.DictReader[str], name: str
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the records of a CSV file, each with its place for errors.
+    """Yield the records of a CSV file: the place for errors, 'NAME:LINE', and the cells
+    by column of `ENTRIES`, without blanks around them.
 
     Raises:
         InputError: a column is missing, or a record has more or fewer fields than the
@@ -127,7 +132,16 @@ def read_records(
 def find_faults(
     record: Mapping[str, str], location: str, use_of_row: Mapping[tuple[str, ...], str]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with an entry, which stands at ``location``."""
+    """Yield what is wrong with an entry, which stands at ``location``.
+
+    It must be of a row with use predict and name its author. The prediction and both
+    ends of an interval must be above 0; the interval may be empty.
+
+    Args:
+        record: cells by column of `ENTRIES`.
+        location: place for the errors.
+        use_of_row: the use by set, case and quantity.
+    """
     key = tuple(record[name] for name in ROW_KEY)
     if key not in use_of_row:
         names = [", ".join(row_key) for row_key in use_of_row]
@@ -170,8 +184,9 @@ def compare_entries(results: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFram
     """Score entries and the predictions in ``results`` on measured values that both
     predict.
 
-    Returns columns of `BESIDE`, a row for each author and set. Rows without a measured
-    value do not count.
+    Returns columns of `BESIDE`, a row for each author and set, in the order of
+    ``entries``. Rows without a measured value or a prediction of simshuffle do not
+    count; an author without other rows of a set is left out there.
     """
     measured = results.loc[results["measured"].notna() & results["predicted"].notna()]
     our_columns = ["predicted", "interval_low", "interval_high"]
@@ -198,5 +213,5 @@ def compare_entries(results: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFram
 
 
 def median_error(rows: pd.DataFrame) -> float:
-    """Return the median of |predicted / measured - 1|."""
+    """Return the median of |predicted / measured - 1|, a share; nan without rows."""
     return float((rows["predicted"] / rows["measured"] - 1).abs().median())

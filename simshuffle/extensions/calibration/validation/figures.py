@@ -22,14 +22,16 @@ LOOKS = {
     "fit": Look("fitted", "#888888", "o", width=0.6, fill="none"),
 }
 BAND = 0.1
+"""Relative error up to which the band of the figure reaches."""
 TICKS = [0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 5, 10]
 
 
 def ratios_chart(results: pd.DataFrame) -> Chart:
     """Draw the ratio of predicted to measured of each row, a line for each set, with
-    its interval.
+    the range from ``predicted_low`` to ``predicted_high``.
 
-    The band is ±10 %. Rows without a measured value are left out.
+    The 90 % intervals are not drawn. The band is ±10 %. Rows without a measured or a
+    predicted value are left out.
     """
     rows = results[results["error"].notna()].sort_values("measured", kind="stable")
     sets = list(dict.fromkeys(results.loc[results["error"].notna(), "set"]))

@@ -37,7 +37,7 @@ USUAL_RANKS = 32.0
 
 def find_mechanism(row: Any) -> str:
     """Return the one of `simshuffle.job.uncertainty.residuals.MECHANISMS` that decides
-    a row.
+    a row, by its quantity, else its kind, else its values and set.
     """
     mechanism = _MECHANISM_OF_QUANTITY.get(row["quantity"]) or _MECHANISM_OF_KIND.get(
         row["kind"]
@@ -50,8 +50,8 @@ def find_mechanism(row: Any) -> str:
 
 
 def num_ranks(row: Any) -> float:
-    """Return the number of ranks, GPUs, hosts or accelerators in a row's values, else
-    its case; `USUAL_RANKS` where it has none.
+    """Return the number of ranks, GPUs, hosts or accelerators that a row's values, else
+    its case, name first; `USUAL_RANKS` where neither names one.
     """
     for pattern in _RANKS_PATTERNS:
         if match := re.search(pattern, f"{row['values']}; {row['case']}"):
@@ -61,11 +61,12 @@ def num_ranks(row: Any) -> float:
 
 def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
     """Return the intervals of rows of the validation, `COLUMNS`, in the unit of each
-    row.
+    row, with the index of ``results``.
 
-    They are nan where nothing was predicted. A row's own set is left out. What the
-    model misses and what nobody knows of a row (`spread`) are independent, so that the
-    logarithms of their ends add up in squares.
+    Both ends are nan where nothing was predicted. The errors that an interval comes
+    from are those of all sets but the row's own. What the model misses and what nobody
+    knows of a row (`spread`) are independent, so that the logarithms of their ends add
+    up in squares.
     """
     learned_residuals = residuals()
     intervals = []
@@ -87,8 +88,11 @@ def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def learn_residuals(results: pd.DataFrame) -> Residuals:
-    """Learn the residuals of the laws, log(measured / predicted), from the predicted
-    rows of a table; those of use fit do not count.
+    """Learn the residuals of the laws, log(measured / predicted), from the rows of a
+    table with use predict and a prediction; others do not count.
+
+    Half the range of repeats is nan where there is no range. A row without a measured
+    value has the residual nan.
     """
     rows = results[(results["use"] == "predict") & results["predicted"].notna()]
     half_range = pd.Series(

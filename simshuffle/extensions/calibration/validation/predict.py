@@ -73,9 +73,9 @@ Answer = RunTimes | IterationParts | ConcurrentEpochs | float
 class Task:
     """A simulation, or another computation, that rows of the validation need."""
 
-    kind: str  # how
-    scenario: str  # its name below ``scenarios/``
-    values: str  # what is set in it, as written in the row
+    kind: str  # key of `SCENARIO_ANSWERS`, `QUANTITY_ANSWERS` or `ROW_ANSWERS`
+    scenario: str  # its name below ``scenarios/``; '' if the kind has none
+    values: str  # what is set in the scenario: KEY=VALUE, separated by ;
     quantity: str = (
         ""  # what is asked for; empty where one simulation answers all quantities
     )
@@ -110,8 +110,11 @@ class TaskCell(PlainCell):
         load_model(Fluid())
 
     def run(self, tell: Tell) -> Outcome:
-        """Run the task; return the times of a run, the parts of an iteration, or one
-        number.
+        """Run the task; the outcome's 'value' is one number, or a mapping of the
+        attributes of the answer (such as `RunTimes`) by name.
+
+        Raises:
+            InputError: as of `run_task`.
         """
         answer = run_task(self.task)
         return Outcome(
@@ -120,7 +123,9 @@ class TaskCell(PlainCell):
 
 
 def answer_of(task: Task, outcome: Outcome) -> Answer:
-    """Return the answer to a task from its outcome."""
+    """Return the answer to a task from its outcome: of the class in
+    `SCENARIO_ANSWERS`, or a number for other kinds.
+    """
     value = outcome.values["value"]
     if task.kind not in SCENARIO_ANSWERS:
         return float(value)
@@ -138,7 +143,11 @@ class RowPrediction(NamedTuple):
 
 
 def list_tasks(rows: Sequence[ValidationRow]) -> list[Task]:
-    """Return the tasks that ``rows`` need, each once; none for rows of use none."""
+    """Return the tasks that ``rows`` need, each once; none for rows of use none.
+
+    Raises:
+        InputError: a row's values or spread are not written as they must be.
+    """
     variants_of_rows = [
         tasks_of_variants(row) if row.use != "none" else [] for row in rows
     ]
@@ -152,7 +161,7 @@ def list_tasks(rows: Sequence[ValidationRow]) -> list[Task]:
 def predict_rows(
     rows: Sequence[ValidationRow], answers: Mapping[Task, Answer]
 ) -> list[RowPrediction | None]:
-    """Predict ``rows``, in their order; None for a row that cannot be predicted.
+    """Predict ``rows``, in their order; None for a row of use none.
 
     Args:
         rows: of the validation.
@@ -168,10 +177,13 @@ def predict_rows(
 
 
 def tasks_of_variants(row: ValidationRow) -> list[tuple[Task, ...]]:
-    """Return the tasks that a row needs for its values, and for both ends of its
-    spread.
+    """Return the tasks that a row needs for its values, and then for the lower and the
+    upper end of its spread, if it has one: a tuple for each.
 
-    A ratio needs two tasks each. All jobs of a log have one.
+    A tuple holds two tasks for a ratio, else one. All jobs of a log share a task.
+
+    Raises:
+        InputError: the values or the spread are not written as they must be.
     """
     return [
         tasks_of_variant(row, spread_values)
@@ -180,7 +192,8 @@ def tasks_of_variants(row: ValidationRow) -> list[tuple[Task, ...]]:
 
 
 def tasks_of_variant(row: ValidationRow, spread_values: str) -> tuple[Task, ...]:
-    """Return the tasks that a row needs with some values of its spread.
+    """Return the tasks that a row needs with some values of its spread, written
+    KEY=VALUE;... ('' for none): numerator and denominator of a ratio, else one.
 
     Raises:
         InputError: a ratio does not have two lists of values.
@@ -205,13 +218,19 @@ def tasks_of_variant(row: ValidationRow, spread_values: str) -> tuple[Task, ...]
 
 
 def values_without_job(values: str, spread_values: str) -> dict[str, str]:
-    """Return the values of a row of concurrent jobs but the job itself."""
+    """Return the values of a row of concurrent jobs, by key, but 'job'; those of the
+    spread replace others.
+    """
     all_values = parse_assignments(values) | parse_assignments(spread_values)
     return {key: value for key, value in all_values.items() if key != "job"}
 
 
 def run_task(task: Task) -> Answer:
-    """Run a task and return its answer."""
+    """Run a task and return its answer.
+
+    Raises:
+        InputError: the scenario, a value or the quantity is not valid.
+    """
     values = parse_assignments(task.values)
     if task.kind in QUANTITY_ANSWERS:
         return QUANTITY_ANSWERS[task.kind](task.scenario, values, task.quantity)
@@ -228,8 +247,17 @@ def predict_row(
 ) -> RowPrediction:
     """Return the prediction of a row from the answers to its tasks.
 
-    Its value is that without the spread; the traffic of others lengthens the high end
-    of a time, or lowers the low end of a throughput.
+    Its value is that without the spread; low and high are the extremes of all variants,
+    in the unit of the row. The traffic of others multiplies the high end of a time by 1
+    + its share, or divides the low end of a throughput by it.
+
+    Args:
+        row: of the validation.
+        tasks_by_variant: the `tasks_of_variants` of the row.
+        answers: to these tasks.
+
+    Raises:
+        InputError: the row's quantity or job is not valid.
     """
     values = [
         value_of_row(row, [answers[task] for task in tasks])
@@ -248,7 +276,8 @@ def traffic_share(row: ValidationRow) -> float:
     predicted row.
 
     It is `MAX_TRAFFIC` where a run needs more than one rack of ABCI, whose racks have
-    few links between them; else 0.
+    few links between them; else 0. It is 0 also for fitted rows, kinds other than run,
+    concurrent and oracle, and the quantities staging and compute.
     """
     if row.use != "predict" or row.kind not in {"run", "concurrent", "oracle"}:
         return 0.0
@@ -267,10 +296,10 @@ def traffic_share(row: ValidationRow) -> float:
 
 def value_of_row(row: ValidationRow, outcomes: list[Answer]) -> float:
     """Return the quantity of a row, in its unit, from the answers to the tasks of one
-    variant.
+    variant; of a ratio the first answer's over the second's.
 
     Raises:
-        InputError: the quantity or the job is not valid.
+        InputError: the quantity or the job is not valid; the error names the row.
     """
     try:
         if isinstance(outcomes[0], ConcurrentEpochs):

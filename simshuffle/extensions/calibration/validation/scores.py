@@ -55,7 +55,7 @@ def select_rows_with_interval(results: pd.DataFrame) -> pd.DataFrame:
 
 def is_in_interval(results: pd.DataFrame) -> pd.Series[bool]:
     """Return (rows,) whether the measured value lies in the interval, the ends
-    included.
+    included; False where either is nan.
     """
     measured = results["measured"]
     return (results["interval_low"] <= measured) & (
@@ -64,9 +64,10 @@ def is_in_interval(results: pd.DataFrame) -> pd.Series[bool]:
 
 
 def score_intervals(results: pd.DataFrame) -> Scores:
-    """Score the intervals of the rows of one set that have one; nan without any.
+    """Score the intervals of the rows of one set that have an interval and a measured
+    value (`select_rows_with_interval`); all scores are nan without such rows.
 
-    The naive factor is from all rows that are given.
+    The naive factor, 1 + the mean relative error, is from all rows that are given.
     """
     rows = select_rows_with_interval(results)
     if rows.empty:

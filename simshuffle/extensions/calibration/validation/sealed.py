@@ -57,6 +57,9 @@ def compute_digest(content: Mapping[str, Any]) -> str:
 
     It is of the JSON in UTF-8 with sorted keys and without blanks (as RFC 8785 has it,
     but for how floats are written: as Python does).
+
+    Raises:
+        ValueError: a number in it is nan or infinite.
     """
     canonical_json = json.dumps(
         content,
@@ -69,11 +72,11 @@ def compute_digest(content: Mapping[str, Any]) -> str:
 
 
 def check_rows(rows: Iterable[ValidationRow]) -> None:
-    """Check that ``rows`` can be sealed.
+    """Check that ``rows`` can be sealed; only rows with use predict are looked at.
 
     Raises:
-        InputError: none is predicted, or one is there twice: it is found again by set,
-            case and quantity.
+        InputError: none is predicted, or two predicted rows have the same set, case and
+            quantity, by which rows are found again.
     """
     keys = [(row.set, row.case, row.quantity) for row in rows if row.use == "predict"]
     if not keys:
@@ -96,9 +99,11 @@ def check_rows(rows: Iterable[ValidationRow]) -> None:
 def check_path(path: Path, *, replace: bool) -> None:
     """Check that predictions can be sealed in ``path``, before they are computed.
 
+    A temporary folder is made beside ``path`` and removed again.
+
     Raises:
-        InputError: something else is there, or sealed predictions and ``replace`` is
-            False.
+        InputError: something else or a symbolic link is there, or sealed predictions
+            and ``replace`` is False, or the folder of ``path`` cannot be written to.
     """
     try:
         if os.path.lexists(path):
@@ -127,10 +132,14 @@ def refuse_path(path: Path, error: Exception) -> None:
 def seal_predictions(
     path: Path, results: pd.DataFrame, code: str, *, replace: bool
 ) -> str:
-    """Write the predicted rows of ``results`` to ``path``, all or none, without what
-    was measured; return the digest of the content.
+    """Write the rows of ``results`` with use predict and a prediction to ``path``, all
+    or none, without what was measured; return the digest of the content.
 
-    ``code`` stands for the code that predicts. Errors as of `check_path`.
+    ``code`` stands for the code that predicts. The file is JSON with 'sha256' and
+    'content'.
+
+    Raises:
+        InputError: as of `check_path`, or the file cannot be written.
     """
     predicted_rows = results[
         (results["use"] == "predict") & results["predicted"].notna()
@@ -168,8 +177,13 @@ def seal_predictions(
 
 
 def link_draft(draft: Path, path: Path) -> None:
-    """Give ``draft`` the name ``path``; unlike a renaming, fail where a file exists by
-    now.
+    """Give ``draft`` the name ``path`` too; unlike a renaming, fail where a file exists
+    by now.
+
+    On a file system without hard links, ``draft`` is renamed, and may replace a file.
+
+    Raises:
+        FileExistsError: ``path`` exists.
     """
     try:
         os.link(draft, path)
@@ -231,8 +245,12 @@ def read_seal_file(path: Path) -> SealedPredictions:
 def read_predictions(content: Mapping[str, Any], source: str) -> pd.DataFrame:
     """Return the predictions of a sealed content: columns of `SEALED`.
 
+    Args:
+        content: the content; its 'predictions' is a list of rows.
+        source: the file, for errors.
+
     Raises:
-        InputError: they are no list of rows.
+        InputError: they are no list of rows, or a value does not fit its column.
     """
     try:
         predictions = pd.DataFrame(content["predictions"])[list(SEALED.columns)]
@@ -256,11 +274,12 @@ def measured_rows(
     """Return all sealed rows, with use predict, with what was measured since, from
     ``rows``.
 
-    A measured row has the same set, case and quantity; nothing is measured where there
-    is none.
+    They are in the order of the seal. A measured row has the same set, case and
+    quantity; of several, the first counts. Without one, measured, low and high are
+    None.
 
     Raises:
-        InputError: one has another unit.
+        InputError: with every measured row that has another unit than its sealed row.
     """
     row_of_key = {(row.set, row.case, row.quantity): row for row in reversed(rows)}
     measured = []
@@ -292,8 +311,9 @@ def predictions_table(
 ) -> pd.DataFrame:
     """Return the table of sealed predictions beside measured values.
 
-    ``rows`` are the `measured_rows`, or some among these. The columns are those of
-    `simshuffle.extensions.calibration.validation.table.SCHEMA`.
+    ``rows`` are the `measured_rows`, or some among these; the table has their order,
+    and the columns of `simshuffle.extensions.calibration.validation.table.SCHEMA`. The
+    intervals are the sealed ones.
     """
     index_of_key = {
         tuple(key): index

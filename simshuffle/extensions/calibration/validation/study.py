@@ -75,14 +75,16 @@ def request(
     """Return the request to predict rows that were measured.
 
     Args:
-        only: names of the sets of rows; all if empty.
+        only: names of the sets of rows; all if empty. Entries of other sets are left
+            out.
         folder: of the CSV files; None for those that come with simshuffle.
-        seal: whether rows may have no measured value yet.
+        seal: whether predictions are to be sealed: rows may have no measured value yet.
         sealed_file: predictions to compare with the CSV files, in place of new ones.
         entry: CSV files of what others predict.
 
     Raises:
-        InputError: a file or a row is not valid, or there is no such set.
+        InputError: a file or a row is not valid, there is no such set, or ``seal`` is
+            set and no row, or a row twice, is to be predicted.
     """
     rows = read_rows(
         folder or shipped_folder("validation"),
@@ -115,7 +117,7 @@ def request(
 
 
 def shipped_sets() -> list[str]:
-    """Return the names of the sets that come with simshuffle."""
+    """Return the names of the sets that come with simshuffle, in the order of files."""
     return list(
         dict.fromkeys(row.set for row in read_rows(shipped_folder("validation")))
     )
@@ -146,8 +148,8 @@ def repeat(folder: Path, meta: Meta) -> Request[ValidationRequest]:
 
 
 def build_request(validation: ValidationRequest) -> Request[ValidationRequest]:
-    """Return the request of a validation, with a digest of all that its result depends
-    on.
+    """Return the request of a validation; its fact 'rows' is a digest of all that its
+    result depends on. The text of sealed predictions is its document `SEALED`.
     """
     rows = validation.rows
     entries = rows_of(validation.entries)
@@ -163,12 +165,17 @@ def build_request(validation: ValidationRequest) -> Request[ValidationRequest]:
 def cells_of_tasks(
     validation: ValidationRequest, outcomes: Outcomes
 ) -> dict[str, Cell]:
-    """Return the cell of every task that the rows need."""
+    """Return the cell of every task that the rows need, by the text of the task."""
     return {f"{task}": TaskCell(task) for task in list_tasks(validation.rows)}
 
 
 def collect_predictions(validation: ValidationRequest, outcomes: Outcomes) -> Tables:
-    """Return the tables of the validation from the outcomes of its cells."""
+    """Return the tables 'validation' (`SCHEMA`) and 'entries' (`ENTRIES`) from the
+    outcomes of `cells_of_tasks`.
+
+    Raises:
+        InputError: a row's quantity or job is not valid.
+    """
     answers = {
         task: answer_of(task, outcomes[f"{task}"])
         for task in list_tasks(validation.rows)
@@ -178,10 +185,11 @@ def collect_predictions(validation: ValidationRequest, outcomes: Outcomes) -> Ta
 
 
 def read_sealed_tables(validation: ValidationRequest, outcomes: Outcomes) -> Tables:
-    """Return the tables of the validation from sealed predictions.
+    """Return the tables 'validation' (`SCHEMA`) and 'entries' (`ENTRIES`) from sealed
+    predictions.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no sealed predictions.
     """
     if validation.sealed is None:
         refuse(
@@ -198,8 +206,8 @@ def read_sealed_tables(validation: ValidationRequest, outcomes: Outcomes) -> Tab
 def seal_facts(
     validation: ValidationRequest, outcomes: Outcomes, tables: Tables
 ) -> Meta:
-    """Return the origin of sealed predictions, for ``meta.json``; nothing if none were
-    sealed.
+    """Return the origin of sealed predictions as 'sealed', for ``meta.json``; {} if
+    none were sealed.
     """
     return (
         {} if validation.sealed is None else {"sealed": dict(validation.sealed.origin)}
@@ -218,8 +226,8 @@ def text_parts(result: Result) -> Iterator[str | Table]:
 
 
 def as_json(result: Result) -> Any:
-    """Return a result for JSON: rows, summary, coverage, entries, and the origin of a
-    seal.
+    """Return a result for JSON: the keys rows, summary, coverage
+    (`count_covered_rows`), entries (`compare_entries`) and, of a seal only, sealed.
     """
     results = result.tables["validation"]
     tables = {"rows": rows_of(results), "summary": rows_of(summarize_sets(results))}
@@ -234,9 +242,8 @@ def as_json(result: Result) -> Any:
 
 
 def comparison_tables(result: Result) -> Tables:
-    """Return the predictions to compare with another validation.
-
-    Of a quantity that is there twice, the first counts.
+    """Return the table 'predicted' to compare with another validation: predicted and
+    error, indexed by set, case and quantity. Of rows with one index, the first counts.
     """
     rows = result.tables["validation"].drop_duplicates(
         keys := ["set", "case", "quantity"]

@@ -120,8 +120,8 @@ def read_rows(folder: Path, *, unmeasured: bool = False) -> list[ValidationRow]:
 def read_file(
     path: Path, rows: list[ValidationRow], problems: list[Problem], unmeasured: bool
 ) -> None:
-    """Append the rows of a CSV file to ``rows``, and what is wrong with others to
-    ``problems``.
+    """Append the valid rows of a CSV file to ``rows``, and what is wrong with others to
+    ``problems``. Other columns are ignored; without all columns no row is read.
     """
     with path.open(encoding="utf-8", newline="") as file:
         table = csv.DictReader(file, strict=True)
@@ -143,7 +143,10 @@ def read_file(
 def find_faults(
     record: dict[str, str], location: str, unmeasured: bool
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a record, which stands at ``location``."""
+    """Yield what is wrong with a record, which stands at ``location``.
+
+    With ``unmeasured``, a row with use predict needs no measured value.
+    """
     if None in record or None in record.values():
         rule = "must have as many fields as the header"
         remedy = "Put texts with commas in quotes."
@@ -208,7 +211,9 @@ def parse_positive(text: str) -> float | None:
 
 
 def parse_assignments(text: str) -> dict[str, str]:
-    """Parse ``KEY=VALUE;KEY=VALUE`` into texts by key.
+    """Parse ``KEY=VALUE;KEY=VALUE`` into texts by key, without blanks around them.
+
+    An empty text gives {}; of a key that comes twice the last value counts.
 
     Raises:
         InputError: a part has no key or no value.
@@ -324,8 +329,9 @@ def validation_table(
     Args:
         rows: of the validation.
         predicted: for each row value, low and high in its unit, and traffic; None where
-            there is no prediction.
-        known_intervals: columns interval_low and interval_high; None to compute them.
+            there is no prediction: the three are NaN then, traffic is 0.
+        known_intervals: columns interval_low and interval_high, with an index from 0;
+            None to compute them.
     """
     no_prediction = (np.nan, np.nan, np.nan, 0.0)
     results = pd.DataFrame(
@@ -353,8 +359,9 @@ def summarize_sets(results: pd.DataFrame) -> pd.DataFrame:
     """Summarize the rows of each set, apart by their use (fit, predict, none): columns
     of `SUMMARY`.
 
-    Errors are NaN where no row has one; coverage and scores are NaN but for use
-    ``predict``.
+    Errors are shares, over the rows with a predicted and a measured value; NaN where no
+    row has both. Coverage and scores are NaN but for use ``predict``. Sets are in the
+    order of ``results``.
     """
     summaries = []
     for (set_name, use), set_rows in results.groupby(["set", "use"], sort=False):
@@ -382,7 +389,7 @@ def count_covered_rows(results: pd.DataFrame) -> dict[str, int]:
     Returns:
         - rows: all of them.
         - inside: predicted range, or number, overlaps the measured range.
-        - intervals: the prediction is a range and not one number.
+        - intervals: the prediction is a range (spread or traffic) and not one number.
         - inside_intervals: both of these.
         - scored: it has a 90 % interval.
         - covered: the measured value lies in the 90 % interval.

@@ -137,8 +137,8 @@ class LeafSpine:
         self._ports = np.array(ports, np.int32)
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        """Return (n, longest) links from hosts ``src`` to hosts ``dst``, padded with
-        -1.
+        """Return (n, longest) indices in `links` from hosts ``src`` to hosts ``dst``,
+        (n,) indices in `host_names`; rows are padded with -1.
         """
         return self._table.routes(self._ports[src], self._ports[dst])
 
@@ -146,7 +146,8 @@ class LeafSpine:
 def finish_times(
     testbed: LeafSpine, pattern: NamespacePattern, overhead: TcpOverhead
 ) -> Floats:
-    """Return (flows,) s at which each flow of ``pattern`` ends in the fluid network.
+    """Return (flows,) s at which each flow of ``pattern`` ends in the fluid network,
+    counted from the start of the first flow.
 
     With a barrier, a flow waits for the step before only; else for its predecessors and
     for earlier flows between its hosts.
@@ -207,7 +208,8 @@ def predict_makespan(values: Mapping[str, str]) -> float:
         values: texts as ``simshuffle machine testbed --keep-as`` writes them.
 
     Raises:
-        InputError: a key is missing or its text is no such value.
+        InputError: a key is missing or its text is no such value, there is no such
+            pattern, or a testbed cannot have the shape (`check_shape`).
     """
     parsed, problems = validate_record(dict(values), TestbedValues)
     if parsed is None or problems:

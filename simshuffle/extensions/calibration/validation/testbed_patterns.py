@@ -18,6 +18,7 @@ from simshuffle.workload.exchange import (
 )
 
 Pair = tuple[int, int]
+"""Hosts (sender, receiver)."""
 MESSAGES = 8
 """Samples that every host sends by torch.distributed."""
 EXCHANGE_FRACTION = 0.1
@@ -65,7 +66,7 @@ class NamespacePattern:
 def flows_of_steps(
     steps: list[list[Pair]], nbytes: int, *, barrier: bool = True
 ) -> NamespacePattern:
-    """Return the flows of some steps, of ``nbytes`` each.
+    """Return the flows of some steps, of ``nbytes`` each, in the order of ``steps``.
 
     With ``barrier`` a step waits for all flows of the step before.
     """
@@ -81,14 +82,14 @@ def flows_of_steps(
 
 
 def flows_in_both_directions(pairs: list[Pair], nbytes: int) -> NamespacePattern:
-    """Return one step in which both hosts of each pair send to each other."""
+    """Return one step in which both hosts of each pair send ``nbytes`` to the other."""
     directed_pairs = [pair for a, b in pairs for pair in ((a, b), (b, a))]
     return flows_of_steps([directed_pairs], nbytes)
 
 
 def incast(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     """Return one step in which all other hosts send to host 0, together twice
-    ``nbytes``.
+    ``nbytes``, less what does not divide equally.
     """
     senders = range(1, shape.hosts)
     return flows_of_steps([[(host, 0) for host in senders]], 2 * nbytes // len(senders))
@@ -97,8 +98,8 @@ def incast(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
 def incast_with_victim(
     shape: NamespaceShape, nbytes: int, seed: int
 ) -> NamespacePattern:
-    """Return an incast in which the last host also sends to host 1, where nobody else
-    does.
+    """Return an incast in which the last host also sends ``nbytes`` to host 1, where
+    nobody else does; the flow is the last.
     """
     incast_flows = incast(shape, nbytes, seed)
     incast_pairs = zip(incast_flows.src, incast_flows.dst, strict=True)
@@ -109,7 +110,9 @@ def incast_with_victim(
 def pairs_inside_leaf(
     shape: NamespaceShape, nbytes: int, seed: int
 ) -> NamespacePattern:
-    """Return one step in which neighbours below a leaf send to each other."""
+    """Return one step in which neighbours below a leaf send ``nbytes`` to each other; a
+    last odd host does nothing.
+    """
     per_leaf = shape.hosts_per_leaf
     starts = [
         leaf + k
@@ -132,7 +135,9 @@ def pairs_across_leaves(
 
 
 def random_pairs(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """Return one step in which random pairs of hosts send to each other."""
+    """Return one step in which random pairs of hosts send ``nbytes`` to each other; no
+    host is in two pairs, and of an odd number one does nothing.
+    """
     order = np.random.default_rng((seed, 1)).permutation(shape.hosts).tolist()
     return flows_in_both_directions(
         list(zip(order[0::2], order[1::2], strict=False)), nbytes
@@ -140,7 +145,9 @@ def random_pairs(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePatt
 
 
 def all_to_all(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
-    """Return one step in which each host sends to every other host, ``nbytes`` in all."""
+    """Return one step in which each host sends to every other host, ``nbytes`` in all,
+    less what does not divide equally.
+    """
     hosts = shape.hosts
     pairs = [(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]
     return flows_of_steps([pairs], nbytes // (hosts - 1))
@@ -149,8 +156,8 @@ def all_to_all(shape: NamespaceShape, nbytes: int, seed: int) -> NamespacePatter
 def random_permutations(
     shape: NamespaceShape, nbytes: int, seed: int
 ) -> NamespacePattern:
-    """Return M - 1 steps for M hosts, each a random permutation in which no host keeps
-    its own; a host sends ``nbytes`` in all.
+    """Return M - 1 steps for M hosts, each a random permutation in which no host sends
+    to itself, with a barrier; a host sends ``nbytes`` in all.
     """
     rng = np.random.default_rng((seed, 2))
     hosts = shape.hosts
@@ -166,8 +173,9 @@ def ring_flows(order: list[int], nbytes: int) -> NamespacePattern:
     """Return an allreduce over the ring ``order``: 2 (M - 1) steps, each to the next
     host.
 
-    A host sends what it has got in the step before. ``nbytes`` is what each host sends
-    in all (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size of the gradient).
+    There is no barrier: a host sends what it has got in the step before. ``nbytes`` is
+    what each host sends in all (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size of
+    the gradient).
     """
     hosts = len(order)
     steps = [list(zip(order, [*order[1:], order[0]], strict=True))] * (2 * (hosts - 1))
@@ -214,7 +222,7 @@ def plan_partial_shuffle(shape: NamespaceShape, seed: int) -> ExchangePlan:
 
 def plan_with_one_partner(shape: NamespaceShape, seed: int) -> ExchangePlan:
     """Plan the exchange of `MESSAGES` samples a host with one partner: that of
-    ``pairs_random``.
+    `random_pairs` with the same seed. A host without a partner keeps its samples.
     """
     plan = plan_partial_shuffle(shape, seed)
     pairs = random_pairs(shape, 1, seed)
@@ -226,11 +234,13 @@ def plan_with_one_partner(shape: NamespaceShape, seed: int) -> ExchangePlan:
 def flows_of_plan(
     plan: ExchangePlan, nbytes: int, *, barrier: bool
 ) -> NamespacePattern:
-    """Return the flows of a plan, a message for each sample of ``nbytes``.
+    """Return the flows of a plan, a message for each sample of ``nbytes``; a sample
+    that its host keeps is no flow.
 
     A host goes on when its own message has been sent and the one for it has come; with
     ``barrier`` when all have.
     """
+    # row: a step; column: the sending host; value: the receiving host
     rows = plan.target.tolist()
     steps = [[(src, dst) for src, dst in enumerate(row) if src != dst] for row in rows]
     flows = flows_of_steps(steps, nbytes, barrier=barrier)
@@ -276,4 +286,6 @@ PATTERNS: dict[str, Callable[[NamespaceShape, int, int], NamespacePattern]] = {
         plan_with_one_partner(shape, seed), n // MESSAGES, barrier=False
     ),
 }
-"""Every pattern: (shape, bytes that a host sends, seed) -> flows."""
+"""Every pattern: (shape, bytes that a host sends, seed) -> flows. Patterns that draw
+nothing ignore the seed.
+"""

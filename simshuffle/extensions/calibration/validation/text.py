@@ -31,9 +31,10 @@ TITLE_OF_USE = {
 
 
 def format_value(number: float, unit: str) -> str:
-    """Return a number of the table for a reader: three significant digits and its unit.
+    """Return a number of the table for a reader: three significant digits and its unit,
+    without a unit if `DIMENSION_OF_UNIT` lacks it.
 
-    A dash stands for none.
+    A dash stands for nan and inf.
     """
     if not math.isfinite(number):
         return "–"
@@ -43,7 +44,9 @@ def format_value(number: float, unit: str) -> str:
 
 
 def format_range(low: float, high: float, unit: str) -> str:
-    """Return a range for a reader, or nothing where both ends have one text."""
+    """Return a range for a reader; '' where both ends have one text, or one is not
+    finite.
+    """
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     low_text = format_value(low, unit)
@@ -56,7 +59,7 @@ def format_range(low: float, high: float, unit: str) -> str:
 
 
 def format_error(share: float) -> str:
-    """Return a relative error in percent, with its sign."""
+    """Return a relative error in percent, with its sign; '' if it is not finite."""
     return f"{100 * share:+.1f} %" if math.isfinite(share) else ""
 
 
@@ -77,7 +80,9 @@ def row_cells(row: Mapping[Any, Any]) -> list[str]:
 
 
 def format_interval(row: Mapping[Any, Any]) -> str:
-    """Return the 90 % interval of a row; nothing where there is none."""
+    """Return the 90 % interval of a row; '' where it has none, or both ends have one
+    text.
+    """
     return format_range(row["interval_low"], row["interval_high"], row["unit"])
 
 
@@ -164,9 +169,7 @@ def score_cells(results: pd.DataFrame) -> list[list[str]]:
 
 
 def score_text(results: pd.DataFrame) -> str:
-    """Describe how good the 90 % intervals of all sets are; nothing where there are
-    none.
-    """
+    """Describe how good the 90 % intervals of all sets are; '' where there are none."""
     counts = count_covered_rows(results)
     if not counts["scored"]:
         return ""
@@ -179,7 +182,10 @@ def score_text(results: pd.DataFrame) -> str:
 
 
 def describe_seal(origin: Mapping[str, Any]) -> str:
-    """Describe when and with which versions predictions were sealed, and their digest."""
+    """Describe when and with which versions predictions were sealed, and their digest.
+
+    ``origin`` is that of `SealedPredictions`.
+    """
     version_texts = ", ".join(
         f"{package} {version}"
         for package, version in sorted(origin["versions"].items())
@@ -188,8 +194,8 @@ def describe_seal(origin: Mapping[str, Any]) -> str:
 
 
 def coverage_text(results: pd.DataFrame) -> str:
-    """Describe how many predicted rows lie within their interval; '' where none is
-    predicted.
+    """Describe how many predicted rows have a predicted range that overlaps the
+    measured one (the text calls it interval); '' where none is predicted and measured.
     """
     counts = count_covered_rows(results)
     if not counts["rows"]:
@@ -210,7 +216,7 @@ def coverage_text(results: pd.DataFrame) -> str:
 
 
 def reasons(results: pd.DataFrame) -> list[list[str]]:
-    """Return set, case and quantity, and reason of each row that cannot be predicted."""
+    """Return set, 'CASE, QUANTITY' and reason of each row that cannot be predicted."""
     unpredicted_rows = results[results["use"] == "none"]
     return [
         [row["set"], f"{row['case']}, {row['quantity']}", row["reason"]]
@@ -244,8 +250,8 @@ def build_table(
 
 
 def parts(results: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield all tables: for each use and set its rows, then the summaries and the
-    coverage.
+    """Yield all tables that have rows: for each use and set its measured rows, then
+    predictions not measured yet, reasons, summaries, interval scores and the coverage.
     """
     measured = results[results["error"].notna()]
     for use in ("fit", "predict"):
@@ -315,7 +321,9 @@ def tables_without_measurement(results: pd.DataFrame) -> Iterator[Table]:
 
 
 def score_parts(results: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield the table of how good the 90 % intervals are, and a sentence on it."""
+    """Yield the table of how good the 90 % intervals are, and a sentence on it; nothing
+    where no predicted row is measured.
+    """
     if rows := score_cells(results):
         yield build_table(
             "90 % intervals, from the errors of other sets",

@@ -81,6 +81,10 @@ def request(options: ValidationOptions) -> tuple[Study[Any], Request[Any]]:
     predictions.
 
     The file for sealed predictions is checked before they are computed.
+
+    Raises:
+        InputError: --seal and --open are both given, the file of --seal cannot be
+            written, or a file or row is not valid.
     """
     from simshuffle.extensions.calibration.validation import sealed, study  # noqa: PLC0415 - what computes
 

@@ -25,7 +25,7 @@ class OperationGroup(NamedTuple):
     there.
     """
 
-    members: tuple[int, ...]  # indices of the operations
+    members: tuple[int, ...]  # indices in `JobTrace.operations`
     # indices of the operations each member waits for
     dependencies: tuple[tuple[int, ...], ...]
     in_all_pipelines: bool  # whether the group includes the operations of all pipelines
@@ -45,7 +45,7 @@ def find_dependencies(trace: JobTrace, source: str = "") -> list[OperationGroup]
 
     Args:
         trace: of a job.
-        source: its name.
+        source: its name, for errors.
 
     Raises:
         InputError: sends have no receives or computations, or operations wait for one
@@ -92,11 +92,16 @@ class _DependencyBuilder:
         }
         self.dependencies: list[set[int]] = [set() for _ in self._index_of]
         self._role = [trace.roles[kind] for _, kind, _ in trace.operations]
+        # (operations,) s; the axes of a trace are operation, step, pipeline
         self._start = np.median(trace.starts, axis=(1, 2))
         self._end = np.median(trace.starts + trace.durations, axis=(1, 2))
 
     def add_stage(self, stage: int) -> None:
-        """Add the dependencies of a stage's operations on others of their rank."""
+        """Add the dependencies of a stage's operations on others of their rank.
+
+        Raises:
+            InputError: a send or a receive has no computation.
+        """
         start = self._start
         end = self._end
         role = self._role
@@ -214,7 +219,7 @@ def _fills_gap(
     position = local.index(following)
     if not position:
         return False
-    start = trace.starts[collective]
+    start = trace.starts[collective]  # (step, pipeline) s, as are all times below
     end = start + trace.durations[collective]
     previous = local[position - 1]
     previous_end = trace.starts[previous] + trace.durations[previous]

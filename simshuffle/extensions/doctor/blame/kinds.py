@@ -131,8 +131,8 @@ LOCAL_WORDS = _words(
 
 
 def split_name(name: str) -> list[str]:
-    """Return the words of a kind's name in lower case, without numbers: of
-    ``ncclDevKernel_AllReduce_Sum_f32`` nccl, dev, kernel, all, reduce, sum, f."""
+    """Return the words of a kind's name in lower case, without numbers at their ends:
+    of ``ncclDevKernel_AllReduce_Sum_f32`` nccl, dev, kernel, all, reduce, sum, f."""
     spaced = re.sub(
         r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name.strip()
     )
@@ -147,7 +147,8 @@ def classify(name: str) -> tuple[str, Role] | None:
     """Return what a kind is called here and its role; None where its name says neither.
 
     Whole names of `KNOWN_KINDS` go first, then sends and receives, collectives, passes,
-    and other words of what a rank does alone. Waiting alone says nothing.
+    and other words of what a rank does alone. Waiting alone says nothing. A kind keeps
+    its name, in lower case with dashes, unless it is known or a send or receive.
     """
     normalized_name = name.strip().lower().replace("_", "-")
     words = split_name(name)

@@ -31,14 +31,17 @@ RESOLUTION_S = 1e-6
 
 
 def untangle(trace: JobTrace, source: str) -> JobTrace:
-    """Return the trace without operations whose time others hold, and with the role of
-    a collective for those that all ranks end together; its notes name both.
+    """Return the trace without operations that hold, or are part of, others, and with
+    the role of a collective for those that all ranks end together.
 
-    An operation goes if at most `UNCOVERED` of it is beside what it holds. If it is
-    longer, and holds one local kind, that kind goes instead.
+    A local operation that holds other local ones is left out if at most `UNCOVERED` of
+    it is beside what it holds. If it is longer and holds one local kind, that kind is
+    left out instead. So is whatever runs inside a kind that all ranks end together. A
+    kind is left out as a whole: in all stages, and however often it comes in a step.
+    The notes of the trace name both changes; a trace without any is returned itself.
 
     Raises:
-        InputError: an operation holds several others and more beside them.
+        InputError: an operation holds several local kinds and more beside them.
     """
     inside = _containment(trace)
     role = np.array(
@@ -85,7 +88,8 @@ def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.boo
     """Return flags (operations, operations): whether one (row) holds another (column)
     of its stage on every rank, in every step.
 
-    It begins before and ends after, up to `RESOLUTION_S`, and is somewhere longer.
+    It begins before and ends after, up to `RESOLUTION_S`, and is somewhere longer. An
+    operation holds none of its own kind, and none that takes 0 s everywhere.
     """
     starts = trace.starts
     ends = trace.starts + trace.durations
@@ -104,8 +108,13 @@ def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.boo
 
 
 def _uncovered_share(trace: JobTrace, outer: int, inner: list[int]) -> float:
-    """Return the share of an operation in which none runs of those that it holds, over
-    all ranks and steps; ``inner`` may overlap.
+    """Return the share of an operation's s in which nothing runs that it holds, over
+    all ranks and steps.
+
+    Args:
+        trace: of a job.
+        outer: index of the operation.
+        inner: indices of the operations that it holds, at least one; they may overlap.
     """
     # (inner, steps x pipelines), each column in the order of its starts
     starts = trace.starts[inner].reshape(len(inner), -1)
@@ -127,7 +136,8 @@ def _meeting_kinds(trace: JobTrace, left_out: dict[str, str]) -> set[str]:
     them one after the other: they wait for one another there.
 
     In every step all ranks are in it at once, and where starts differ, ends spread by
-    at most `SAME_END` of that; kinds with fewer than `MIN_PAIRS` are never among them.
+    at most `SAME_END` of the starts' spread. Kinds whose starts never differ, kinds
+    with fewer than `MIN_PAIRS` pairs, and the keys of ``left_out`` are not among them.
     """
     meeting = set()
     ends = trace.starts + trace.durations
@@ -152,7 +162,12 @@ def _leave_out(
     trace: JobTrace, left_out: dict[str, str], meeting: set[str]
 ) -> JobTrace:
     """Return the trace without some kinds, with others as collectives, and notes on
-    both.
+    both; the trace itself if there are none.
+
+    Args:
+        trace: of a job.
+        left_out: for each kind to leave out, its name and the reason, as notes say it.
+        meeting: kinds that become collectives.
     """
     if not left_out and not meeting:
         return trace

@@ -46,8 +46,9 @@ class SuspectSaving:
     """Seconds of a step that are saved if one rank, stage or kind alone is not slow."""
 
     by: str  # rank, stage or kind
-    name: str  # of the rank, stage or kind
-    saved_s: float  # below 0 where it is faster than the typical
+    name: str  # number of the rank or stage, or name of the kind
+    # mean over the steps; below 0 where it is faster than the typical, 0 for rounding
+    saved_s: float
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,27 @@ class Blame:
     source: str  # name of the trace
     steps: int  # number of steps in the trace
     ranks: int  # number of ranks of all stages
-    measured_s: float  # from the first start to the last end
+    measured_s: float  # from the first start to the last end of any rank in a step
     step_s: float  # replayed, without gaps that no operation explains
-    ideal_s: float  # replayed, all operations of a kind alike
-    slow_down: float  # step_s / ideal_s
-    saved: list[SuspectSaving]  # worst first
-    notes: tuple[str, ...] = ()  # what was read as something else, or left out
+    ideal_s: float  # replayed, all operations of a kind as `typical_durations` has them
+    slow_down: float  # step_s / ideal_s; 1 where ideal_s is 0
+    saved: list[SuspectSaving]  # every rank, stage and kind, worst first
+    notes: tuple[str, ...] = ()  # sentences: what was read as another kind, or left out
 
     def rows(self, grouping: str) -> list[SuspectSaving]:
-        """Return the rows of ``saved`` on ranks, stages or kinds, worst first."""
+        """Return the rows of ``saved`` on ranks, stages or kinds, worst first.
+
+        ``grouping`` is "rank", "stage" or "kind". A single stage has no row.
+        """
         return [row for row in self.saved if row.by == grouping]
 
     def verdict(self) -> str:
         """Return the sentence on how slow a step is, and who alone explains half of
-        that: the first of the worst rank, stage and kind that does. Nobody is slow
-        below a slow-down of `SLOW`.
+        that or more.
+
+        Of the worst rank, the worst stage and the worst kind it names the first that
+        explains half; it says so if none does. Nobody is slow below a slow-down of
+        `SLOW`.
         """
         lost_s = self.step_s - self.ideal_s
         if self.slow_down < SLOW:
@@ -96,8 +103,8 @@ class Blame:
         )
 
     def parts(self) -> list[str | Table]:
-        """Return what a terminal shows: tables of the times and the worst suspects, the
-        verdict.
+        """Return what a terminal shows: a table of the times, one of the `MAX_ROWS`
+        worst ranks, stages and kinds each, the notes, and the verdict.
         """
         title = f"{self.source}: {self.ranks} ranks, {self.steps} steps"
         times = new_table(title, ["a step"], ["seconds"])
@@ -122,7 +129,8 @@ class Blame:
 
 
 def _common_start(starts: Sequence[Floats], in_all_pipelines: bool) -> Floats:
-    """Return when all operations of a group have begun, (steps, pipelines) s.
+    """Return when all operations of a group have begun, (steps, pipelines) s; with
+    ``in_all_pipelines`` it is the same in every pipeline.
 
     Args:
         starts: (steps, pipelines) s of each operation.
@@ -139,7 +147,8 @@ def durations_without_waits(
 ) -> Floats:
     """Return what each operation takes itself, (operations, steps, pipelines) s.
 
-    An operation of a group takes the time from when the last of the group begins.
+    An operation of a group takes the time from when the last of the group begins, at
+    least 0. An operation that forms a group alone takes what was measured.
     """
     durations = trace.durations.copy()
     for members, _, in_all_pipelines in groups:
@@ -156,8 +165,9 @@ def durations_without_waits(
 def typical_durations(trace: JobTrace, durations: Floats) -> Floats:
     """Return for each operation what its kind typically takes, (operations,) s.
 
-    Over all stages, steps and ranks, it is the mean of kinds that compute, and the
-    median of kinds that communicate, as in the paper.
+    All operations of a kind have one value. Over all stages, steps and ranks, it is the
+    mean of kinds that a rank does alone, and the median of kinds that communicate, as
+    in the paper.
 
     Args:
         trace: of a job.
@@ -195,14 +205,17 @@ def replay_steps(groups: Sequence[OperationGroup], durations: Floats) -> Floats:
 def blame(trace: JobTrace, source: str) -> Blame:
     """Find who makes the steps of a trace slow.
 
-    Differences of at most `ROUNDING` of a step count as 0.
+    Operations that hold others are left out first, and kinds that all ranks end
+    together count as collectives (`untangle`). Differences of at most `ROUNDING` of a
+    step count as 0.
 
     Args:
         trace: of a job.
         source: its name.
 
     Raises:
-        InputError: as of `untangle` and `find_dependencies`.
+        InputError: an operation holds several others and more beside them, sends have
+            no receives or computations, or operations wait in a circle.
     """
     trace = untangle(trace, source)
     groups = find_dependencies(trace, source)
@@ -235,9 +248,11 @@ def blame(trace: JobTrace, source: str) -> Blame:
 
 
 def _suspects(trace: JobTrace) -> Iterator[tuple[str, str, Any]]:
-    """Yield ranks, stages and kinds: "rank", "stage" or "kind", the name, and the index
-    into arrays of (operations, steps, pipelines). A send and its receive are one kind;
-    a single stage is no suspect.
+    """Yield what may be slow alone: "rank", "stage" or "kind", the name, and the index
+    into arrays of (operations, steps, pipelines).
+
+    A send and its receive are one kind, as "forward send and receive". A single stage
+    is no suspect.
     """
     stages = np.array([operation[0] for operation in trace.operations])
     for stage, number in enumerate(trace.stages):

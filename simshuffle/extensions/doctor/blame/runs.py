@@ -39,6 +39,7 @@ LINES = 31
 """Lines beside heads and notes of a screen of 40."""
 MAX_ROWS = 10
 """Rows of a run."""
+# by how much of the timeline the run kept, as meta.json has it
 UNKNOWN = {
     "ranks": "Ranks and hosts cannot be told apart: of some ranks alone the timeline is kept"
     " (--timeline full keeps all).",
@@ -53,16 +54,16 @@ class BlamedEpoch:
     run: str  # name of the run
     epoch: int  # number of the epoch
     epoch_s: float  # s that the epoch took
-    rows: list[WaitedForRow]  # worst first
-    # what ranks do together or wait for one another in, mean s
+    rows: list[WaitedForRow]  # worst first; those of `MIN_SHARE` of the epoch or more
+    # by label: mean s of a rank in what others have a part in, waits for them included
     together_s: Mapping[str, float]
     ranks_known: bool = (
         True  # whether the timeline has all ranks, so that they can be told apart
     )
 
     def verdict(self) -> str:
-        """Return the sentence on who is to blame most; nobody is below `SLOW` of the
-        epoch.
+        """Return the sentence on who is to blame most, the first row; nobody is below
+        `SLOW` of the epoch. Of unknown ranks it speaks of links and servers alone.
         """
         if not self.rows or self.rows[0].share < SLOW:
             cost = f"costs {SLOW:.0%} of epoch {self.epoch} ({self.epoch_s:.3g} s)"
@@ -88,11 +89,14 @@ class BlamedRuns:
 
     source: str  # folder of the result
     runs: list[BlamedEpoch]
-    unknown: str  # what cannot be said, and why; '' if all can
+    unknown: str  # a sentence on what cannot be said, and why; '' if all can
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows, at most a screen: a sentence for each run, then
         rows, of a single run the shared time, and what is unknown.
+
+        Only the first `MAX_RUNS` runs are shown, and the others counted. A single run
+        has at most `MAX_ROWS` rows; each of several has fewer, down to none.
         """
         has_several = len(self.runs) > 1
         displayed = self.runs[:MAX_RUNS]
@@ -134,8 +138,8 @@ class BlamedRuns:
 
 
 def _state_shared_time(epoch: BlamedEpoch) -> str:
-    """Return the sentence on how long an average rank is in each phase that others have
-    a part in.
+    """Return the sentence on the share of the epoch that an average rank is in each
+    phase that others have a part in, longest first, without those below `MIN_SHARE`.
     """
     parts = [
         f"{name} {seconds / epoch.epoch_s:.1%}"
@@ -152,17 +156,22 @@ def blame_runs(
 ) -> BlamedRuns:
     """Find what the ranks of each run waited for in one epoch, with the first seed.
 
+    Without a timeline of all ranks, only links and servers are examined, and the result
+    says so in ``unknown``.
+
     Args:
         result: of ``simshuffle run``.
         source: its folder, as messages name it.
         run: name of the only run that is examined; '' for all.
-        epoch: that is examined; None for the last.
+        epoch: number of the epoch that is examined; None for the last of each run.
 
     Returns:
-        For each run what its ranks waited for, worst first.
+        For each run, in the order of its table ``epochs``, what its ranks waited for,
+        worst first.
 
     Raises:
-        InputError: the result is of another verb, or has no such run or epoch.
+        InputError: the result is of another verb, it has no such run, or one of the
+            examined runs has no such epoch.
     """
     if result.study.verb != "run":
         rule = "must be a result of simshuffle run, or a trace"
@@ -187,8 +196,9 @@ def _blame_epoch(
 ) -> BlamedEpoch:
     """Find what the ranks of a run waited for in an epoch; None is the last.
 
-    Rows below `MIN_SHARE` of the epoch are left out. Ranks are compared only if the
-    timeline has all, and there are several.
+    Only the first seed counts. Links have the capacity that faults left them in the
+    epoch. Rows below `MIN_SHARE` of the epoch are left out. Ranks and hosts are
+    compared only if the timeline has all ranks, and there are several.
 
     Raises an InputError if the run has no such epoch. ``has_all_ranks`` says whether
     the timeline has all ranks.
@@ -206,6 +216,7 @@ def _blame_epoch(
         run_epochs = run_epochs[run_epochs["seed"] == keys["seed"]]
 
     def rows_of(table: str) -> pd.DataFrame:
+        """Return the rows of a table on the run, epoch and seed, numbered from 0."""
         rows = result.tables[table]
         for key, value in keys.items():
             column = rows[key].astype(str) if key == "run" else rows[key]
@@ -255,8 +266,12 @@ def _shared_seconds(
     """Return the mean s of a rank in each label that others have a part in, and the
     mean s of what is in flight beside computing.
 
-    A label's seconds include waits for others there. They are from the means over all
-    ranks, which every result has.
+    The first has every one of `LABELS` but `OWN_CAUSES`, 0 where there is no time. A
+    label's seconds include waits for others that it caused. All are from the means over
+    all ranks, which every result has.
+
+    Args:
+        iterations, links, sources, breakdown: rows of one epoch in these tables.
     """
     weight = report.row_weights(Timeline(iterations, links, sources))
     times = 1.0 if weight is None else weight
@@ -292,9 +307,10 @@ def _shared_seconds(
 
 
 def ranks_per_host(ranks: int, hosts: int) -> int:
-    """Return the ranks of every host but maybe the last.
+    """Return the ranks of every host but maybe the last, guessed from two numbers.
 
-    They are a power of two, as GPUs of hosts are, where several counts are possible.
+    They are the smallest power of two that is possible, as GPUs of hosts are; else the
+    smallest count that is possible.
 
     Args:
         ranks: number of ranks of the job.

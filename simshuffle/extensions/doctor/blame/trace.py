@@ -25,8 +25,8 @@ COLUMNS = {
     "start": ("start", "start_ts"),
     "duration": ("duration",),
 }
-"""Columns of a trace, and the names they go by: whole numbers, a word, and two times in
-s.
+"""Columns of a trace, and the names they go by in a file, of which the first that is
+there counts. Rank, stage and step are whole numbers, start and duration are in s.
 """
 MAX_NUMBER = 1e12
 """Bound of all numbers of a trace; times in ns since 1970 are above it, in s below."""
@@ -38,20 +38,25 @@ MISSING_KINDS = ("", "nan", "none")
 class JobTrace:
     """Operations of a job; all ranks of a stage do equal ones in every step."""
 
-    # stage, kind, and which of its kind in the step
+    # index of the stage, kind, and which of its kind in the step, from 0
     operations: list[tuple[int, str, int]]
-    starts: Floats  # (operation, step, pipeline) s, from the start of the step
-    durations: Floats  # (operation, step, pipeline) s
-    ranks: list[list[int]]  # by stage, the rank of each pipeline
-    stages: list[int]  # numbers of the stages
-    roles: Mapping[str, Role]  # of each kind
-    notes: tuple[str, ...] = ()  # what was read as something else, or left out
+    # (operation, step, pipeline) s, from the first start of any rank in the step
+    starts: Floats
+    durations: Floats  # (operation, step, pipeline) s, with waiting
+    ranks: list[list[int]]  # by index of the stage, the rank of each pipeline, rising
+    stages: list[int]  # by index of the stage, its number in the file
+    roles: Mapping[str, Role]  # by kind, maybe of kinds that were left out, too
+    notes: tuple[str, ...] = ()  # sentences: what was read as another kind, or left out
 
 
 def read_trace(path: Path) -> JobTrace:
     """Read the trace of a CSV or Parquet file, Parquet if its name ends with .parquet.
 
-    Raises an InputError if it is none, lacks a column, or `trace_of` refuses it.
+    Columns beside those of `COLUMNS` are ignored.
+
+    Raises:
+        InputError: the file cannot be read as a table, has no rows, lacks a column, or
+            `trace_of` refuses it.
     """
     try:
         table = (
@@ -85,7 +90,7 @@ def read_trace(path: Path) -> JobTrace:
 
 
 def _refuse_nameless(kind_names: Sequence[str], source: str) -> None:
-    """Raise InputError if a row names no kind of operation."""
+    """Raise InputError on the first row whose kind is one of `MISSING_KINDS`."""
     for row, name in enumerate(kind_names, 1):
         if name.lower() in MISSING_KINDS:
             rule = "must be the kind of the operation"
@@ -93,16 +98,21 @@ def _refuse_nameless(kind_names: Sequence[str], source: str) -> None:
 
 
 def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
-    """Return the trace of columns.
+    """Return the trace of columns, whose rows may be in any order.
+
+    Kinds get the names of `classify_all`, so several names of a file may become one
+    kind. Operations of a kind in a step are told apart by the order of their starts.
+    The i-th ranks of all stages, in rising order, are pipeline i.
 
     Args:
         columns: (rows,) arrays by the names of `COLUMNS`.
         source: name of the trace.
 
     Raises:
-        InputError: a value is no number, a kind is missing or not known, an operation
-            ends before it starts, a rank is of several stages, or ranks of a stage
-            differ in their operations.
+        InputError: a value is no number, or is `MAX_NUMBER` or more; a kind is missing
+            or not known; a duration is negative; a rank is of several stages; stages
+            differ in their number of ranks; or ranks of a stage, or its steps, differ
+            in their operations.
     """
     numbers = {
         name: _numbers(columns[name], name, source)
@@ -165,7 +175,9 @@ def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
 
 
 def _renamings(classes: Mapping[str, tuple[str, Role]]) -> tuple[str, ...]:
-    """Return the sentence on kinds that are called otherwise here; none where none is."""
+    """Return one sentence on kinds that are called otherwise here than in the file; ()
+    where none is. Case and underscores make no difference.
+    """
     pairs = [
         f"{name} as {kind}"
         for name, (kind, _) in classes.items()
@@ -175,9 +187,11 @@ def _renamings(classes: Mapping[str, tuple[str, Role]]) -> tuple[str, ...]:
 
 
 def _numbers(values: Any, name: str, source: str) -> Floats:
-    """Return a column as numbers, (rows,); raises an InputError if one is none.
+    """Return a column as numbers, (rows,); text that is a number is read as one.
 
-    Ranks, stages and steps are whole numbers, durations are not negative.
+    Raises:
+        InputError: a value is no number, is missing, is a date, or is `MAX_NUMBER` or
+            more; a rank, stage or step is not whole; or a duration is negative.
     """
     is_integer = name not in ("start", "duration")
     # dates are not read as the ns that they are kept in
@@ -204,15 +218,20 @@ def _numbers(values: Any, name: str, source: str) -> Floats:
 def _pipelines(
     rank: Floats, stage: np.ndarray[Any, Any], stages: int, source: str
 ) -> tuple[list[list[int]], np.ndarray[Any, Any]]:
-    """Return the ranks of every stage by their pipeline, and the pipeline of each row.
+    """Return the ranks of every stage by their pipeline, and the index of each row's
+    pipeline, (rows,).
 
-    The i-th ranks of all stages pass samples to one another.
+    The i-th ranks of all stages, in rising order, pass samples to one another.
 
     Args:
         rank: (rows,) of each row.
         stage: (rows,) index of its stage.
         stages: number of stages.
         source: name of the trace.
+
+    Raises:
+        InputError: a rank is of several stages, or stages differ in their number of
+            ranks.
     """
     ranks = [np.unique(rank[stage == index]) for index in range(stages)]
     distinct_ranks, counts = np.unique(np.concatenate(ranks), return_counts=True)
@@ -262,7 +281,7 @@ def _check_steps(
         steps: (steps,) numbers of the steps.
         ranks: of the stage.
         source: name of the trace.
-        any_number: whether it is enough that each has one.
+        any_number: whether it is enough that each has one or more.
     """
     wrong = counts == 0 if any_number else counts != np.bincount(counts).argmax()
     if wrong.any():

@@ -58,12 +58,12 @@ ALIKE = 1e-6
 class WaitedForRow:
     """A rank, host, link or server that ranks waited for."""
 
-    what: str  # name of the host, link or server, or number of the rank
+    what: str  # name of the host, link or server; of a rank "3", or "3 on HOST"
     kind: str  # rank, host, link or server
-    cause: str  # the phase that it is waited for in
+    cause: str  # key of `LABELS`: the phase that it is waited for most in
     why: str  # how it differs from its peers
-    seconds: float  # s of the epoch that are waited for it, beyond what its peers are waited for
-    share: float  # of the epoch
+    seconds: float  # s waited for it in the epoch, beyond its peers; of a server, all
+    share: float  # of the epoch that are ``seconds``
 
 
 # ------------------------------------------------------------------------------- who comes last
@@ -74,8 +74,8 @@ def book_waits(waits: Waits, weight: Floats) -> Floats:
     s.
 
     What all wait at a step is booked to the rank that waits least there, or in equal
-    parts to those that come last together, by what these did longer than others. Waits
-    after the allreduce of a step are all booked under 'exchange'.
+    parts to those that come last together, by what these did longer than others; waits
+    that this does not explain are dropped. After the allreduce all are of 'exchange'.
 
     Args:
         waits: the waits of an epoch.
@@ -114,8 +114,8 @@ def find_late_hosts(
 
     Only the half of the hosts that is waited for longest is examined. A host is named
     if it is waited for longer than the median of its peers, by more than chance. Where
-    `MOSTLY` one rank of a host is late, the row names the rank. On a single host its
-    ranks are compared with one another.
+    `MOSTLY` one rank of a host is late, the row names the rank, but has the host's
+    seconds. On a single host its ranks are compared; one rank has no row.
 
     Args:
         phases: timeline of all ranks of an epoch, with a column ``weight`` where
@@ -264,8 +264,8 @@ def _is_late_beyond_chance(arrival_s: Floats, host: int, peers: Ints64) -> bool:
 def apply_faults(
     links: pd.DataFrame, faults: Sequence[Mapping[str, Any]], begin: float, end: float
 ) -> pd.DataFrame:
-    """Return a copy of the links of an epoch, with the mean capacity that faults left
-    them and the share of it that was used, at most 1.
+    """Return a copy of the links of an epoch, with the mean ``capacity`` that faults
+    left them and the share of it that was used, ``mean_utilisation``, at most 1.
 
     A link at a rate r for the part p of an epoch, in which it carries evenly, is in use
     (1 - p) + p / r times as long. Of several faults on a link the worst counts. A link
@@ -273,9 +273,9 @@ def apply_faults(
 
     Args:
         links: rows of an epoch in the table ``links``.
-        faults: rows as of ``faults`` in ``meta.json``. A fault is on a cable in both
-            directions, on all parallel ones unless numbered, or on all links of a
-            switch or host.
+        faults: ``what``, ``at_s``, ``until_s`` (None: to the end), ``rate`` (share of
+            the capacity left). A fault is on a cable in both directions, on all
+            parallel ones unless numbered, or on all links of a switch or host.
         begin: s at which the epoch begins.
         end: s at which it ends.
     """
@@ -314,9 +314,9 @@ def find_bounds(
 ) -> list[WaitedForRow]:
     """Find the links and the server that bound an epoch, worst first.
 
-    They are links that are full at times and have less rate than their peers, or more
-    to carry than any other link; and of the servers that all share the one that is in
-    use longest. Ranks wait for a link at most as long as it is in use beyond
+    They are links that are full at times and have less rate than the median of their
+    tier, or are in use longer than any other link; and of the servers full at times the
+    one in use longest. Ranks wait for a link at most as long as it is in use beyond
     ``hidden_s``, and as it is beyond the rate of its peers; and never longer than they
     are in labels that links and servers have a part in (all but `OWN_CAUSES`).
 
@@ -328,7 +328,7 @@ def find_bounds(
         hidden_s: mean s in which what is in flight keeps no rank from computing.
 
     Returns:
-        At most one row of a server, and one of each such link.
+        At most one row of a server, and one of each such link; [] if no label counts.
     """
     names = links["link"].to_numpy(str)
     tiers = links["tier"].to_numpy(str)

@@ -19,7 +19,7 @@ FOLDER = "SIMSHUFFLE_RECORD"
 watched.
 """
 CHANGES = "SIMSHUFFLE_RECORD_CHANGES"
-"""Variable with changes to make, as JSON: see
+"""Variable with changes to make, as a JSON object by name: see
 `simshuffle.extensions.doctor.recorder.changes.watch_changes`."""
 SECONDS = "SIMSHUFFLE_RECORD_SECONDS"
 """Variable with seconds from the first batch on, after which the training is ended in
@@ -30,13 +30,16 @@ order, with exit status 0.
 def variables(
     folder: str, changes: Mapping[str, Any] | None = None, seconds: float | None = None
 ) -> dict[str, str]:
-    """Return the variables of the environment with which a process is watched; the site
-    of the recorder goes before the present PYTHONPATH.
+    """Return the variables to add to the environment of a process to be watched.
+
+    `FOLDER` and PYTHONPATH always, in which the site of the recorder goes before the
+    present value; `SECONDS` and `CHANGES` only if they are given and not empty.
 
     Args:
         folder: of the rows.
         changes: to make; None for none.
-        seconds: of steps, after which the training is ended; None for never.
+        seconds: from the first batch on, after which the training is ended; None for
+            never.
     """
     path = os.environ.get("PYTHONPATH")
     environment = {
@@ -54,12 +57,14 @@ def variables(
 
 watched: Any = None
 """The `simshuffle.extensions.doctor.recorder.process.Process`, once this process is
-watched.
+watched; None before.
 """
 
 
 def begin() -> None:
-    """Watch this process if its environment names a folder that can be written."""
+    """Watch this process if its environment names a folder that can be written, with
+    the changes and seconds of the environment; else do nothing.
+    """
     if os.environ.get(FOLDER) and os.access(os.environ[FOLDER], os.W_OK):
         changes: dict[str, Any] = {}
         if os.environ.get(CHANGES):
@@ -71,12 +76,16 @@ def begin() -> None:
 
 
 def watch(folder: str, changes: dict[str, Any], seconds: float | None) -> Any:
-    """Watch this process from now on.
+    """Watch this process from now on, and the processes that it forks.
+
+    Functions of the standard library, torch and others are replaced, at once or when
+    they are imported. The process is kept in `watched`.
 
     Args:
         folder: of the rows.
-        changes: to make.
-        seconds: after which the training is ended; None for never.
+        changes: to make, by name; {} for none.
+        seconds: from the first batch on, after which the training is ended; None for
+            never.
 
     Returns:
         The `simshuffle.extensions.doctor.recorder.process.Process`, whose `end` ends

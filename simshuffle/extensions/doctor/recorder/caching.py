@@ -32,11 +32,12 @@ class _CacheCounts(ctypes.Structure):
 
 
 def uncached_nbytes(descriptor: int, nbytes: int) -> int:
-    """Return the bytes of a file that the page cache does not hold; 0 if the kernel
-    cannot say.
+    """Return the bytes of a file that the page cache does not hold, at least 0; 0 also
+    if the kernel cannot say.
 
-    File systems over a network and in user space do not count their reads as reads from
-    a device: this function tells what these had to read.
+    The cache counts in pages, so the result is too low by less than a page. File
+    systems over a network and in user space do not count their reads as reads from a
+    device: this function tells what these had to read.
 
     Args:
         descriptor: of the open file.

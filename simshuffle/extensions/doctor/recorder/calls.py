@@ -58,7 +58,9 @@ _READERS = ("_compression", "compression._common._streams")
 
 
 def watch_calls(patches: Patches) -> None:
-    """Time all of these functions from now on."""
+    """Time the functions of `CALLS` from now on, also of modules that are imported
+    later, and the locks of multiprocessing that are made from then on.
+    """
     for module, names in CALLS.items():
         patches.patch_on_import(module, functools.partial(_patch, patches, names))
     for module in _READERS:
@@ -70,7 +72,9 @@ def watch_calls(patches: Patches) -> None:
 
 
 def _patch(patches: Patches, names: dict[str, int], module: Any) -> None:
-    """Replace the functions of a module that are named, with the operation of each."""
+    """Replace functions of a module by timed ones, with the operation of each name;
+    names that the module does not have are passed over.
+    """
     for name, operation in names.items():
         owner, _, attribute = name.rpartition(".")
         holder = getattr(module, owner, None) if owner else module
@@ -87,6 +91,7 @@ def _patch_locks(patches: Patches, module: Any) -> None:
 
     @functools.wraps(make)
     def make_methods(self: Any) -> None:
+        """Set the methods of a new lock, and time its `acquire`."""
         make(self)
         self.acquire = TimedCallable(self.acquire, LOCK)
 

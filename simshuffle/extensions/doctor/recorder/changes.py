@@ -8,6 +8,7 @@ from typing import Any
 
 from .process import Process
 
+# arguments of DataLoader that it refuses without workers
 _ONLY_WITH_WORKERS = (
     "prefetch_factor",
     "persistent_workers",
@@ -17,7 +18,7 @@ _ONLY_WITH_WORKERS = (
 
 
 def watch_changes(process: Process) -> None:
-    """Make the changes from now on, in all loaders of the process.
+    """Make the changes from now on, in all loaders that the process makes.
 
     Of ``process.changes``:
 
@@ -28,8 +29,9 @@ def watch_changes(process: Process) -> None:
     - `sequential`: samples come in the order of their index;
     - `paths`: files below one folder are opened below another.
 
-    The facts `changed` and `unchanged` get a sentence on each change that was made, or
-    was not.
+    `loader`, `torch_threads` and `sequential` are made here. The modules `fetching`,
+    `loops` and `files` of the recorder make the others. The facts `changed` and
+    `unchanged` get a sentence on each change that was made, or was not.
     """
     loader_changes = {
         "loader",
@@ -54,6 +56,7 @@ def _patch(process: Process, module: Any) -> None:
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Make a loader with changed arguments."""
         try:
             call = signature.bind(self, *args, **kwargs)
         except TypeError:  # the original says what is wrong
@@ -71,10 +74,14 @@ def _change_arguments(
     """Change the arguments of a DataLoader in place, and what else is to change with
     it: the threads of torch are set at once; each change is said.
 
+    Left as they are: arguments that this DataLoader does not have, and pin_memory
+    without an accelerator. Without workers, arguments that need these are dropped,
+    those of the script, too.
+
     Args:
         process: with the changes.
         module: of the DataLoader.
-        arguments: of the script.
+        arguments: of the script by name, changed in place.
         signature: of DataLoader.
     """
     changes = process.changes
@@ -128,7 +135,7 @@ def _has_accelerator(torch: Any) -> bool:
 
 
 def _retract_change(process: Process, name: str) -> None:
-    """Remove the sentences that an argument was changed."""
+    """Remove all sentences that say that an argument was changed, of any loader."""
     sentences = process.journal.facts["changed"]
     sentences[:] = [
         sentence for sentence in sentences if not sentence.startswith(f"{name}: ")
@@ -138,8 +145,11 @@ def _retract_change(process: Process, name: str) -> None:
 def _order_by_index(
     process: Process, arguments: dict[str, Any], is_iterable: bool
 ) -> None:
-    """Change the arguments of a DataLoader so that samples come in the order of their
-    index.
+    """Change the arguments of a DataLoader in place, so that samples come in the order
+    of their index; say that they are unchanged if they have an order of their own.
+
+    That is so of an IterableDataset, of a batch_sampler, and of samplers that are
+    neither torch's nor have an attribute ``shuffle``, which is set to False.
     """
     sampler = arguments.get("sampler")
     if is_iterable or arguments.get("batch_sampler") is not None:

@@ -12,8 +12,9 @@ _FIELDS = (1, 2, 3, 6, 7, 8)
 others of a virtual machine's host had (proc(5)).
 """
 Use = tuple[int, int, int]
-"""The clock; how long the cores that this process may use were busy, -1 if not known;
-and how long this process has computed; ns each.
+"""The clock (`time.perf_counter_ns`); how long the cores that this process may use were
+busy since the host started, summed over them, -1 if not known; and how long this
+process has computed; ns each.
 """
 
 
@@ -23,8 +24,8 @@ def read_use() -> Use:
 
 
 def _busy_ns() -> int:
-    """Return how long the cores that this process may use were busy, ns; -1 if not
-    known.
+    """Return how long the cores that this process may use were busy since the host
+    started, with all programs and summed over the cores, ns; -1 if not known.
     """
     try:
         allowed = {b"cpu%d" % core for core in os.sched_getaffinity(0)}

@@ -31,7 +31,8 @@ _PIN = CODES["pin"]
 class _TimedDataset:
     """Stand-in for a data set, or its iterator, that notes when each sample is there.
 
-    With ``cache``, a data set keeps its samples and serves repeats from memory.
+    With ``cache``, a data set keeps its samples and serves repeats from memory: the
+    same objects again, by index. Other attributes are those of the data set.
     """
 
     def __init__(self, dataset: Any, cache: dict[Any, Any] | None) -> None:
@@ -62,7 +63,9 @@ class _TimedDataset:
         return sample
 
     def _get_samples(self, indices: Any) -> Any:
-        """Return all samples of a batch at once, and note that they are there."""
+        """Return all samples of a batch at once, and note that they are there, as one
+        entry without an index.
+        """
         if self._cache is None:
             samples = self._dataset.__getitems__(indices)
         else:
@@ -133,7 +136,10 @@ class _TaskQueue:
 
 
 class _ResultQueue:
-    """Stand-in for the queue of a worker's finished batches, which times their sends."""
+    """Stand-in for the queue of a worker's finished batches, which times their sends.
+
+    It replaces ``_send_bytes`` of the queue as it is made.
+    """
 
     def __init__(self, queue: Any, process: Process) -> None:
         self._queue = queue
@@ -143,14 +149,18 @@ class _ResultQueue:
         queue._send_bytes = self._time_send
 
     def put(self, result: Any, *args: Any, **kwargs: Any) -> None:
-        """Put a finished batch; its task ends, and its send is timed from now."""
+        """Put a finished batch; its task ends, and its send is timed from now. A result
+        without a number, as a resumed worker puts it, gets no row.
+        """
         task = self._process.task if isinstance(result[0], int) else None
         self._process.task = None
         self._unsent.append((task, clock(), nbytes(result[1])))
         self._queue.put(result, *args, **kwargs)
 
     def _time_send(self, *args: Any, **kwargs: Any) -> None:
-        """Send a batch, and write its row: ns since its `put`, and bytes."""
+        """Send a batch, and write its row: ns since its `put`, with the wait for
+        earlier sends, and bytes of its tensors.
+        """
         self._send_bytes(*args, **kwargs)
         if self._unsent:
             task, start, size = self._unsent.popleft()
@@ -183,10 +193,14 @@ def watch_fetching(process: Process) -> None:
 
 def _patch_fetchers(process: Process, module: Any) -> None:
     """Time the fetches of both kinds of fetchers of torch, and their parts as the
-    budget allows; without a task, a fetch is not recorded.
+    budget allows.
+
+    A fetch is not recorded without a task, inside another fetch, after `Process.end`,
+    and where no sample came.
     """
 
     def wrap_parts(fetcher: Any) -> None:
+        """Put stand-ins in place of a fetcher's data set and collating, once."""
         fetcher._recorded = True
         fetcher.collate_fn = _TimedCollate(fetcher.collate_fn)
         if hasattr(fetcher, "dataset_iter"):
@@ -199,10 +213,13 @@ def _patch_fetchers(process: Process, module: Any) -> None:
             fetcher.dataset = _TimedDataset(fetcher.dataset, cache)
 
     def time_fetch(fetch: Any) -> Any:
+        """Return a method ``fetch`` that records its batches."""
+
         @functools.wraps(fetch)
         def fetch_batch(
             self: Any, index: Any
         ) -> Any:  # `places.FETCH_FUNCTION` has its name
+            """Return a batch, and record its fetch if it is one to be recorded."""
             task = process.task
             if task is None or OWN.fetch is not None or not process.active:
                 return fetch(self, index)
@@ -235,10 +252,13 @@ def _write_fetch(
 ) -> None:
     """Write the rows of a fetch, spend what timing cost, and save now and then.
 
+    Only the slowest sample has a row if parts are not timed, and after `SAMPLE_ROWS`
+    samples of the process; both are said in notes.
+
     Args:
         process: that fetched.
         task: loader, epoch, batch and worker.
-        meter: of the fetch.
+        meter: of the fetch, which has at least one sample.
         batch: its result; None if it failed.
         times_parts: whether the parts of the fetch were timed.
     """
@@ -261,8 +281,8 @@ def _write_fetch(
 
 
 def _patch_workers(process: Process, module: Any) -> None:
-    """Have workers note their tasks, time their sends, and use the changed number of
-    threads if one is set.
+    """Have workers note their tasks, time their sends, save their facts at the start
+    and end, and use the changed number of threads if one is set.
     """
     import inspect  # noqa: PLC0415 - it takes long to import, and torch has it
 
@@ -271,6 +291,7 @@ def _patch_workers(process: Process, module: Any) -> None:
 
     @functools.wraps(loop)
     def _worker_loop(*args: Any, **kwargs: Any) -> None:
+        """Run a worker with stand-ins for its queues."""
         call = signature.bind(*args, **kwargs)
         arguments = call.arguments
         worker = arguments["worker_id"]
@@ -308,6 +329,9 @@ class _BatchQueue:
         self._queue = queue
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the next result, and note its task as that of the thread; () for a
+        result that is no batch, or of a loop that is not recorded.
+        """
         result = self._queue.get(*args, **kwargs)
         loop = getattr(self._queue, "_recorded", None)
         OWN.pinning = ()
@@ -320,18 +344,20 @@ class _BatchQueue:
 
 
 def _patch_pinning(process: Process, module: Any) -> None:
-    """Time the pinning of batches, each as a whole; without a task, or while recording
-    is off, batches are pinned untimed.
+    """Time the pinning of batches, in one row each with all parts; without a task, or
+    after `Process.end`, batches are pinned untimed.
     """
     loop = module._pin_memory_loop
     pin = module.pin_memory
 
     @functools.wraps(loop)
     def _pin_memory_loop(in_queue: Any, *args: Any, **kwargs: Any) -> None:
+        """Pin batches from a stand-in for their queue."""
         loop(_BatchQueue(in_queue), *args, **kwargs)
 
     @functools.wraps(pin)
     def pin_memory(data: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a batch in pinned memory, and write its row."""
         pinned_task = OWN.pinning
         task = process.task if pinned_task is None else pinned_task
         if not task or not process.active:

@@ -49,10 +49,11 @@ class Files:
     def note(self, path: Any, file: Any, meter: Meter | None = None) -> None:
         """Note a file that was opened, by its path; descriptors are left out.
 
-        With a meter, bytes of a file system without a device are counted there, too.
+        On a file system without a device, a meter counts the file's bytes as opened,
+        and those of them outside the page cache as uncached.
 
         Args:
-            path: as it was requested.
+            path: at which it was opened.
             file: open.
             meter: of the fetch, if its parts are timed.
         """
@@ -78,7 +79,9 @@ class Files:
 
     def move(self, path: Any) -> Any:
         """Return the path at which a file is opened that was requested at ``path``: in
-        the other folder if it can be read there; both cases are counted.
+        the other folder if it can be read there, else ``path``; both cases are counted.
+
+        A path that is no str, or in none of the folders, is returned uncounted.
         """
         if self.moved_folders and isinstance(path, str):
             for folder, target in self.moved_folders.items():
@@ -91,16 +94,23 @@ class Files:
         return path
 
     def facts(self) -> dict[str, Any]:
-        """Return the fact that `simshuffle.extensions.doctor.records.collected` adds up
-        over processes.
+        """Return ``bound`` and ``sizes``, by these names.
+
+        `simshuffle.extensions.doctor.records.collected` adds them up over processes.
         """
         return {"bound": self.bound, "sizes": self.sizes}
 
 
 class _TimedFile(io.FileIO):
-    """A file whose reads are timed while the thread fetches a batch."""
+    """A file whose reads are timed while the thread fetches a batch, if parts of its
+    fetch are timed at all.
+    """
 
     def readinto(self, buffer: Any) -> Any:
+        """Read into ``buffer`` and return the number of bytes, as `io.FileIO` does.
+
+        The bytes of a timed read are added to those of the thread's meter.
+        """
         meter = OWN.meter
         if meter is None:
             return _READINTO(self, buffer)
@@ -131,7 +141,11 @@ class _TimedOpen(TimedCallable):
         self.files = files
 
     def __call__(self, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-        """Return what `open` does, and note the file."""
+        """Return what `open` does, and note the file if it is opened within a fetch.
+
+        Where the fetch's parts are timed, only files with timed reads are noted; where
+        they are not, but folders are moved, none is.
+        """
         meter = OWN.meter
         if meter is None and OWN.fetch is not None and not self.files.moved_folders:
             opened_file = self.function(file, mode, *args, **kwargs)
@@ -150,8 +164,12 @@ class _TimedOpen(TimedCallable):
         closefd: Any = True,
         opener: Any = None,
     ) -> Any:
-        """Open a file, with timed reads if it is only read. Takes the arguments of
-        `open`.
+        """Open a file; takes the arguments of `open`.
+
+        A file that is only read, by its path and with a buffer (``buffering`` neither 0
+        nor 1), is opened where `Files.move` says and has timed reads. Within a fetch
+        whose parts are timed, its opening is timed and it is noted. `open` itself opens
+        all others.
         """
         text_options = (encoding, errors, newline)
         is_binary = _MODES.get(mode) if isinstance(mode, str) else None
@@ -225,7 +243,12 @@ def _open_raw(
 
 
 def watch_files(patches: Patches, files: Files) -> None:
-    """Time opening and reading by Python's functions from now on, within fetches."""
+    """Time opening and reading by Python's functions from now on, within fetches.
+
+    The functions are `open`, `io.open`, `os.open`, and `os.read`, ``pread``, ``readv``
+    and ``preadv``. The three that open take files from ``files.moved_folders``, outside
+    fetches, too; ``files`` notes what the first two open.
+    """
     opening = _TimedOpen(io.open, files)
     patches.replace(builtins, "open", opening)
     patches.replace(io, "open", opening)

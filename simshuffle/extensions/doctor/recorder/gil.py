@@ -15,14 +15,24 @@ PAUSE_SECONDS = 0.05
 _REQUESTS_A_ROW = 20
 """Requests for each row: one row a second."""
 Write = Callable[[int, int, int, int], None]
-"""Writes a row, see `Process.write_interpreter_wait`."""
+"""Writes a row: its start (clock), the waits for the interpreter and those for a core
+(ns, sums over the requests), and the number of requests.
+"""
 Look = Callable[[], bool]
 """Notes where other threads are, and returns whether one fetches, which may last."""
 
 
 class _InterpreterProbe:
-    """The thread. The threading module does not know it, so that no script finds it
-    among its own.
+    """A thread that asks for the interpreter, and begins as it is made.
+
+    The threading module does not know it, so that no script finds it among its own.
+
+    Attributes:
+        write: writes a row; None as long as no row is wanted.
+        look: notes where other threads are.
+        end_request: is held until the thread is to end.
+        ended: is held until the thread has ended.
+        batch_taken: whether a batch was taken since the last row began.
     """
 
     def __init__(self, look: Look) -> None:
@@ -36,8 +46,8 @@ class _InterpreterProbe:
         _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
-        """Ask for the interpreter, and look, until no batch is taken or fetched any
-        more.
+        """Ask for the interpreter, and look, until no batch is taken or fetched for the
+        time of a row. A request to end comes at once: requests without a row are lost.
         """
         try:
             is_fetching = False
@@ -69,7 +79,8 @@ def watch(look: Look, write: Optional[Write] = None) -> None:  # noqa: UP045
     are taken or fetched; called for each batch.
 
     Args:
-        look: notes where other threads are.
+        look: notes where other threads are; a thread that runs keeps the one with which
+            it began.
         write: writes a row once a second; None to keep the present one.
     """
     global _probe  # noqa: PLW0603 - of the process
@@ -82,7 +93,7 @@ def watch(look: Look, write: Optional[Write] = None) -> None:  # noqa: UP045
 
 
 def pause() -> None:
-    """End the thread until the next batch.
+    """End the thread until the next batch, and wait until it has ended.
 
     A process that is forked has one thread fewer then, and Python need not warn of it.
     """

@@ -18,9 +18,13 @@ class Journal:
     none. The file of facts is replaced at once.
 
     Attributes:
+        folder: of the files, which is there.
         facts: pid and parent; of a rank also what
             `simshuffle.extensions.doctor.records.record.Record.about` holds, `rank`,
             and `workers`: by the pid of each, its loader and first epoch.
+        descriptor: of the file of rows; -1 as long as it has none.
+        pid: of the process whose files these are.
+        name: path of the files without what it ends with.
     """
 
     def __init__(self, folder: str) -> None:
@@ -31,7 +35,8 @@ class Journal:
     def begin(self) -> None:
         """Begin the files of this process: at its start, and where it has been forked.
 
-        Makes `PID.json`, or `PID-N.json` if that exists; no rows yet.
+        Makes `PID.json`, or `PID-N.json` if that exists; no rows yet. Forgets all other
+        facts. A folder that is gone is passed over: then nothing is recorded.
         """
         self.pid = pid = os.getpid()
         parent = os.getppid()
@@ -55,8 +60,8 @@ class Journal:
             break
 
     def write(self, rows: Iterable[bytes]) -> None:
-        """Append rows, packed as `ROW` says.
-
+        """Append rows, packed as `ROW` says; on a full disk they are lost, without an
+        error.
         Without a row there is no file: the time of a training begins with its first
         row, of a batch for which workers may have loaded torch.
         """
@@ -70,8 +75,8 @@ class Journal:
             os.write(self.descriptor, packed)
 
     def save(self) -> None:
-        """Write the facts, with the offset of the clock as ``clock``; a full disk is
-        passed over.
+        """Write the facts, with ``clock``: ns to add to the clock of the rows for the
+        time since 1970; a full disk is passed over.
         """
         import json  # noqa: PLC0415 - only where there is something to say
 

@@ -15,6 +15,7 @@ from .rows import CODES
 
 _WAIT = CODES["wait"]
 _STEP = CODES["step"]
+# settings of a loader that are its facts
 _FACTS = (
     *(
         "batch_size",
@@ -32,7 +33,15 @@ _MAX_LOADERS = 1000
 
 
 class LoopStep:
-    """The step of a batch that the loop has, and its operations."""
+    """The step of a batch that the loop has, and its operations.
+
+    Attributes:
+        task: loader, epoch and batch of the step, and the worker -1.
+        start: marks at its start.
+        thread: that made this object: the one that steps.
+        phases: by the code of each operation, the start of the first run (clock), the
+            sum of durations (ns), the number of runs, and the sum of bytes.
+    """
 
     def __init__(self, task: Task, start: Marks) -> None:
         self.task = task
@@ -51,18 +60,20 @@ class LoopStep:
 
 
 class LoaderLoop:
-    """A pass of a loop through a loader.
+    """A pass of a loop through a loader, which is counted as it is made.
 
     Attributes:
         loader_index: of the loader in the process.
         epoch: how many passes through the loader there were before.
+        pid: of the process that loops.
         count: batches that were taken.
-        iter_times: start, duration, computing and queued time of iter(), until its
-            first batch.
+        iter_times: start, duration, computing and queued time of iter() (ns), until its
+            first batch; else None.
         step: of the last batch; None if it is finished.
-        outer_step: the step of a loop around this one.
-        cached_batches: batches that are played again; None if none are.
-        num_cached: number of them that are wanted.
+        outer_step: the step of a loop around this one; None if there is none.
+        cached_batches: batches that are played again, which all passes through the
+            loader share; None if none are.
+        num_cached: number of them that are wanted; 0 without the change ``replay``.
         length: batches of an epoch; 0 if not known.
     """
 
@@ -91,7 +102,9 @@ class LoaderLoop:
         """Take the next batch and return it; write rows of the wait for it and of the
         step before it.
 
-        Its own step begins. A wait that ends with an error is of batch -1.
+        The step of the batch begins at the end. A wait that ends with an error, as at
+        the end of an epoch, is of batch -1. While it waits, ``process.task`` is the
+        batch.
 
         Args:
             get: gets the batch from torch.
@@ -134,8 +147,11 @@ class LoaderLoop:
         return batch
 
     def _get_batch(self, get: Callable[[], Any]) -> Any:
-        """Return the next batch; one of the first ones again if these are to be played
-        again.
+        """Return the next batch; one of the first ones again, in turn, once all of
+        these that are wanted are there.
+
+        Raises:
+            StopIteration: the epoch is over.
         """
         if self.cached_batches is None:
             return get()
@@ -162,9 +178,11 @@ class LoaderLoop:
         return rows
 
     def _pack_wait(self, begin: Marks, batch: int) -> bytes:
-        """Return the row of a wait.
+        """Return the packed row of a wait, which ends now.
 
-        The wait for the first batch includes iter(), in which workers are started.
+        The wait for the first batch includes iter(), in which workers are started: it
+        begins earlier by the duration of iter(). Times that either does not know are
+        -1.
 
         Args:
             begin: marks at the start of the wait.
@@ -182,8 +200,8 @@ class LoaderLoop:
         return self.process.pack_row(task, _WAIT, start, *durations, 0, 0, -1, -1)
 
     def _requested_batches(self, iterator: Any) -> Any:
-        """Return the batches that are requested of workers that hand them out in any
-        order; None for workers that do in order.
+        """Return the numbers of the batches that are requested of workers which hand
+        them out in any order; None for workers that do in order.
         """
         in_order = getattr(iterator, "_in_order", True)
         return None if in_order else set(iterator._task_info)
@@ -205,7 +223,9 @@ class LoaderLoop:
         return int(getattr(iterator, "_rcvd_idx", self.count + 1)) - 1
 
     def __del__(self) -> None:
-        """End the step of a loop that was left: nobody has its iterator any more."""
+        """End the step of a loop that was left, and write it: nobody has its iterator
+        any more. Nothing is written after `Process.end`, or in a forked process.
+        """
         process = self.process
         is_watched = process.active and process.journal.pid == self.pid
         if self.step is not None and is_watched:
@@ -229,14 +249,21 @@ class _CachedIterator:
 
 
 def watch_loops(process: Process) -> None:
-    """Record every loop from now on."""
+    """Record every loop over a DataLoader that begins from now on; if the process has
+    an ``only``, those over this loader.
+    """
     process.patches.patch_on_import(
         "torch.utils.data.dataloader", functools.partial(_patch, process)
     )
 
 
 def _patch(process: Process, module: Any) -> None:
-    """Record the iterators of every DataLoader."""
+    """Record the iterators of every DataLoader, and keep the pids of their workers as
+    facts: by pid, the loader and its first epoch.
+
+    If a loader's workers persist and its loop was left before the end, the last step
+    of that loop gets no row.
+    """
     process.save()
     iterate = module.DataLoader.__iter__
     next_batch = module._BaseDataLoaderIter.__next__
@@ -244,6 +271,7 @@ def _patch(process: Process, module: Any) -> None:
 
     @functools.wraps(iterate)
     def __iter__(self: Any) -> Any:
+        """Return an iterator that is recorded, or one that plays batches again."""
         if process.only not in (None, self):
             return iterate(self)
         begin = marks()
@@ -273,6 +301,7 @@ def _patch(process: Process, module: Any) -> None:
 
     @functools.wraps(next_batch)
     def __next__(self: Any) -> Any:
+        """Return the next batch, recorded if the iterator is."""
         loop = getattr(self, "_recorded", None)
         if loop is None or not process.active:
             return next_batch(self)
@@ -280,6 +309,7 @@ def _patch(process: Process, module: Any) -> None:
 
     @functools.wraps(reset)
     def _reset(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Begin an iterator anew; pinned batches are of the loop that starts."""
         self._worker_result_queue._recorded = process.starting_loop
         reset(self, *args, **kwargs)
 
@@ -297,11 +327,12 @@ def _length(sized: Any) -> int | None:
 
 
 def _count_pass(process: Process, loader: Any) -> tuple[int, int]:
-    """Count a pass through a loader, and return the index of the loader and its earlier
-    passes.
+    """Count a pass through a loader, and return the index of the loader and the number
+    of its earlier passes.
 
     A loader that is made anew over the same data set with equal settings is the same.
-    Its settings are kept as facts; from `_MAX_LOADERS` on all count as the last.
+    Its settings that are known are kept as facts; from `_MAX_LOADERS` on all count as
+    the last.
     """
     facts = {name: getattr(loader, name, None) for name in _FACTS}
     facts["batch_size"] = facts["batch_size"] or getattr(

@@ -44,6 +44,9 @@ OWN = _ThreadState()
 def core_wait_ns() -> int:
     """Return how long this thread has waited for a core since it began, ns; -1 if not
     known.
+
+    The first call of a thread opens its file of the scheduler, and leaves the file
+    open. After a failure, the thread always gets -1.
     """
     if OWN.schedstat is None:
         try:
@@ -74,12 +77,16 @@ def forget_thread() -> None:
 
 
 def marks() -> Marks:
-    """Return the clock, computing time and queued time of this thread, ns."""
+    """Return the clock, computing time and queued time of this thread, ns; the queued
+    time is -1 if not known.
+    """
     return clock(), time.thread_time_ns(), core_wait_ns()
 
 
 def measure_since(begin: Marks, end: Marks | None = None) -> tuple[int, int, int, int]:
     """Return the start, duration, computing time and queued time of a row, ns.
+
+    The queued time is at most the duration; -1 if one of the marks does not know it.
 
     Args:
         begin: marks at the start of the operation.
@@ -97,7 +104,7 @@ def measure_since(begin: Marks, end: Marks | None = None) -> tuple[int, int, int
 
 def device_nbytes() -> int:
     """Return the bytes that were read from devices for this thread since it began; -1
-    if not known.
+    where the system counts none for each thread.
 
     The kernel counts blocks of 512 bytes (getrusage(2)).
     """
@@ -107,7 +114,7 @@ def device_nbytes() -> int:
 
 
 class Meter:
-    """The time of one batch's fetch, by operation.
+    """The time of one batch's fetch, by operation; the fetch begins as it is made.
 
     Time outside of the operations that are entered counts as transform. Time of an
     operation inside another counts for the inner one, so that all of them add up to the
@@ -120,13 +127,15 @@ class Meter:
         sample_start: clock when the last sample was there, ns.
         current_operation: its code.
         duration_ns: (codes,) ns of each operation.
-        counts: (codes,) times that each operation was entered.
+        counts: (codes,) times that each operation was entered. After `rows`, transform
+            and collate have the number of samples.
         nbytes: bytes that were read so far.
-        earlier_nbytes: bytes of these that were read for earlier samples.
+        earlier_nbytes: bytes of `nbytes` that were read for earlier samples.
         opened_nbytes: bytes of files opened on file systems without a device.
-        uncached_nbytes: bytes of these that the page cache did not hold.
-        samples: index, start, duration, count and nbytes of each, without gaps between
-            them.
+        uncached_nbytes: bytes of `opened_nbytes` that the page cache did not hold.
+        samples: index, start (ns), duration (ns), count and bytes of each sample, or of
+            samples that came together; without gaps between them. The index is None for
+            several samples.
     """
 
     def __init__(self) -> None:
@@ -141,7 +150,7 @@ class Meter:
         self.samples: list[tuple[Any, int, int, int, int]] = []
 
     def enter(self, operation: int) -> int:
-        """Begin an operation, and return the previous one, for `leave`."""
+        """Begin an operation, and return the code of the previous one, for `leave`."""
         previous = self.current_operation
         now = clock()
         self.duration_ns[previous] += now - self.entered_at
@@ -151,7 +160,9 @@ class Meter:
         return previous
 
     def leave(self, previous: int) -> None:
-        """End the current operation, and resume the previous one."""
+        """End the current operation, and resume the previous one, which is not counted
+        again.
+        """
         now = clock()
         self.duration_ns[self.current_operation] += now - self.entered_at
         self.entered_at = now
@@ -160,8 +171,8 @@ class Meter:
     def time_call(self, operation: int, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a function, timed as an operation, and return its result.
 
-        The bytes that a read returns are counted, unless those of a read inside it
-        were.
+        A read adds its bytes to `nbytes`, unless a read inside it did. An integer that
+        a read returns is a number of bytes. A call that fails is timed, too.
         """
         nbytes_before = self.nbytes
         previous = self.enter(operation)
@@ -174,8 +185,8 @@ class Meter:
         return result
 
     def end_samples(self, index: Any, count: int) -> None:
-        """Note that one or several samples are there: they took the time since the
-        previous one.
+        """Note that one or several samples are there: the time passed and the bytes
+        read since the previous ones are theirs.
 
         Args:
             index: of a single sample; None for several.
@@ -200,9 +211,16 @@ class Meter:
         """End the fetch, and return the rows of the batch, each as the operation and
         the fields from start on: the fetch, its parts that occurred, its samples.
 
+        Every part starts with the fetch, and its duration is a sum over the samples.
+        Only the row of the fetch has computing and queued time, all others -1. Only the
+        rows of the fetch and of reads have bytes from devices (``disk``), all others
+        -1. Reads also have a row where no read was seen but devices were read (mmap).
+
         Args:
-            samples: whether each sample gets a row, or only the slowest.
-            parts: whether the parts of the fetch were timed.
+            samples: whether each sample gets a row, or only the slowest. The slowest
+                needs at least one sample.
+            parts: whether the parts of the fetch were timed. If not, collate is the
+                only part with a row.
         """
         start, duration, cpu, waited = measure_since(self.start_marks)
         self.duration_ns[self.current_operation] += start + duration - self.entered_at
@@ -210,6 +228,7 @@ class Meter:
         if self.start_device_nbytes >= 0:
             disk = device_nbytes() - self.start_device_nbytes
         if self.uncached_nbytes:
+            # of file systems without a device: bytes read x uncached share of opened files
             disk = max(disk, self.nbytes * self.uncached_nbytes // self.opened_nbytes)
         count = sum(sample[3] for sample in self.samples)
         self.counts[TRANSFORM] = self.counts[COLLATE] = count
@@ -258,7 +277,7 @@ class Meter:
 
 def nbytes(data: Any) -> int:
     """Return the bytes of a read, or of the tensors and arrays in a batch; 0 of what
-    tells no size.
+    tells no size, such as strings and objects other than lists, tuples and dicts.
     """
     if isinstance(data, (bytes, bytearray)):
         return len(data)
@@ -293,8 +312,11 @@ class Budget:
         self.call_ns = 0.0  # cost of timing one call
 
     def allows(self) -> bool:
-        """Count a batch, and return whether its parts are timed: the first ones, and
-        then while timing has cost at most `SHARE` of the time.
+        """Count a batch, and return whether its parts are timed: of the first
+        `FIRST_BATCHES`, and then while timing has cost at most `SHARE` of the time.
+
+        The time passes from the first batch on, at which the cost of timing a call is
+        measured.
         """
         self.batches += 1
         if self.batches == 1:
@@ -304,7 +326,7 @@ class Budget:
         )
 
     def _measure(self) -> None:
-        """Measure the cost of timing one call."""
+        """Measure the cost of timing one call, ns, and start the time that passes."""
         meter = Meter()
         self.started_at = clock()
         for _ in range(100):
@@ -312,12 +334,14 @@ class Budget:
         self.call_ns = self.COST_OF_CALL * (clock() - self.started_at) / 100
 
     def spend(self, calls: int) -> None:
-        """Count the cost of calls that were timed."""
+        """Count the cost of a number of calls that were timed."""
         self.spent_ns += calls * self.call_ns
 
 
 def _to_index(index: Any) -> int:
-    """Return an index as a row holds it; -1 if it is none, or too large."""
+    """Return an index as a row holds it; -1 if it is no integer, negative, or at least
+    2**63.
+    """
     try:
         number = index.__index__()
     except (AttributeError, TypeError):

@@ -15,13 +15,19 @@ from .meter import OWN
 
 _ABSENT = object()
 Patch = Callable[[Any], None]
+"""Replaces functions of the module that it is called with."""
 
 
 class Patches:
     """Replaced attributes, so that they can be put back.
 
     It is also a finder of `sys.meta_path`, which finds nothing itself: it patches
-    modules after they were imported.
+    modules after they were imported. It is put before all other finders as it is made.
+
+    Attributes:
+        undo: functions that put attributes back, the last replaced one last.
+        patches_of_module: by name, patches of modules that are not imported yet.
+        failures: a sentence on each patch that failed.
     """
 
     def __init__(self) -> None:
@@ -44,7 +50,11 @@ class Patches:
             self.undo.append(lambda: setattr(owner, name, old))
 
     def patch_on_import(self, name: str, patch: Patch) -> None:
-        """Call ``patch`` with a module: now if it is imported, or else after that."""
+        """Call ``patch`` with a module: now if it is imported, or else after that.
+
+        A module that is built into Python is imported. A failure of ``patch`` raises
+        nothing, and adds a sentence to `failures`.
+        """
         if name in sys.builtin_module_names:
             importlib.import_module(name)
         if name in sys.modules:
@@ -53,15 +63,15 @@ class Patches:
             self.patches_of_module.setdefault(name, []).append(patch)
 
     def _apply(self, patch: Patch, module: Any) -> None:
-        """Patch a module; a failure becomes a sentence."""
+        """Patch a module; a failure becomes a sentence of `failures`."""
         try:
             patch(module)
         except Exception as error:  # noqa: BLE001 - another version of it must still be usable
             self.failures.append(f"{module.__name__} is not watched: {error!r}")
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec that the other finders find, whose loader applies the
-        patches; None for modules without patches.
+        """Return the spec that the other finders find, whose loader applies the patches
+        once; None for modules without patches, and for those that no finder finds.
         """
         if name not in self.patches_of_module:
             return None
@@ -86,7 +96,11 @@ class Patches:
         loader.exec_module = exec_module
 
     def remove(self) -> None:
-        """Put back all replaced attributes, the last first; watch no more imports."""
+        """Put back all replaced attributes, the last first; watch no more imports.
+
+        Raises:
+            ValueError: they were put back before.
+        """
         sys.meta_path.remove(self)
         for undo in reversed(self.undo):
             undo()
@@ -96,7 +110,8 @@ class Patches:
 class TimedCallable:
     """A callable in place of a function written in C.
 
-    As such a function, it is not bound where it is an attribute of a class.
+    As such a function, it is not bound where it is an attribute of a class. It is
+    printed as the function, and pickled by the name of the function alone.
     """
 
     def __init__(self, function: Callable[..., Any], operation: int) -> None:
@@ -105,7 +120,7 @@ class TimedCallable:
         self.operation = operation
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function; within a fetch, time the call."""
+        """Call the function; within a fetch whose parts are timed, time the call."""
         meter = OWN.meter
         if meter is None:
             return self.function(*args, **kwargs)
@@ -121,8 +136,12 @@ class TimedCallable:
 def wrap_with_timer(function: Callable[..., Any], operation: int) -> Callable[..., Any]:
     """Return a function in place of another, whose calls within a fetch are timed.
 
+    Calls are not timed where the thread fetches nothing, or the parts of its fetch are
+    not timed.
+
     Args:
-        function: of Python or C; a function of Python is replaced by one of Python.
+        function: of Python or C; a function of Python is replaced by one of Python, any
+            other callable by a `TimedCallable`.
         operation: code of what it does.
     """
     if not isinstance(function, types.FunctionType):

@@ -32,13 +32,18 @@ for none), and whether a transform is at work.
 def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP045 - Python 3.9
     """Return where a thread is: the innermost function that is neither of the standard
     library nor installed, and what it calls of these; if all are library frames, the
-    outermost one. Within the fetch of a batch, if the thread is in one.
+    outermost one.
 
-    Frames of the recorder, of torch.utils.data and of frozen modules do not count.
+    Frames of the recorder, of torch.utils.data and of frozen modules do not count. If
+    the thread fetches a batch, frames around the fetch do not count.
+
+    Args:
+        frame: the innermost frame of the thread; None for a thread that has ended.
 
     Returns:
-        file, function, line, the function of a library that is called there ('' for
-        none), and whether a transform is at work; None if no frame counts.
+        file, function (with its class, from Python 3.11 on), the line that runs, the
+        library function that is called there as ``module.function`` ('' for none), and
+        whether a function on the stack is a transform. None if no frame counts.
     """
     library_call = ""
     has_transform = False
@@ -72,7 +77,10 @@ def is_library(path: str) -> bool:
 
 @functools.lru_cache(MAX_PLACES)
 def _is_transform(function: str, path: str) -> bool:
-    """Return whether a function is a transform, by its name or the folders of its file."""
+    """Return whether a function is a transform, by its name or the folders of its file.
+
+    The name of a transform has "augment", or "transform" but not "transformer", in it.
+    """
     name = function.lower()
     is_named_so = (
         "transform" in name and "transformer" not in name
@@ -89,7 +97,12 @@ class PlaceCounts:
     def look(self, thread: int, operation: str) -> None:
         """Count the place of a thread that does an operation.
 
-        Counts nothing if the thread has ended, or in a new place beyond `MAX_PLACES`.
+        Counts nothing if the thread has ended, if none of its frames counts, or in a
+        new place beyond `MAX_PLACES`.
+
+        Args:
+            thread: its identifier, as of `threading.get_ident`.
+            operation: its name.
         """
         place = locate(sys._current_frames().get(thread))
         if place is None:

@@ -37,7 +37,12 @@ class Process:
     From the start on, it registers itself for forks, and writes its facts at exit.
 
     Attributes:
+        journal: files of the rows and facts.
+        patches: attributes of other modules that are replaced.
         changes: that are made, see `simshuffle.extensions.doctor.recorder.changes`.
+        limit: ns from the first batch on, after which the training ends; None: never.
+        files: sizes of the files that were opened, and the folders of ``paths``.
+        active: whether the process is watched still; False after `end`.
         only: the loader that is watched; None for all.
         rank: of this process in the training; -1 if that is not known yet.
         loaders: facts of each loader that a loop went through, as in `Record.about`.
@@ -53,6 +58,8 @@ class Process:
         cached_batches: by loader, the batches that are played again.
         known_loaders: data set and facts of each loader, which tell whether two are the
             same.
+        caches: by the id of a data set, its samples by index; None without the change
+            ``cache``.
     """
 
     def __init__(
@@ -70,7 +77,9 @@ class Process:
         atexit.register(self.save)
 
     def begin(self) -> None:
-        """Reset all facts: at the start, and where a process was forked."""
+        """Reset all attributes from `rank` on, but not the journal, patches, changes
+        and files: at the start, and where a process was forked.
+        """
         self.rank = _read_variable(_RANK_VARIABLES)
         self.loaders: list[dict[str, Any]] = []
         self.epochs: list[int] = []
@@ -100,14 +109,16 @@ class Process:
         )
 
     def _begin_fork(self) -> None:
-        """Begin anew in a process that was forked."""
+        """Begin anew, with files of its own, in a process that was forked; nothing
+        after `end`.
+        """
         if self.active:
             forget_thread()
             self.journal.begin()
             self.begin()
 
     def end(self) -> None:
-        """Stop watching, and put back everything that was replaced."""
+        """Write the facts, stop watching, and put back everything that was replaced."""
         self.save()
         atexit.unregister(self.save)
         self.active = False
@@ -115,26 +126,34 @@ class Process:
         gil.pause()
 
     def pack_row(self, task: Task, *values: int) -> bytes:
-        """Return a row of a task; ``values`` are its fields from the operation on, see
-        `FIELDS`.
+        """Return a packed row of a task, with the rank that is known now.
+
+        Args:
+            task: loader, epoch, batch and worker.
+            values: the fields of the row from the operation on, see `FIELDS`.
         """
         return _TASK.pack(self.rank, *task) + _VALUES.pack(*values)
 
     def pack_rows(self, task: Task, rows: list[tuple[int, ...]]) -> list[bytes]:
-        """Return several rows of a task; each of ``rows`` has the values as of
-        `pack_row`.
+        """Return several packed rows of a task; each of ``rows`` has the values of
+        `pack_row`: the fields from the operation on.
         """
         head = _TASK.pack(self.rank, *task)
         return [head + _VALUES.pack(*values) for values in rows]
 
     def say(self, fact: str, sentence: str) -> None:
-        """Add a sentence to the list of a fact, unless the list has it."""
+        """Add a sentence to the list of a fact, unless the list has it; nothing is
+        written yet.
+        """
         sentences = self.journal.facts.setdefault(fact, [])
         if sentence not in sentences:
             sentences.append(sentence)
 
     def save(self) -> None:
-        """Write the facts of the process, if it is watched and has loaded torch."""
+        """Write the facts of the process, if it is watched and has loaded torch.
+
+        Loaders, threads and ranks are facts of processes with a loader alone.
+        """
         torch = sys.modules.get("torch")
         if not self.active or torch is None or not hasattr(torch, "__version__"):
             return
@@ -159,8 +178,8 @@ class Process:
         self.saved_at = clock()
 
     def save_now_and_then(self) -> None:
-        """Write the facts if it is time: ever more seldom, after 1 s, 2 s, 4 s and so
-        on.
+        """Write the facts if it is time: ever more seldom, more than 1 s, 2 s, 4 s and
+        so on after they were last written.
         """
         if clock() - self.saved_at > self.save_interval:
             self.save_interval *= 2
@@ -169,6 +188,8 @@ class Process:
     def _find_ranks(self) -> None:
         """Find the rank of this process and the number of ranks, and keep them as
         facts: of torch.distributed, else of the environment.
+
+        What is not known is no fact.
         """
         facts = self.journal.facts
         dist = sys.modules.get("torch.distributed")
@@ -184,7 +205,7 @@ class Process:
         self, start: int, waited: int, queued: int, count: int
     ) -> None:
         """Write a row on the waits of the thread that asks for the interpreter, see
-        `gil`.
+        `gil`; nothing after `end`. The row is of no loader, batch or worker (-1).
 
         Args:
             start: ns of the clock.
@@ -198,8 +219,10 @@ class Process:
             self.journal.write([row])
 
     def look(self) -> bool:
-        """Note where the thread is that fetches, if its parts are timed, or else that
+        """Note where the thread is that fetches, or, while none fetches, the one that
         steps; return whether one fetches.
+
+        Nothing is noted of a fetch whose parts are not timed.
         """
         # other threads change both meanwhile
         fetching = self.fetching
@@ -216,17 +239,20 @@ class Process:
         """End the training in order when its time is over, as the script itself would
         end.
 
-        Ranks agree by a file beside the rows on the last batch of all. Before the end
-        the fact ``stopped`` is set, and the facts are written.
+        Nothing is done without a limit, and before the first batch. Ranks agree by a
+        file beside the rows on the last batch of all: they go on for some batches after
+        the time of the first is over. Before the end the fact ``stopped`` is set, and
+        the facts are written.
 
         Raises:
-            SystemExit: it is over.
+            SystemExit: the training is over; its status is 0.
         """
         if self.limit is None or not self.batches:
             return
         agreement = f"{self.journal.folder}/stop"
         is_over = clock() - self.first_batch_ns > self.limit
         if self.journal.facts.get("ranks", 1) == 1:
+            # alone, a rank needs no agreement: any number of batches is above -1
             self.last_batch = -1 if is_over else sys.maxsize
         elif self.last_batch == sys.maxsize:
             if is_over:
@@ -241,6 +267,7 @@ class Process:
 
 def _write_once(path: str, number: int) -> None:
     """Write a number to a file at once, unless the file exists: then it stays."""
+    # a link appears with all its bytes, and fails where another rank was first
     draft = f"{path}.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT, 0o644)
     os.write(descriptor, b"%d" % number)
@@ -251,7 +278,7 @@ def _write_once(path: str, number: int) -> None:
 
 
 def _read_number(path: str) -> int:
-    """Return the number in a file; the largest one if there is no file."""
+    """Return the number in a file; `sys.maxsize` if there is no file."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -263,8 +290,8 @@ def _read_number(path: str) -> int:
 
 
 def _read_variable(names: tuple[str, ...]) -> int:
-    """Return the first of some variables of the environment that is a number; -1 if
-    none is.
+    """Return the first of some variables of the environment that is a number of digits
+    alone; -1 if none is.
     """
     for name in names:
         if os.environ.get(name, "").isdigit():
@@ -274,7 +301,10 @@ def _read_variable(names: tuple[str, ...]) -> int:
 
 def _host() -> dict[str, Any]:
     """Return ``name``, ``cores`` and ``memory_nbytes`` of the host that this process
-    may use, within the limits of its control group (cgroups(7)), and ``all_cores``.
+    may use, and ``all_cores``, which the host has.
+
+    Cores are those of the affinity (1 where the system has none), limited by the quota
+    of the control group (cgroups(7), version 2), of which they may be a fraction.
     """
     cores: float = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
@@ -296,7 +326,7 @@ def _host() -> dict[str, Any]:
 
 
 def _read_words(path: str) -> list[str]:
-    """Return the words of a small file; [] if it cannot be read."""
+    """Return the words of a file's first 256 bytes; [] if it cannot be opened."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:

@@ -56,7 +56,19 @@ and is asked, at every tenth. A request takes 50 us.
 
 
 class StepTimer:
-    """Times the operations of a process on its batches."""
+    """Times the operations of a process on its batches.
+
+    Attributes:
+        process: of the operations.
+        compiling: whether torch compiles now; then nothing is timed.
+        optimizer_start: step and start of the optimizer that runs, as of `begin`; None
+            if none is timed.
+        models: by the id of a module that was called, its number of parameters.
+        ddp: the last DistributedDataParallel that was made.
+        ddp_passes: forward passes of `ddp`.
+        last_backward_ns: clock of the wall when the last known backward pass began.
+        backward_task: task of the last backward pass.
+    """
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -73,6 +85,8 @@ class StepTimer:
     def begin(self) -> tuple[LoopStep, int] | None:
         """Begin an operation, and return its step and start (ns); None if it is not
         timed: outside a step, inside another operation, or on another thread.
+
+        Until `end`, no other operation of the process is timed.
         """
         step: LoopStep | None = self.process.current_step
         if step is None or step.thread != threading.get_ident():
@@ -83,7 +97,7 @@ class StepTimer:
     def end(
         self, step_and_start: tuple[LoopStep, int], operation: int, size: int
     ) -> None:
-        """End an operation.
+        """End an operation: add it to its step, in which further ones are timed again.
 
         Args:
             step_and_start: as `begin` returned them.
@@ -103,7 +117,7 @@ class StepTimer:
         Args:
             callback: the function.
             step: of the operation.
-            argument: the first one of the operation.
+            argument: the first one of the operation; None if it had none.
         """
         try:
             callback(step, argument)
@@ -124,10 +138,11 @@ class StepTimer:
 
         Args:
             owner: module or class of the function.
-            name: of the function; without one, nothing is done.
+            name: of the function; where the owner has none of it, nothing is done.
             operation: its code.
             size: gives the bytes of a call, from its arguments.
-            callback: called with the step and the first argument after each call.
+            callback: called with the step and the first argument (None without
+                positional ones) after each call that is timed, even a failed one.
         """
         function = getattr(owner, name, None)
         if function is None:
@@ -151,7 +166,9 @@ class StepTimer:
 
 
 def watch_steps(process: Process) -> None:
-    """Time all operations of steps from now on."""
+    """Time all operations of steps from now on, by patching modules of torch, at once
+    or when they are imported.
+    """
     timer = StepTimer(process)
     for module, patch in {
         "torch.compiler": _patch_compiler,
@@ -171,19 +188,22 @@ def _no_nbytes(*_: Any, **__: Any) -> int:
 
 
 def _first_nbytes(argument: Any = None, *_: Any, **__: Any) -> int:
-    """Return the bytes of the first argument of a call."""
+    """Return the bytes of the first argument of a call; 0 if that is passed by name or
+    tells no size.
+    """
     return nbytes(argument)
 
 
 def _patch_compiler(timer: StepTimer, module: Any) -> None:
-    """Have the timer ask torch whether it compiles."""
+    """Have the timer ask torch whether it compiles; then no operation is timed."""
     timer.compiling = module.is_compiling
 
 
 def _patch_modules(timer: StepTimer, module: Any) -> None:
-    """Time forward passes."""
+    """Time forward passes, of the outermost module alone."""
 
     def after(_: LoopStep, model: Any) -> None:
+        """Note the facts of a module once, and the allreduce of `StepTimer.ddp`."""
         if id(model) not in timer.models:
             _note_model(timer, model)
         if timer.ddp is not None and timer.ddp() is model:
@@ -193,8 +213,10 @@ def _patch_modules(timer: StepTimer, module: Any) -> None:
 
 
 def _note_model(timer: StepTimer, model: Any) -> None:
-    """Note the facts of a module if it is the largest called so far, which is the
-    model.
+    """Note the facts of a module if it has the most parameters of those called so far,
+    and is thus the model: parameters, bytes of gradients, and the device of its first.
+
+    A module without parameters is no model.
     """
     parameters = list(model.parameters())
     count = sum(parameter.numel() for parameter in parameters)
@@ -214,7 +236,10 @@ def _note_model(timer: StepTimer, model: Any) -> None:
 
 
 def _patch_tensors(timer: StepTimer, module: Any) -> None:
-    """Time copies of tensors by `to` and `cuda`; a change of type alone is none."""
+    """Time copies of tensors by `to` and `cuda`, with the bytes of the source.
+
+    A call that returns the tensor itself, changes its type alone, or fails is no copy.
+    """
 
     def time_copy(function: Any) -> Any:
         @functools.wraps(function)
@@ -241,7 +266,7 @@ def _patch_tensors(timer: StepTimer, module: Any) -> None:
 
 
 def _patch_autograd(timer: StepTimer, module: Any) -> None:
-    """Time backward passes."""
+    """Time backward passes, and keep the task of the last one."""
 
     def after(step: LoopStep, _: Any) -> None:
         timer.backward_task = step.task
@@ -267,14 +292,18 @@ def _patch_optimizers(timer: StepTimer, module: Any) -> None:
 
 
 def _patch_collectives(timer: StepTimer, module: Any) -> None:
-    """Time collectives, and waits for those that go on beside the thread."""
+    """Time collectives, and waits for those that go on beside the thread; all of them
+    count as allreduce.
+    """
     for name in _COLLECTIVES:
         timer.replace(module, name, _ALLREDUCE, _first_nbytes)
     timer.replace(module.Work, "wait", _ALLREDUCE, _no_nbytes)
 
 
 def _patch_data_parallel(timer: StepTimer, module: Any) -> None:
-    """Have DistributedDataParallel measure its allreduce."""
+    """Have DistributedDataParallel measure its allreduce, in every tenth pass after the
+    first ones; only the last one that was made is read.
+    """
     init = module.DistributedDataParallel.__init__
 
     @functools.wraps(init)
@@ -289,8 +318,10 @@ def _patch_data_parallel(timer: StepTimer, module: Any) -> None:
 
 def _read_ddp_times(timer: StepTimer, model: Any) -> None:
     """Write what torch measured of the last backward pass: the part of the allreduce
-    that computing did not hide; and note the buckets once. Only in the first
-    `_FIRST_PASSES` and every tenth; a pass that was written already is not again.
+    that computing did not hide; and note the bytes of the buckets once.
+
+    Called after each forward pass. Does something only in the first `_FIRST_PASSES`, in
+    every tenth and the one after. A backward pass that was written is not again.
     """
     timer.ddp_passes += 1
     is_measured = timer.ddp_passes <= _FIRST_PASSES or timer.ddp_passes % 10 <= 1
@@ -309,6 +340,7 @@ def _read_ddp_times(timer: StepTimer, model: Any) -> None:
         timer.last_backward_ns = backward_start
         end = measurements["backward_comm_time_end"]
         exposed_ns = max(end - measurements["backward_compute_time_end"], 0)
+        # torch measures with the clock of the wall, rows have the other one
         start = end - exposed_ns - time.time_ns() + clock()
         size = sum(facts.get("model", {}).get("buckets", ()))
         row = timer.process.pack_row(

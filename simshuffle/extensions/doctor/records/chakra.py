@@ -37,7 +37,7 @@ from simshuffle.extensions.doctor.records.spans import coverage_of
 
 def list_chakra_traces(folder: Path) -> list[Path]:
     """Return the traces of a folder, `NAME.RANK.et`, in the order of the ranks in their
-    names.
+    names; files that do not begin as a trace are left out.
     """
     files = sorted(
         folder.glob("*.et"), key=lambda path: (_rank_of_name(path), path.name)
@@ -54,8 +54,12 @@ def _rank_of_name(path: Path) -> int:
 def read_chakra(path: Path) -> Record:
     """Read the record of a trace, or of a folder with one for each rank.
 
-    Raises an InputError if one is not complete, of another schema, or holds nothing
-    that takes time.
+    The rank stands in a file's name; 0 without one. Checkpoints, messages and other
+    nodes that are no operation of a record are left out, with a note on them.
+
+    Raises:
+        InputError: a trace is not complete or of another schema, or all of them hold
+            nothing that takes time.
     """
     files = list_chakra_traces(path) if path.is_dir() else [path]
     parts = list[pd.DataFrame]()
@@ -107,8 +111,8 @@ def read_chakra(path: Path) -> Record:
 
 
 def _model_of(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return the fact on the model, from the collectives of the first rank's last
-    batch.
+    """Return the fact on the model, from the collectives of the first rank's last batch
+    that has any: gradient_nbytes, and buckets (bytes of each); {} without any.
     """
     is_first_rank = rows["rank"] == rows["rank"].min()
     collectives = rows[(rows["operation"] == "allreduce") & is_first_rank]
@@ -136,7 +140,8 @@ def _operation_of(node: ChakraNode) -> str | None:
     """Return the operation of a record that a node is; None if it is no part of a
     record, as messages and batches are.
 
-    Computing whose name has none of the words is a transform on a CPU, and else none.
+    Computing whose name has no word of `_OPERATION_OF_WORD` is a transform on a CPU, and
+    None elsewhere. Of storage, only reading and opening of files are operations.
     """
     if node.kind == COLL:
         return "allreduce"
@@ -165,7 +170,9 @@ def _rows_of_nodes(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]
     that are operations.
 
     The loop waits for a batch as long as nothing is computed or summed while the batch
-    is fetched. A trace without nodes of batches is one step.
+    is fetched. A trace without nodes of batches is one step. The row of a wait starts
+    with the fetch. An operation belongs to the batch whose step began last before the
+    operation, or else to the first.
     """
     times = _times_of_nodes(nodes)
     trace_start = min((start for start, _ in times.values()), default=0.0)
@@ -218,8 +225,8 @@ def _rows_of_nodes(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]
 def _times_of_nodes(nodes: list[ChakraNode]) -> dict[int, tuple[float, float]]:
     """Return the start and end of each node, s, by its id.
 
-    They are the recorded ones; if there are none, a node starts when all before it have
-    ended.
+    They are the recorded ones. If no node has a recorded start, a node starts when its
+    dependencies have ended; dependencies that come later in the list do not count.
     """
     has_starts = any(node.start_s for node in nodes)
     times = dict[int, tuple[float, float]]()

@@ -101,16 +101,19 @@ class ChakraNode:
 
 
 def is_chakra(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is a trace of Chakra."""
+    """Return whether a file that begins with ``head`` (unpacked, 64 bytes suffice) is a
+    trace of Chakra.
+    """
     return bool(_HEAD.match(head))
 
 
 def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
     """Return the nodes of a trace, in its order, and a sentence on its version where it
-    names none.
+    names none ('' where it names `VERSION`).
 
     Raises:
-        InputError: the trace is not whole, or of another version of the schema.
+        InputError: the trace is not whole, or of another version of the schema; or it
+            names none, and has a node of an unknown type.
     """
     source = str(path)
     content, is_cut = read_unpacked(path)
@@ -142,7 +145,9 @@ def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
 
 
 def _schema(metadata: list[tuple[int, int | bytes]]) -> str:
-    """Return the words on the attribute `schema` of a trace; '' if it has none."""
+    """Return the words on the attribute `schema` of a trace; '' if it has none. Raises
+    a ValueError or IndexError if an attribute is no message.
+    """
     attributes = [value for number, value in metadata if number == META_ATTR]
     for attribute in attributes:
         values = dict(fields(attribute)) if isinstance(attribute, bytes) else {}
@@ -155,7 +160,9 @@ def _schema(metadata: list[tuple[int, int | bytes]]) -> str:
 
 
 def _split_messages(content: bytes) -> Iterator[bytes]:
-    """Yield the messages of a file, each of which stands behind its length."""
+    """Yield the messages of a file, each of which stands behind its length. Raises an
+    IndexError if the last one is cut, a ValueError if a length is none.
+    """
     offset = 0
     while offset < len(content):
         length, offset = _decode_varint(content, offset)
@@ -194,7 +201,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def _decode_varint(content: bytes, offset: int) -> tuple[int, int]:
     """Return the number at an offset, seven bits a byte, the lowest first; and the
-    offset behind it.
+    offset behind it. Raises an IndexError if it is cut, a ValueError if it is too long.
     """
     value = shift = 0
     while True:
@@ -210,7 +217,7 @@ def _decode_varint(content: bytes, offset: int) -> tuple[int, int]:
 
 def _check_number(value: int | bytes) -> int:
     """Return the value of a field that holds a number. Raises a ValueError if it is
-    none.
+    none, negative, or at least `LARGEST`.
     """
     if isinstance(value, bytes) or value >= LARGEST:
         raise ValueError("a number that is too large, or none")
@@ -218,7 +225,9 @@ def _check_number(value: int | bytes) -> int:
 
 
 def _decode_node(message: bytes) -> ChakraNode:
-    """Return the node of a message. Raises a ValueError or IndexError if it is none."""
+    """Return the node of a message; missing numbers are 0. Raises a ValueError or
+    IndexError if it is none.
+    """
     numbers = dict[int, int]()
     dependencies = list[int]()
     attributes = dict[str, int]()
@@ -251,7 +260,7 @@ def _decode_node(message: bytes) -> ChakraNode:
 
 
 def _decode_varints(content: bytes) -> list[int]:
-    """Return the numbers of a packed field."""
+    """Return the numbers of a packed field, which stand one after another."""
     numbers = list[int]()
     offset = 0
     while offset < len(content):
@@ -261,8 +270,8 @@ def _decode_varints(content: bytes) -> list[int]:
 
 
 def _decode_attribute(message: bytes) -> dict[str, int]:
-    """Return the name and value of an attribute that is a plain number up to `LARGEST`;
-    {} if it is not.
+    """Return the name and value of an attribute that is a plain number from 0 to
+    `LARGEST`; {} if it is a text, a list, a fraction, negative or larger.
     """
     field_values = dict(fields(message))
     name = field_values.get(KEY)
@@ -276,7 +285,9 @@ def _decode_attribute(message: bytes) -> dict[str, int]:
 
 
 def _decode_storage(message: bytes) -> StorageOperation | None:
-    """Return the operation of a StorageInfo; None if it is not of a file system."""
+    """Return the operation of a StorageInfo; None if it is not of a file system. Raises
+    a ValueError or IndexError if the bytes are no message.
+    """
     operation = dict(fields(message)).get(FS)
     if not isinstance(operation, bytes):
         return None

@@ -47,8 +47,8 @@ class ChromeTrace(NamedTuple):
         events: in the order of ``start``, with kind (a value of `KINDS`), name, start
             and end (ns, int), process (a text) and args (a mapping).
         about: keys of the file beside the events.
-        horizon: ns until which all events are in the trace; the last end if the trace
-            is complete.
+        horizon: ns until which all events are in the trace: the last end if the trace
+            is complete, else the start of the last event in the file.
         notes: sentences on what could not be read.
     """
 
@@ -59,7 +59,9 @@ class ChromeTrace(NamedTuple):
 
 
 def is_chrome(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is a trace of Kineto."""
+    """Return whether a file that begins with ``head`` (unpacked) is a trace of Kineto:
+    an object with one of its keys, or a list with events.
+    """
     keys = (
         b'"traceEvents"',
         b'"schemaVersion"',
@@ -75,7 +77,9 @@ def read_chrome(path: Path) -> ChromeTrace:
     """Read the trace of a file, plain or packed; of one that is cut, its complete
     events.
 
-    Raises an InputError if there are no events, or they are not of one clock.
+    Raises:
+        InputError: the file cannot be read, its schema is another one, there are no
+            events, or they are not of one clock (a day without any lies between two).
     """
     source = str(path)
     content, is_cut = read_unpacked(path)
@@ -118,8 +122,10 @@ def read_chrome(path: Path) -> ChromeTrace:
 
 
 def _parse_cut_trace(text: str) -> dict[str, Any]:
-    """Return the keys before the events, and the complete events, of a text that is
-    cut.
+    """Return the keys before the events, and the complete events as ``traceEvents``, of
+    a text that is cut; {} if it has no list of events.
+
+    Events from the first one on that is no JSON are left out.
     """
     if not (opening := _ARRAY.search(text)):
         return {}
@@ -140,13 +146,15 @@ def _parse_cut_trace(text: str) -> dict[str, Any]:
 
 
 def _rows_of_events(objects: list[Any], base_ns: int) -> Iterator[tuple[Any, ...]]:
-    """Yield kind, name, start, end, process and args of each event.
+    """Yield kind, name, start (ns), end (ns), process and args of each event.
 
-    Left out are events that have no valid times, or a category that is not in `KINDS`.
+    Left out are events without a valid start, with a category that is not in `KINDS`,
+    and of other phases than "X" (complete) and "s" (start of a flow). An event without
+    a duration ends as it starts.
 
     Args:
         objects: of the JSON.
-        base_ns: ns from which times count.
+        base_ns: ns that are added to all times.
     """
     for json_object in objects:
         event = to_mapping(json_object)

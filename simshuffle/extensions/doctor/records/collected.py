@@ -59,14 +59,15 @@ def collect_record(folder: Path, about: Mapping[str, Any]) -> Record:
     `simshuffle.extensions.doctor.recorder` writes them.
 
     A process counts by its `PID.json`. Rows of workers get the rank, loader and epoch
-    of the process that started them.
+    of the process that started them. Rows of hosts whose clock is known are put on the
+    clock of the first host.
     Ranks that the training does not name are numbered in the order in which they took
     their first batch.
 
     Args:
         folder: with `PID.rows` and `PID.json`.
-        about: further facts, as in `Record.about`; `command` is named if nothing was
-            recorded.
+        about: further facts, as in `Record.about`, which replace those of the
+            processes; `command` is named if nothing was recorded.
 
     Raises:
         InputError: no process wrote a row.
@@ -95,8 +96,8 @@ def collect_record(folder: Path, about: Mapping[str, Any]) -> Record:
 
 
 def _read_process(path: Path) -> _RecordedProcess:
-    """Read the facts of a process from a JSON file, and its rows from the file beside
-    it.
+    """Read the facts of a process from a JSON file ({} if it is not readable), and its
+    complete rows from the file beside it (none if there is no file).
     """
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +113,9 @@ def _read_process(path: Path) -> _RecordedProcess:
 def _refuse_empty(
     processes: Sequence[_RecordedProcess], about: Mapping[str, Any], source: str
 ) -> None:
-    """Refuse a folder without rows, with what was missing in the processes."""
+    """Raise an InputError on a folder without rows, with what was missing in the
+    processes: the recorder, torch or a batch.
+    """
     command = " ".join(map(str, about.get("command", []))) or "the training"
     if not processes:
         value = "no Python process that loaded the recorder"
@@ -130,7 +133,7 @@ def _refuse_empty(
 def _align_clocks(processes: Sequence[_RecordedProcess]) -> None:
     """Put the rows of all hosts on the clock of the first host, in place.
 
-    All processes of a host have one clock.
+    All processes of a host have one clock. Rows of a host without one stay as they are.
     """
     clocks: dict[object, int] = {}
     for process in processes:
@@ -142,8 +145,8 @@ def _align_clocks(processes: Sequence[_RecordedProcess]) -> None:
 
 
 def _number_ranks(processes: Sequence[_RecordedProcess]) -> dict[_RecordedProcess, int]:
-    """Return the processes of ranks, which take batches, with their ranks: their own,
-    else the free numbers in the order of their first rows.
+    """Return the rank of each process that waited for a batch: the one that it wrote,
+    else the lowest free number, in the order of their first rows.
     """
     wait = CODES["wait"]
     takers = [
@@ -164,7 +167,10 @@ def _fill_in_rank(
     process: _RecordedProcess, rank_of_process: Mapping[_RecordedProcess, int]
 ) -> None:
     """Fill in the rank of a process's rows, and the loader and epoch of a worker's; in
-    place. A process of which no rank is known counts for rank 0.
+    place.
+
+    Workers and other children of a rank's process, on its host, get its rank. A process
+    of which no rank is known counts for rank 0.
     """
     pid = process.facts.get("pid")
     parent_pid = process.facts.get("parent")
@@ -189,8 +195,12 @@ def _fill_in_rank(
 def _merge_facts(
     processes: Sequence[_RecordedProcess], ranks: Sequence[_RecordedProcess]
 ) -> dict[str, Any]:
-    """Return the facts of the training: of the first rank that has them, or joined over
-    all; sentences on changes and what was not seen come once each.
+    """Return the facts of the training, as in `Record.about`: of the first rank that
+    has them, or joined over all; sentences on changes and what was not seen come once
+    each.
+
+    ``ranks`` is the largest number, if all ranks have one. A note says how many
+    processes have a last row that is cut.
 
     Args:
         processes: all that wrote something.
@@ -243,7 +253,9 @@ def _cores_of_others(
     processes: Sequence[_RecordedProcess], ranks: Sequence[_RecordedProcess]
 ) -> float | None:
     """Return the mean number of the first rank's cores that other programs had, from
-    its first batch on; None if that is not known.
+    its first batch on (at least 0); None if that is not known.
+
+    Processes of the record on the host of the first rank are no other programs.
     """
     # at the first batch and at the end: moment, time of all programs on the cores, own time (ns)
     use = ranks[0].facts.get("use") if ranks else None
@@ -261,7 +273,7 @@ def _cores_of_others(
 
 def _count_files(processes: Sequence[_RecordedProcess]) -> dict[str, int]:
     """Return ``files``, the number of different ones that were opened, and their bytes,
-    ``files_nbytes``; {} if none was.
+    ``files_nbytes``; {} if none was. Both are estimates where a bound was halved.
 
     A process keeps the files whose path hashes to a number below its bound, which it
     halves whenever there are too many. Below the smallest bound, all processes have

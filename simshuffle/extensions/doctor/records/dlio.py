@@ -36,7 +36,11 @@ _OUTPUT = re.compile(r"(\d{1,7})_output\.json$")
 
 
 def list_outputs(folder: Path) -> dict[int, Path]:
-    """Return the output file of each rank in a folder, `N_output.json`; {} if none."""
+    """Return, by rank, its output file `N_output.json` in a folder; {} if none.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
     matches = {path: _OUTPUT.match(path.name) for path in sorted(folder.iterdir())}
     return {int(match[1]): path for path, match in matches.items() if match}
 
@@ -44,7 +48,11 @@ def list_outputs(folder: Path) -> dict[int, Path]:
 def read_dlio(folder: Path) -> Record:
     """Read the record of a run of DLIO.
 
-    Raises an InputError if the run has no batches, or a file is not complete.
+    The rows are waits and steps alone, each rank's one after the other. A missing
+    summary or configuration leaves facts out.
+
+    Raises:
+        InputError: the run has no batches, or a file is not complete.
     """
     files = list_outputs(folder)
     summary = _read_optional(folder / "summary.json")
@@ -97,12 +105,14 @@ def _rows_of_rank(
     rank: int, path: Path, epoch_starts: dict[str, float], count: int
 ) -> list[pd.DataFrame]:
     """Return the rows of each epoch of a rank, numbered from 0 in the order of their
-    names; an epoch begins when it did, or after the previous one.
+    names; an epoch begins when it did, but not before the end of the previous one.
+
+    Keys of the file that are no number of an epoch are left out.
 
     Args:
         rank: of the rows.
         path: its output file.
-        epoch_starts: s at which each epoch began, as far as known.
+        epoch_starts: by the name of an epoch, s at which it began, as far as known.
         count: samples of a batch; 0 if not known.
     """
     epochs = {
@@ -123,8 +133,11 @@ def _rows_of_rank(
 
 
 def _times_of_epoch(epoch: dict[str, Any]) -> dict[str, Floats]:
-    """Return the waits and steps of an epoch, (B,) s each, over its blocks, without
-    evaluations and without batches whose times are missing or contradict each other.
+    """Return the waits and steps of an epoch, (B,) s each as ``wait`` and ``step``,
+    over its blocks in the order of the file.
+
+    Left out are evaluations, and batches whose times are missing or contradict each
+    other (more to wait than in all).
     """
     loads_of_blocks = to_mapping(epoch.get("load"))
     totals_of_blocks = to_mapping(epoch.get("proc"))
@@ -144,7 +157,12 @@ def _times_of_epoch(epoch: dict[str, Any]) -> dict[str, Floats]:
 
 
 def _read_optional(path: Path) -> dict[str, Any]:
-    """Read the object of a file of JSON; {} if the file is missing."""
+    """Read the object of a file of JSON; {} if the file is missing, or holds another
+    value.
+
+    Raises:
+        InputError: the file is no complete JSON.
+    """
     return to_mapping(read_json(path)) if path.is_file() else {}
 
 
@@ -157,8 +175,8 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_epoch_starts(folder: Path) -> dict[str, float]:
-    """Return the s at which each epoch began, from the first one on; {} if that is not
-    known.
+    """Return, by the name of an epoch, the s at which it began after the earliest one;
+    {} if the start of any epoch is not known.
     """
     files = sorted(folder.glob("*per_epoch_stats.json"))
     starts = dict[str, datetime]()
@@ -173,8 +191,8 @@ def _read_epoch_starts(folder: Path) -> dict[str, float]:
 
 
 def _read_host(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the name, cores and memory of the first host, as far as the summary has
-    them.
+    """Return ``name``, ``cores`` and ``memory_nbytes`` of the first host, as far as the
+    summary has them.
     """
     host: dict[str, Any] = {}
     if isinstance(name := summary.get("hostname"), str):

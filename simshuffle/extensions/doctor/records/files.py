@@ -26,8 +26,9 @@ def read_unpacked(path: Path, limit: int | None = None) -> tuple[bytes, bool]:
         limit: about the most bytes that are read; None for all.
 
     Returns:
-        The content, and whether it is packed and ends too early, or has more
-        than the limit. What follows the first packed stream is left out.
+        The content, and whether a packed file is cut: it ends too early, is damaged, or
+        has more than the limit. Of a plain file, this is always False. What follows the
+        first packed stream is left out, and so is all from the damage on.
 
     Raises:
         InputError: the file cannot be opened.
@@ -55,8 +56,10 @@ def read_unpacked(path: Path, limit: int | None = None) -> tuple[bytes, bool]:
 
 
 def read_json(path: Path) -> Any:
-    """Read the JSON of a file, plain or packed. Raises an InputError if it cannot be
-    read, or is not complete.
+    """Read the JSON of a file, plain or packed.
+
+    Raises:
+        InputError: the file cannot be read, or is no complete JSON.
     """
     content, is_cut = read_unpacked(path)
     try:
@@ -74,17 +77,23 @@ def to_mapping(value: Any) -> dict[str, Any]:
 
 
 def printable(value: Any) -> str:
-    """Return a value as a text that can be printed: JSON may hold halves of characters."""
+    """Return a value as a text that can be printed: JSON may hold halves of characters,
+    which become "?".
+    """
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def to_number(value: Any) -> float:
-    """Return a value that should be a number from 0 to `LARGEST`; nan if it is none."""
+    """Return a value that should be a number from 0 to below `LARGEST`; nan if it is
+    none, as of truth values, texts and negative numbers.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return math.nan
     return float(value) if 0 <= value < LARGEST else math.nan
 
 
 def to_count(value: Any) -> int:
-    """Return a value that should be a count or size as an int; -1 if it is none."""
+    """Return a value that should be a count or size as an int, without its fraction; -1
+    if it is no number from 0 to below `LARGEST`.
+    """
     return -1 if math.isnan(to_number(value)) else int(value)

@@ -25,8 +25,11 @@ def rows_in_turn(
         rank: of all rows.
         epoch: of all rows.
         times: (B,) s of each operation, of which wait and step must be there; those
-            that are neither are parts of the step, one after the other.
+            that are neither are parts of the step, one after the other in this order.
         columns: further columns of all rows.
+
+    Returns:
+        Columns rank, epoch, batch (from 0), ``columns``, operation, start_s, seconds.
     """
     batch_s = times["wait"] + times["step"]
     # (B,) a batch begins when all before it have ended
@@ -59,9 +62,13 @@ def rows_of_means(
 
     Args:
         rank: of all rows.
-        means: mean s of each operation.
+        means: mean s of each operation, of which wait and step must be there.
         num_batches: batches that the means are of; at most `MAX_BATCHES` get rows.
         columns: further columns of all rows.
+
+    Returns:
+        The rows, as of `rows_in_turn`, and the notes: a second one if some batches have
+        no rows.
     """
     num_rows = min(num_batches, MAX_BATCHES)
     times = {

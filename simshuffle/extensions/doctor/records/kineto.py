@@ -82,10 +82,14 @@ def list_kineto_traces(folder: Path) -> list[Path]:
 
 def read_kineto(path: Path) -> Record:
     """Read the record of a trace, or of a folder of traces, one or several for each
-    rank; batches of a rank's further traces are counted on.
+    rank; batches of a rank's further traces are counted on, by their starts.
 
-    Raises an InputError if a file is no trace, has no steps, or is of several
-    processes.
+    The host, device, model and number of ranks are those that the earliest trace names.
+    The clocks of hosts are not compared.
+
+    Raises:
+        InputError: a file is no trace, has no complete steps, or is of several
+            processes.
     """
     files = list_kineto_traces(path) if path.is_dir() else [path]
     traces = sorted(((read_chrome(file), file) for file in files), key=_trace_start)
@@ -152,7 +156,9 @@ def _names_host(trace: ChromeTrace) -> bool:
 
 
 def _device_of(about: Any) -> dict[str, str]:
-    """Return the record's fact on the device, if the keys of a trace have it."""
+    """Return the record's fact on the device, the first one's name, if the keys of a
+    trace have it; 'cpu' if they name no device; {} if they are silent.
+    """
     devices = about.get("deviceProperties")
     if devices == []:
         return {"device": "cpu"}
@@ -162,7 +168,7 @@ def _device_of(about: Any) -> dict[str, str]:
 
 def _model_of(buckets: Sequence[int]) -> dict[str, Any]:
     """Return the record's fact on the model, from the bytes of an iteration's
-    allreduces.
+    allreduces; {} if there are none, or the bytes of one are not known (0).
     """
     if not buckets or not all(buckets):
         return {}
@@ -170,7 +176,9 @@ def _model_of(buckets: Sequence[int]) -> dict[str, Any]:
 
 
 def _rank_of_trace(trace: ChromeTrace, file: Path) -> int:
-    """Return the rank that a trace names, or else its file's name; 0 if neither does."""
+    """Return the rank that a trace names, or else its file's name (`rank3`, `rank-3`,
+    `rank_3`); 0 if neither does.
+    """
     rank = to_count(to_mapping(trace.about.get("distributedInfo")).get("rank"))
     if rank < 0 and (match := re.search(r"rank[-_]?(\d{1,6})", file.name)):
         rank = int(match[1])
@@ -194,6 +202,10 @@ def _rows_of_trace(
 ) -> tuple[pd.DataFrame, list[int]]:
     """Return the rows of all batches, with start in ns, and the bytes of the last
     batch's allreduces in their order, 0 where these are not known.
+
+    Rows have the fields of `_Row`, with epoch and batch (from 0 in its epoch) in place
+    of the index. Copies of a batch are one row, with their sums. A batch that was not
+    waited for has no row of a wait. Collectives stand first, then all else by batches.
     """
     groups = _events_of_batches(trace.events, batches)
     passes = [_find_passes(group) for group in groups]
@@ -228,7 +240,10 @@ def _events_of_batches(
     """Return the events of each batch: its own, and the ones of a device that it
     launched.
 
-    A column ``launched`` has the ns at which the processor began or launched each.
+    A column ``launched`` has the ns at which the processor began or launched each; of a
+    device's event without a known launch, its start. ``batch_index`` is the batch.
+    Events of the processor between two batches are left out; those of a device there
+    belong to the batch before. Events before the first batch are left out.
     """
     launches = events[events["kind"] == "launch"]
     ids = launches["args"].map(lambda args: to_count(args.get("correlation")))
@@ -249,10 +264,11 @@ def _events_of_batches(
 
 
 def _find_passes(group: pd.DataFrame) -> dict[str, list[Span]]:
-    """Return the spans in which the processor was in each pass of a batch, and in
-    autograd.
+    """Return the spans (ns) in which the processor was in each pass of a batch, by
+    "forward", "backward", "optimizer", and in "autograd"; [] where none was seen.
 
-    Autograd is the backward pass without the waits that follow it.
+    Autograd is the backward pass without the waits that follow it. The optimizer has a
+    span for each of its steps, all others at most one.
     """
     names = group["name"]
 
@@ -291,7 +307,7 @@ def _rows_of_passes(
     batch_index: int, group: pd.DataFrame, passes: dict[str, list[Span]]
 ) -> Iterator[_Row]:
     """Yield the rows of a batch's passes: by the processor's time, or the kernels' if
-    it has any.
+    the batch has any; then a pass that launched no kernel has no row.
 
     Args:
         batch_index: of the rows.
@@ -325,10 +341,12 @@ def _rows_of_collectives(
     passes: Sequence[dict[str, list[Span]]],
     batches: list[ProfiledBatch],
 ) -> tuple[list[_Row], list[int]]:
-    """Return the rows of the collectives, and the bytes of the last batch's allreduces.
+    """Return the rows of the collectives by their starts, and the bytes of the last
+    batch's allreduces (0 where not known).
 
     The seconds of a row are the part of the collective that neither computation nor
-    earlier collectives hide.
+    earlier collectives hide, and may be 0. All kinds of collectives are "allreduce". A
+    collective that did not finish ends with its batch.
 
     Args:
         groups: events of each batch.

@@ -38,7 +38,11 @@ def find_batches(trace: ChromeTrace, source: str) -> list[ProfiledBatch]:
     """Return the complete batches of a trace, in order; a note is added to the trace
     where no DataLoader was called.
 
-    Raises an InputError if there is none, or steps overlap or are of several processes.
+    Batches that end after the trace's horizon are left out.
+
+    Raises:
+        InputError: there is no complete batch, or steps overlap (one begins before the
+            middle of the previous one) or are of several processes.
     """
     events = trace.events[trace.events["kind"].isin(["user_annotation", "cpu_op"])]
     steps = events[events["name"].str.match(_STEP)]
@@ -81,7 +85,8 @@ def _batches_of_profiler(
     trace: ChromeTrace, step_starts: list[int], step_ends: list[int]
 ) -> list[ProfiledBatch]:
     """Return a batch for each step of the profiler, which are from ``step_starts`` to
-    ``step_ends`` (ns); a last one without events is left out.
+    ``step_ends`` (ns), without waits, all of epoch 0; a last one without events is left
+    out if others have some.
     """
     batches = [
         ProfiledBatch(start, start, end, 0)
@@ -107,6 +112,10 @@ def _batches_of_loader(
 ) -> Iterator[ProfiledBatch]:
     """Yield the batches that calls of a loader divide, within steps of the profiler if
     there are any.
+
+    A batch ends with the next call, or with its step of the profiler if that is
+    earlier. Calls outside of these steps are left out. A call that no operation
+    follows, but to draw an order, had no batch: the next one begins an epoch.
 
     Args:
         trace: of the loop.

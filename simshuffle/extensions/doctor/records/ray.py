@@ -50,15 +50,19 @@ _MARKS = (
 
 
 def is_ray(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is of Ray Data."""
+    """Return whether a file that begins with ``head`` (unpacked) is of Ray Data."""
     return any(mark in head for mark in (*_MARKS, b"data_iter_total_blocked_seconds"))
 
 
 def read_ray(path: Path) -> Record:
-    """Read the record of a loop.
+    """Read the record of a loop: for each rank, equal batches with the means of waits
+    and steps; further rows of batch -1 with sums over the workers.
 
-    Raises an InputError if the statistics do not have the waits, steps and number of
-    batches.
+    The workers of a list (JSON) are the ranks, in its order; a text is of rank 0.
+
+    Raises:
+        InputError: the statistics of a rank do not have the waits, steps and number of
+            batches.
     """
     source = str(path)
     text = read_unpacked(path)[0].decode("utf-8", "replace")
@@ -93,7 +97,11 @@ def _rows_of_rank(
 ) -> tuple[list[pd.DataFrame], list[str]]:
     """Return the rows of a rank's batches and of its workers' sums, and notes on them.
 
-    Raises an InputError if the waits, steps or number of batches are not known.
+    Sums of collating and copying are rows of batch -1 and worker 0; none where they are
+    0 or not known.
+
+    Raises:
+        InputError: the waits, steps or number of batches are not known.
     """
     num_batches = int(statistics["iter_batches_total"])
     wait_s = statistics["iter_total_blocked_s"]
@@ -127,8 +135,8 @@ def _rows_of_rank(
 
 
 def _read_metrics(values: dict[str, Any]) -> dict[str, float]:
-    """Return the times (s) and counts of an object of JSON, by `iter_...`; nan or -1 if
-    missing.
+    """Return the times (s) and counts of an object of JSON, by `iter_...`; a missing
+    time is nan, a missing count -1.
     """
 
     def metric(name: str) -> Any:
@@ -144,7 +152,8 @@ def _read_metrics(values: dict[str, Any]) -> dict[str, float]:
 
 
 def _read_text(text: str) -> dict[str, float]:
-    """Return the times (s) and counts of a text, by `iter_...`; nan or -1 if missing.
+    """Return the times (s) and counts of a text, by `iter_...`; a missing time is nan,
+    a missing count -1.
 
     A missing number of batches is the total over the mean time of creating one.
     """
@@ -168,8 +177,8 @@ def _read_text(text: str) -> dict[str, float]:
 
 
 def _seconds_of(match: re.Match[str] | None, group: int = 1) -> float:
-    """Return the s of a time of a match, whose number is in a group; nan if there is
-    none.
+    """Return the s of a time of a match, whose number is in a group and whose unit is
+    in the next one; nan if there is no match, or it has no number.
     """
     try:
         return (
@@ -182,8 +191,11 @@ def _seconds_of(match: re.Match[str] | None, group: int = 1) -> float:
 
 
 def _rows_of_operators(text: str) -> list[pd.DataFrame]:
-    """Return a row for each operator, with the sums over its tasks: a read if its name
-    begins with Read or ListFiles, else a transform.
+    """Return a table of one row for each operator, with the sums over its tasks: a read
+    if its name begins with Read or ListFiles, else a transform.
+
+    The count is of tasks, the bytes of output. Rows are of batch -1 and worker 0, from
+    0 s on. Operators without a wall time are left out.
     """
     parts = []
     heads = list(_OPERATOR.finditer(text))

@@ -100,7 +100,7 @@ def read(path: Path) -> Record:
         path: a folder or a file of one of `FORMATS`.
 
     Raises:
-        InputError: it cannot be read, is of none, or is not complete.
+        InputError: it cannot be read, is of none of the formats, or is not complete.
     """
     head = b"" if path.is_dir() else read_unpacked(path, HEAD)[0]
     for record_format in FORMATS:

@@ -74,6 +74,8 @@ class Record:
       names it;
     - ``model``: parameters, gradient_nbytes, buckets (bytes of each, in the order of the trace);
     - ``files``: different ones that were opened; ``files_nbytes``: of these;
+    - ``changed``, ``unchanged``: sentences on changes to the training that were made or could not
+      be; ``stopped``: true if the training was ended when its time was over;
     - ``notes``: sentences on what could not be seen.
     """
 
@@ -87,7 +89,10 @@ class Record:
 
     def write(self, path: Path) -> None:
         """Write the record to a Parquet file, its facts as JSON in the metadata; not
-        ``source``.
+        ``source``. A file at the path is replaced.
+
+        Raises:
+            ValueError: a fact is nan or infinite.
         """
         table = pa.Table.from_pandas(self.rows, preserve_index=False)
         text = json.dumps({"format": FORMAT, **self.about}, allow_nan=False)
@@ -99,8 +104,13 @@ def make_rows(columns: Mapping[str, Any]) -> pd.DataFrame:
     """Return the table of a record, `COLUMNS`, from some of its columns, ordered by
     start_s.
 
-    Missing columns are filled with the values that stand for "not known". The first row
-    begins at 0 s.
+    Missing columns are filled with rank 0, loader 0, epoch 0, and else with what stands
+    for "not known" (see `COLUMNS`). The columns operation, start_s and seconds must be
+    there. Times are shifted so that the first row begins at 0 s. Further columns are
+    dropped.
+
+    Raises:
+        ValueError, TypeError: a column cannot be of its type in `COLUMNS`.
     """
     table = pd.DataFrame(
         {name: columns.get(name, _EMPTY.get(name)) for name in COLUMNS}
@@ -115,7 +125,7 @@ def make_rows(columns: Mapping[str, Any]) -> pd.DataFrame:
 
 def join_rows(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join parts of a record, each with some of its columns, to its table, as
-    `make_rows` makes it: by start_s, from 0 s.
+    `make_rows` makes it: by start_s, from 0 s. There must be a part.
     """
     rows = pd.concat(parts, ignore_index=True)
     empty_counts = {
@@ -128,7 +138,11 @@ def join_rows(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def read_parquet(path: Path) -> Record:
     """Read a record from a file that `Record.write` wrote; further columns are dropped.
 
-    Raises an InputError if it is none, or of another `FORMAT`.
+    Rows are ordered by start_s, from 0 s.
+
+    Raises:
+        InputError: the file cannot be read, is no record or of another `FORMAT`, or
+            lacks a column or the type of one.
     """
     source = str(path)
     try:

@@ -15,7 +15,8 @@ def coverage_of(spans: Sequence[Span]) -> Callable[[int, int], float]:
     cover, ns.
 
     Args:
-        spans: in any order; they may overlap, and such a time counts once.
+        spans: in any order; they may overlap, and such a time counts once. Without any,
+            nothing is covered.
     """
     merged = list[Span]()
     for start, end in sorted(spans):
@@ -28,7 +29,7 @@ def coverage_of(spans: Sequence[Span]) -> Callable[[int, int], float]:
 
     # moments are counted from the first: as floats they would not be whole
     origin = merged[0][0]
-    # (spans, 2): start and end of each, and the covered ns before each of the two
+    # (spans, 2): start and end of each, and the covered ns before each of these moments
     moments = np.array(
         [(start - origin, end - origin) for start, end in merged], np.float64
     )

@@ -42,7 +42,9 @@ METRICS = {
 
 
 def is_traceml(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is a summary of TraceML."""
+    """Return whether a file that begins with ``head`` (unpacked) is a summary of
+    TraceML.
+    """
     return (
         head.lstrip().startswith(b"{")
         and b'"schema_version"' in head
@@ -57,8 +59,10 @@ def read_traceml(path: Path) -> Record:
     """Read the record of a summary: equal batches for each rank with wait and step;
     ranks without them are left out, with a note.
 
-    Raises an InputError if the summary is not complete, of another schema, or has no
-    steps.
+    Batches have the means of the window's steps. At most 1000 have rows, with a note.
+
+    Raises:
+        InputError: the summary is not complete, of another schema, or has no steps.
     """
     source = str(path)
     summary = to_mapping(read_json(path))
@@ -106,7 +110,9 @@ def read_traceml(path: Path) -> Record:
 
 
 def _means(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return the mean s of each operation of `METRICS` that was measured."""
+    """Return the mean s of each operation of `METRICS` that was measured; others are
+    left out.
+    """
     means = {
         operation: to_number(metrics.get(metric)) / 1e3
         for operation, metric in METRICS.items()

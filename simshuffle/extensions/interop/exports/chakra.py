@@ -51,13 +51,16 @@ def write(
     program: Program, path: Path, tell: Tell, *, storage: bool = False
 ) -> list[str]:
     """Write the traces of an iteration to a new folder ``path``, and return lines about
-    them.
+    them for people.
+
+    The files are `exchange.RANK.et`, one for each rank.
 
     Args:
         program: the exchange of the iteration.
-        path: the folder, which is made.
+        path: the folder, which is made and must not exist.
         tell: receives the share that is written, from 0 to 1.
-        storage: whether reading and writing of files are nodes of storage.
+        storage: whether reading and writing of files are nodes of storage; else they
+            are in the computing of the CPU.
     """
     path.mkdir()
     num_nodes = 0
@@ -78,7 +81,8 @@ def write(
 class _NodeBuilder:
     """Nodes of a rank in an iteration, each with the nodes that it depends on.
 
-    Every method adds one node and returns its number, from 1.
+    Every method adds one node and returns its number, from 1. ``nodes`` has them in
+    this order.
     """
 
     def __init__(self, program: Program, rank: int) -> None:
@@ -129,7 +133,7 @@ class _NodeBuilder:
         )
 
     def allreduce(self, name: str, nbytes: int, dependency: int) -> int:
-        """Add an allreduce of all ranks."""
+        """Add an allreduce of so many bytes by all ranks; the network decides its time."""
         attributes = {"comm_type": _ALL_REDUCE, "comm_size": nbytes, "is_cpu_op": 0}
         return self._add(name, COLL, [dependency], attributes)
 
@@ -140,7 +144,7 @@ class _NodeBuilder:
         )
 
     def receive(self, step_index: int, dependency: int) -> int:
-        """Add the message that the rank receives in a step."""
+        """Add the message that the rank receives in a step, in which one must come."""
         source = int(self._program.steps[step_index].source[self._rank])
         return self._message(
             f"receive {step_index}", RECV, step_index, source, dependency
@@ -149,7 +153,9 @@ class _NodeBuilder:
     def _message(
         self, name: str, kind: int, step_index: int, source: int, dependency: int
     ) -> int:
-        """Add one end of the message that the rank ``source`` sends in a step."""
+        """Add one end (SEND or RECV) of the message that the rank ``source`` sends in a
+        step; its tag is the index of the step.
+        """
         step = self._program.steps[step_index]
         attributes = {
             "comm_size": round(step.nbytes[source]),
@@ -167,8 +173,16 @@ def nodes_of_rank(
     """Return the nodes of a rank in an iteration, in the order of the schedule: passes,
     sum of gradients if there are several ranks, update, then the exchange.
 
-    Where messages are waited for after the next backward pass, that pass is here too,
-    and takes the time of this iteration's.
+    The exchange is, for each step, a barrier if there is one, work and a message, and
+    after all of them storing. Where messages are waited for after the next backward
+    pass, the next two passes are here too, and take the time of this iteration's.
+    Receives wait for the last barrier alone, not for work.
+
+    Args:
+        program: the exchange of the iteration.
+        rank: the rank.
+        storage: whether reading and writing of files are nodes of storage; else they
+            are in the computing of the CPU.
     """
     builder = _NodeBuilder(program, rank)
     gradients = program.gradients
@@ -225,7 +239,10 @@ def nodes_of_rank(
 
 
 def encode_trace(nodes: Sequence[ChakraNode]) -> bytes:
-    """Return the bytes of a trace file: the metadata and each node behind its length."""
+    """Return the bytes of a trace file: the metadata and each node behind its length.
+
+    Starts of nodes are left out. Attributes can only be those of `_TYPES`.
+    """
     messages = [
         _encode_bytes_field(schema.META_VERSION, VERSION.encode()),
         *map(_encode_node, nodes),
@@ -234,7 +251,9 @@ def encode_trace(nodes: Sequence[ChakraNode]) -> bytes:
 
 
 def _encode_node(node: ChakraNode) -> bytes:
-    """Return the message Node. Durations are whole microseconds, by the schema."""
+    """Return the message Node. Durations are rounded to whole microseconds, the unit of
+    the schema; a duration of 0 is left out.
+    """
     duration_us = round(node.seconds * 1e6)
     fields = [
         _encode_number_field(schema.ID, node.id),

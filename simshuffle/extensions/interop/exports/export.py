@@ -97,6 +97,11 @@ MARK = "simshuffle-export.json"
 def default_out(source: ExportedRun, format_name: str) -> Path:
     """Return the default path of an export: in the working directory, named after the
     run, and after the format where the suffix is not the format's name.
+
+    Characters that are unusual in names of files become "-"; at most 100 are kept.
+
+    Raises:
+        InputError: there is no such format.
     """
     suffix = format_of(format_name).suffix
     name = source.run if suffix == f".{format_name}" else f"{source.run}-{format_name}"
@@ -116,20 +121,26 @@ def export(
     """Write a run in a format to a file, or to a folder where the format has several
     files.
 
+    What was at ``out`` stays until the export is complete. A folder gets the file
+    `MARK`, too.
+
     Args:
         source: the run.
         format_name: name of the format, of `FORMATS`.
         out: the file or folder to write.
-        tell: receives the share that is done, from 0 to 1.
-        ranks: ranks whose lanes a timeline shows.
-        messages: ranks whose messages a timeline shows, or 'none'.
+        tell: receives the share that is done, from 0 to 1; None for no one.
+        ranks: ranks whose lanes a timeline shows, such as '0-3,slowest'; None for the
+            default of the verb. Other formats than perfetto ignore it.
+        messages: 'chosen' or None for the messages of the ranks that a timeline shows,
+            or 'none'. Other formats than perfetto ignore it.
         replace: whether to replace a file, or a folder that was exported, at ``out``.
 
     Returns:
         lines about the export, for people.
 
     Raises:
-        InputError: there is no such format, or ``out`` cannot be written.
+        InputError: there is no such format, ``out`` cannot be written, or the run has
+            not what the format needs, such as messages.
     """
     is_folder = not format_of(format_name).suffix
     check_out(out, folder=is_folder, replace=replace)
@@ -164,13 +175,14 @@ def export(
 
 
 def check_out(out: Path, *, folder: bool, replace: bool) -> None:
-    """Check that an export can be written: the folder is there, and ``out`` is free or
-    an earlier export.
+    """Check that an export can be written: the folder is there, and ``out`` is free or,
+    with ``replace``, a file, an empty folder or an earlier export.
 
     Args:
         out: the path to write.
         folder: whether the format is a folder.
-        replace: whether an earlier export may be replaced.
+        replace: whether what is there may be replaced; never a link, or a file by a
+            folder.
 
     Raises:
         InputError: it cannot be written.
@@ -191,7 +203,8 @@ def check_out(out: Path, *, folder: bool, replace: bool) -> None:
 
 def _find_obstacle(out: Path, is_folder: bool, replace: bool) -> tuple[str, str]:
     """Return rule and remedy of what prevents writing to ``out``; '' and '' if nothing
-    does. A folder may be replaced if it is empty or has the file `MARK`.
+    does. With ``replace``, any file may be replaced, and a folder if it is empty or has
+    the file `MARK`; but no link.
     """
     if not out.name or not out.parent.is_dir():
         return "must be in a folder that is there", "Make the folder."

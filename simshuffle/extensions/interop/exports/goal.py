@@ -42,7 +42,12 @@ class _StepNumbers(NamedTuple):
 
 def write(program: Program, path: Path, tell: Tell) -> list[str]:
     """Write the schedule of an iteration to the file ``path``, and return lines about
-    it.
+    it for people.
+
+    Args:
+        program: the exchange of the iteration.
+        path: the file; one that is there is replaced.
+        tell: receives the share that is written, from 0 to 1.
     """
     with path.open("w", encoding="ascii", newline="\n") as file:
         for rank, text in enumerate(schedules(program)):
@@ -56,6 +61,8 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
 def schedules(program: Program) -> Iterator[str]:
     """Yield the text of each rank's schedule, ascending; that of rank 0 begins with the
     head of the file.
+
+    The passes, the sum of the gradients, the update and latencies are not in it.
     """
     head = HEAD.format(
         name=program.name.encode("ascii", "replace").decode(),
@@ -118,8 +125,8 @@ def _statements(
 def _barrier_statements(
     program: Program, rank: int, barrier_index: int, waits: list[str]
 ) -> Generator[str, None, list[str]]:
-    """Yield the statements of a rank in a barrier, and return what stands for the
-    barrier's end.
+    """Yield the statements of a rank in a barrier, and return what to wait for so as to
+    wait for its end, such as 'requires b0s1'; ``waits`` if there is one rank.
 
     Args:
         program: the exchange of the iteration.

@@ -45,7 +45,8 @@ class Connection:
     target: int  # number of the receiving host
     ready_s: float  # s after the sum of the gradients at which it can be sent
     nbytes: int  # its size
-    waits_for: int = 0  # the trigger that starts it, from 1; 0 for its start
+    # the trigger that starts it in place of ``ready_s``, from 1; 0 if it starts at ``ready_s``
+    waits_for: int = 0
     releases: int = 0  # the trigger that its end sets off; 0 for none
 
 
@@ -54,8 +55,11 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
 
     Args:
         program: the exchange of the iteration.
-        path: the folder, which is made.
+        path: the folder, which is made and must not exist.
         tell: receives the share that is done; unused here.
+
+    Returns:
+        lines about the files, for people: with what was left out, and why.
 
     Raises:
         InputError: no message crosses a cable, or one is too large for htsim.
@@ -94,7 +98,9 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
 
 
 def host_numbers(program: Program) -> Ints:
-    """Return (M,) the number in the network of each rank's host."""
+    """Return (M,) the number in the network of each rank's host: its index among the
+    hosts of the cluster's topology.
+    """
     host_names = names_of(wiring(program.resources.cluster).fabric, "host")
     index_of_host = {name: index for index, name in enumerate(host_names)}
     numbers = np.array([index_of_host[name] for name in program.resources.hosts])
@@ -105,16 +111,16 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
     """Return the messages that cross a cable, in order of step and rank, and the number
     of others.
 
-    Messages of less than a byte are in neither. With ``program.serial_pairs``, a
-    message waits for the last one of the same two ranks if that would still be under
-    way in an empty network.
+    Messages of less than a byte are in neither; sizes are rounded to whole bytes. With
+    ``program.serial_pairs``, a message waits for the last one from the same rank to the
+    same other, if the last one would still be under way in an empty network.
 
     Args:
         program: the exchange of the iteration.
         host_of_rank: (M,) number of each rank's host, see `host_numbers`.
 
     Raises:
-        InputError: a message is too large for htsim.
+        InputError: a message has more than `MAX_NBYTES`.
     """
     messages: list[Connection] = []
     num_inside = 0
@@ -166,7 +172,8 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
 
 def ready_seconds(program: Program) -> list[Floats]:
     """Return for each step (M,) s from the sum of the gradients to the hand-over of a
-    rank's message: update, work, barriers and the latency of a message.
+    rank's message: update, work, barriers and the latency of message passing, without
+    that of cables and without waits for messages.
     """
     work_end_s = np.full(program.world_size, program.gradients.update_s)
     ready_s = []
@@ -182,7 +189,7 @@ def ready_seconds(program: Program) -> list[Floats]:
 
 def _isolated_seconds(program: Program, step: ProgramStep) -> Floats:
     """Return (M,) s of each message alone: bytes over the slowest link of its route, or
-    over the stream's bandwidth if that is lower; no latency.
+    over the stream's bandwidth if that is lower; no latency. 0 where nothing is sent.
     """
     # (M, width) bytes/s of the links of each route, of which the smallest counts
     capacity = np.where(
@@ -193,7 +200,7 @@ def _isolated_seconds(program: Program, step: ProgramStep) -> Floats:
 
 
 def matrix(program: Program, num_hosts: int, messages: Sequence[Connection]) -> str:
-    """Return the text of the connection matrix.
+    """Return the text of the connection matrix; starts are in whole ps.
 
     Args:
         program: the exchange of the iteration.

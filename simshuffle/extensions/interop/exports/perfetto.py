@@ -27,20 +27,22 @@ SIMULATION_SHARE = 0.85
 def write(
     source: ExportedRun, path: Path, ranks: str | None, messages: str | None, tell: Tell
 ) -> list[str]:
-    """Write a timeline to the file ``path``, and return lines about it.
+    """Write a timeline to the file ``path``, and return lines about it for people.
 
-    The tables of a result suffice with ``messages`` 'none'; else the run is simulated
-    again.
+    The tables of a result suffice with ``messages`` 'none'; else, and where the run has
+    no result, the run is simulated again.
 
     Args:
         source: the run.
-        path: the file, which is made.
-        ranks: ranks that are shown, as the option of the verb.
-        messages: 'chosen', 'none' or None, as the option of the verb.
+        path: the file, which is made: JSON, gzipped.
+        ranks: ranks that are shown, such as '0-3,slowest'; None for all of a few ranks,
+            else the slowest, the fastest and a sample.
+        messages: 'chosen' or None for the messages of the ranks that are shown; 'none'.
         tell: receives the share that is done, from 0 to 1.
 
     Raises:
-        InputError: a rank does not exist, or the tables are not what is simulated now.
+        InputError: a rank does not exist, ``messages`` is another text, the result has
+            no timeline, or the tables are not what is simulated now.
     """
     rank_requests = check_ranks(ranks, source.scenario.world_size)
     if messages not in {None, "chosen", "none"}:

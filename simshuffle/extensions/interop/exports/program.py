@@ -34,7 +34,8 @@ class ProgramStep:
     A rank ends a step when its work has ended; it does not wait for the message.
     """
 
-    # (M,) rank that the message goes to; its own if the rank keeps its samples and sends nothing
+    # (M,) rank that the message goes to; its own if the rank keeps its samples and sends nothing.
+    # Every rank stands in it once: a rank that sends nothing receives nothing.
     target: Ints
     nbytes: Floats  # (M,) bytes on the wire; 0 where nothing is sent
     # (M,) s and bytes that the sender reads from its device before it sends, which take what they
@@ -54,12 +55,12 @@ class ProgramStep:
 
     @property
     def before_s(self) -> Floats:
-        """(M,) s that the sender works before it sends."""
+        """(M,) s that the sender reads and works before it sends."""
         return self.read_s + self.work_s
 
     @property
     def sends(self) -> Flags:
-        """(M,) whether each rank sends anything."""
+        """(M,) whether each rank sends a message to another."""
         return np.asarray(self.target != np.arange(len(self.target)))
 
     @cached_property
@@ -76,11 +77,11 @@ class ProgramStep:
 class Gradients:
     """The forward and backward passes, sum of gradients and update around the exchange."""
 
-    nbytes: float  # bytes of the gradients that are summed; 0 for one rank
+    nbytes: float  # bytes of gradients that each rank sums; 0 for one rank
     algorithm: str  # kind of the allreduce: 'ring', ...
-    forward_s: Floats  # (M,) s of the forward pass in this iteration
-    backward_s: Floats  # (M,) s of the backward pass in this iteration
-    update_s: float  # s of the optimiser
+    forward_s: Floats  # (M,) s of the forward pass in this iteration, with its jitter
+    backward_s: Floats  # (M,) s of the backward pass in this iteration, with its jitter
+    update_s: float  # s of the optimiser, of every rank
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Program:
 
     @property
     def store_s(self) -> Floats:
-        """(M,) s of each rank after the receipt."""
+        """(M,) s of each rank after the receipt: re-encoding and writing."""
         return self.unpack_s + self.write_s
 
     @property
@@ -145,13 +146,14 @@ def make_program(
 
     Args:
         scenario: the scenario, without a sweep.
-        epoch: number of the epoch, from 1.
+        epoch: number of the epoch, from 1; at most those of the scenario.
         iteration: number of the iteration, from 1; None for the first after which
             anything is sent.
 
     Raises:
         InputError: the strategy exchanges nothing, nothing is sent after this
             iteration, or the parallelism is not data.
+        StopIteration: the scenario has fewer epochs.
     """
     workload = scenario.workload
     cluster = scenario.cluster
@@ -219,7 +221,8 @@ def _choose_iteration(
         iteration: the requested iteration; None for the first possible one.
 
     Raises:
-        InputError: there is no such iteration, or the requested one is none.
+        InputError: there is no such iteration in the epoch, or no samples leave their
+            rank after the requested one.
     """
     sending_iterations = (
         np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
@@ -240,7 +243,9 @@ def _choose_iteration(
 
 
 def _make_step(message: RankMessages, resources: Resources) -> ProgramStep:
-    """Return the step in which every rank sends its part of a message."""
+    """Return the step in which every rank sends its part of a message; reads take what
+    they take alone, files outside the cache with the latency of the SSD.
+    """
     cluster = resources.cluster
     ranks = np.arange(resources.world_size)
     sends = message.target != ranks

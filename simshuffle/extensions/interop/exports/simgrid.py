@@ -23,7 +23,7 @@ from simshuffle.extensions.interop.exports.program import Program, Tell
 from simshuffle.spec.arrays import Ints, Ints32
 
 Routes = dict[tuple[int, int], list[int]]
-"""Links of the route between two ranks, by sender and receiver."""
+"""By sender and receiver, the numbers of the links of their route, in order."""
 
 WIDTH = 112
 """Characters of a line of exchange.txt, with its end: the WIDTH of exchange.c."""
@@ -70,7 +70,12 @@ Made with SimGrid 3.32.
 
 def write(program: Program, path: Path, tell: Tell) -> list[str]:
     """Write the exchange of an iteration to a new folder ``path``, and return lines
-    about it.
+    about it for people, one of them on messages whose routes had to be changed.
+
+    Args:
+        program: the exchange of the iteration.
+        path: the folder, which is made and must not exist.
+        tell: receives the share that is done, from 0 to 1.
     """
     routes, num_rerouted = routes_of(program)
     crossed_links = sorted({link for route in routes.values() for link in route})
@@ -109,11 +114,11 @@ def smpi_options() -> list[str]:
 
 
 def routes_of(program: Program) -> tuple[Routes, int]:
-    """Return the links between ranks that exchange samples or meet in a round of a
-    barrier.
+    """Return the links between ranks that exchange samples or would meet in a round of
+    a barrier, also where there is none.
 
-    SimGrid has one route for each pair. The second value is the number of messages of
-    samples whose route differs from the first of their pair.
+    SimGrid has one route for each ordered pair, the first of its messages. The second
+    value is the number of messages of samples whose route differs from the first.
     """
     ranks = np.arange(program.world_size)
     resources = program.resources.with_fresh_routes()
@@ -121,8 +126,8 @@ def routes_of(program: Program) -> tuple[Routes, int]:
     num_rerouted = 0
 
     def add_routes(targets: Ints, links: Ints32, senders: Ints) -> int:
-        """Add the routes of senders to their targets, and return how many pairs have
-        another.
+        """Add the routes of senders to their targets, unless a pair has one, and return
+        how many pairs have another.
         """
         num_different = 0
         for rank in senders.tolist():
@@ -144,8 +149,10 @@ def routes_of(program: Program) -> tuple[Routes, int]:
 def _platform_lines(
     program: Program, routes: Routes, crossed_links: list[int]
 ) -> Iterator[str]:
-    """Yield the lines of platform.xml: a host for each rank, the crossed links, and the
-    routes.
+    """Yield the text of platform.xml in parts, some of a line: a host for each rank,
+    the crossed links, and the routes.
+
+    The bandwidth of a stream without limit is 1,000 times that of the fastest link.
     """
     links = program.resources.links
     yield "<?xml version='1.0'?>\n"
@@ -173,6 +180,10 @@ def _platform_lines(
 def _exchange_lines(program: Program) -> Iterator[str]:
     """Yield the lines of exchange.txt, `WIDTH` characters each, as exchange.c reads
     them.
+
+    The first one has the numbers of ranks, steps and barriers before steps, and 1 if
+    there is a barrier in the end. Then each rank has a line for every step (target,
+    source, bytes sent and received, s of work, s of cables) and one with s of storing.
     """
     num_barriers = sum(program.barrier_before)
     yield _format_line(
@@ -198,7 +209,7 @@ def _exchange_lines(program: Program) -> Iterator[str]:
 
 
 def _format_line(*values: float) -> str:
-    """Return numbers as a line of `WIDTH` characters."""
+    """Return numbers as a line of `WIDTH` characters, fractions with 12 decimals."""
     text = " ".join(
         f"{value:.12e}" if isinstance(value, float) else str(value) for value in values
     )

@@ -46,8 +46,8 @@ class ExportedRun:
     def stored_rows(self, table: str, epoch: int) -> pd.DataFrame:
         """Return the rows of the result's table that belong to the run and an epoch.
 
-        The rows are empty where the result does not have them; of several seeds they
-        are of the scenario's. Only runs with a result may be asked.
+        The rows are empty where the table has none for that run and epoch. With
+        several seeds they are those of the scenario's seed. The run must have a result.
         """
         assert self.result is not None  # noqa: S101 - callers ask for it first
         has_seeds = "seed" in self.result.tables["epochs"]
@@ -73,14 +73,18 @@ def read_source(
 
     Args:
         reference: the folder, the file, or a name below ``scenarios/``.
-        overrides: values of keys of the scenario.
+        overrides: values of keys of the scenario; a result takes none.
         run: name of the run; the first if None.
         epochs: epochs from 1, such as '2', '1,3' or '2-4'; the first if None.
-        iteration: iteration from 1; None for the first after which anything is sent.
-        must_exchange: whether the default run is the first that exchanges samples.
+        iteration: iteration from 1, at most those of the first epoch that is named;
+            None for the first after which anything is sent.
+        must_exchange: whether the default run is the first that exchanges samples. It
+            is the first of all if none does.
 
     Raises:
-        InputError: there is no such result, scenario, run, epoch or iteration.
+        InputError: there is no such result, scenario, run, epoch or iteration; the
+            folder is no result of ``simshuffle run``; or ``overrides`` are given for a
+            result.
     """
     result, runs = _list_runs(reference, overrides or {})
     chosen_name = next(iter(runs)) if run is None else run
@@ -129,6 +133,10 @@ def _list_runs(
 
     Each run has its name in the tables and its scenario. Each of several seeds of a
     result is a run.
+
+    Raises:
+        InputError: ``overrides`` are given for a result, the folder holds another kind
+            of result, or its scenario and its meta.json name different runs.
     """
     folder = Path(reference)
     if not is_folder(folder):
@@ -164,7 +172,8 @@ def _list_runs(
 def parse_spans(text: str) -> list[tuple[int, int]] | None:
     """Return the spans of numbers in text such as '1,3' or '2-4'; None for other text.
 
-    A span is its first and its last number.
+    A span is its first and its last number, equal for a single one. The numbers are
+    not checked: 0 may be among them, and the last may be below the first.
     """
     if not re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*", text):
         return None

@@ -49,6 +49,7 @@ class TraceFile:
     """Writes events to a file; open it with `open_trace_file`.
 
     Times are nanoseconds here, and microseconds with three digits in the file.
+    ``events`` counts all events written so far, of all kinds.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -99,8 +100,8 @@ class TraceFile:
             begin: (n,) ns.
             end: (n,) ns.
             names: (n,) JSON texts.
-            category: (n,) JSON texts, or one for all slices.
-            args: (n,) JSON objects.
+            category: (n,) JSON texts.
+            args: (n,) JSON objects, as text.
         """
         count = len(begin)
         rows = zip(
@@ -128,8 +129,9 @@ class TraceFile:
 
         Args:
             ids: (n,) numbers of the arrows, each once in a file.
-            ends: process (n,), thread (n,) and moment (n,) in ns, of the beginnings and
-                then of the ends; each lies inside a slice.
+            ends: process, thread and moment in ns, of the beginnings and then of the
+                ends; each (n,), a process or thread also one for all. Each end lies
+                inside a slice.
             name: name of all arrows.
         """
         count = len(ids)
@@ -154,7 +156,7 @@ class TraceFile:
     def add_counter(
         self, pid: int, name: str, moments: Ints64, series: Mapping[str, Floats]
     ) -> None:
-        """Add values of a counter of a process.
+        """Add values of a counter of a process, with six significant digits.
 
         Args:
             pid: the process.
@@ -176,7 +178,13 @@ class TraceFile:
         self._write(map(format_event, zip(*columns, strict=True)), len(moments))
 
     def finish(self, facts: Mapping[str, Any]) -> None:
-        """Close the list of events, and write ``facts`` beside it."""
+        """End the list of events, and write ``facts`` beside it as 'otherData'.
+
+        The file stays open.
+
+        Raises:
+            ValueError: ``facts`` hold NaN or an infinity.
+        """
         tail = json.dumps(
             {"displayTimeUnit": "ms", "otherData": facts}, allow_nan=False
         )
@@ -188,7 +196,8 @@ def open_trace_file(path: Path) -> Iterator[TraceFile]:
     """Open a new trace file, compressed if its name ends in '.gz'; an old one is
     replaced.
 
-    The caller calls `TraceFile.finish`. Equal events give equal bytes.
+    The caller calls `TraceFile.finish`. Equal events give equal bytes. After an error
+    an unfinished file stays at ``path``.
     """
     with ExitStack() as stack:
         binary: Any = stack.enter_context(path.open("wb"))
@@ -204,8 +213,11 @@ def open_trace_file(path: Path) -> Iterator[TraceFile]:
 
 
 def assign_lanes(begin: Ints64, end: Ints64) -> Ints64:
-    """Return (n,) the lane of each slice, from 0: the first that is free when the slice
-    begins.
+    """Return (n,) the lane of each slice, from 0: the lowest that is free when the
+    slice begins.
+
+    A lane is free from the moment at which its slice ends. Of slices that begin
+    together the shorter ones choose first.
 
     Args:
         begin: (n,) ns at which each slice begins.
@@ -243,7 +255,8 @@ def write_counters(
     ranks.
 
     A tier has its mean and its most loaded link, a host its SSD, cores and adapters.
-    Each value is a mean over the time to the next one.
+    Each value is a mean over the time to the next one. Links that carried nothing in
+    the epoch are left out.
 
     Args:
         file: the trace file.
@@ -251,7 +264,8 @@ def write_counters(
         offset: ns at which the epoch begins in the file.
         cluster: the process of tiers and file system.
         processes: the process of each rank whose host is shown.
-        is_last: True if no other epoch begins where this one ends.
+        is_last: True if no other epoch begins where this one ends. The counters then
+            end with 0.
     """
     sampled_at = record.sampled_at if is_last else record.sampled_at[:-1]
     counters = EpochCounters(
@@ -272,20 +286,29 @@ class EpochCounters:
 
     file: TraceFile
     resources: Resources
-    moments: Ints64  # (n,) ns in the file of the values of a counter
-    # (moments - 1, links) share of the capacity in use
+    # (n,) ns in the file of the values of a counter; the end of the epoch is among them only
+    # where no other epoch follows
+    moments: Ints64
+    # (n, links), or (n - 1, links) with the end of the epoch: mean share of the capacity in use
+    # until the next moment, from 0 to 1
     utilisation: Floats
     is_used: Flags  # (links,) True for links that carried something
 
     def add_counter(self, pid: int, name: str, series: Mapping[str, Floats]) -> None:
-        """Add a counter that is 0 at the end of the epoch, if that has a moment."""
+        """Add a counter that is 0 at the end of the epoch, if ``moments`` has the end.
+
+        Each series has a value for each row of ``utilisation``.
+        """
         extended = {key: np.append(values, 0.0) for key, values in series.items()}
         cut = {key: values[: len(self.moments)] for key, values in extended.items()}
         self.file.add_counter(pid, name, self.moments, cut)
 
     def write_tiers(self, cluster: int) -> None:
-        """Write the mean and the most loaded link (%) of each tier of the network, of
-        the links that carried anything.
+        """Write the mean and the most loaded link (%) of each tier, of the links that
+        carried anything.
+
+        The mean weighs all links alike. The tiers of file system and object store are
+        left out, and so are tiers that carried nothing.
 
         Args:
             cluster: the process of tiers and file system.
@@ -299,8 +322,8 @@ class EpochCounters:
                 self.add_counter(cluster, f"{tier} use", series)
 
     def write_shared_storage(self, cluster: int) -> None:
-        """Write the bandwidth (GB/s) and requests (1/s) of the file system and the
-        object store.
+        """Write the bandwidth (GB/s) and requests (1/s) that the file system and the
+        object store served, each if it was used.
 
         Args:
             cluster: the process of tiers and file system.
@@ -324,6 +347,8 @@ class EpochCounters:
     def write_hosts(self, processes: Mapping[int, int]) -> None:
         """Write SSD and cores (%) and adapters (GB/s) of the hosts of some ranks, each
         if it was used.
+
+        Adapters are the sum over all cables of the host, out and in by themselves.
 
         Args:
             processes: the process of each rank whose host is shown.

@@ -33,9 +33,11 @@ TITLE_OF_HIDDEN = {
     "allreduce_hidden": "allreduce hidden: gradients are in flight",
 }
 MIN_SLICE_NS = 2
-"""ns of a message's slice: an arrow needs a place inside."""
+"""Fewest ns of the slice of a sender's work: an arrow needs a place inside."""
 MAX_RANKS_WITH_HOSTS = 64
-"""Ranks whose hosts have counters: of more, these would be most of the file."""
+"""Most shown ranks whose hosts have counters. Of more ranks no host has any: counters
+would be most of the file.
+"""
 
 
 class _MessageEnd(NamedTuple):
@@ -64,13 +66,14 @@ RECEIVING = _MessageEnd("messages coming in", "receiving from", "from", 1000)
 class TraceWriter:
     """Writes the lanes of ranks, messages and links to a trace file.
 
-    The processes of the cluster and of the shown ranks are named at once.
+    The constructor already writes the names of the cluster's process and of the shown
+    ranks' processes. ``num_arrows`` counts the messages written so far.
 
     Args:
         file: the trace file.
         source: the run.
-        shown_ranks: the ranks that have lanes, each with what is special about it, in
-            brackets.
+        shown_ranks: the ranks that have lanes, from top to bottom, each with what is
+            special about it, in brackets, or ''.
         start_s: simulated s at which the file begins.
     """
 
@@ -118,7 +121,7 @@ class TraceWriter:
         Args:
             pid: the process.
             name: name of the thread.
-            position: position among the threads of the process.
+            position: position of a new thread among the threads of the process.
             tid: number of a new thread; None for the next free one.
         """
         key = pid, name
@@ -134,6 +137,10 @@ class TraceWriter:
     def write_epoch(self, epoch: TracedEpoch, *, messages: bool, is_last: bool) -> None:
         """Write the lanes of an epoch: itself, phases, messages and counters; the last
         two only if its record is known.
+
+        The slice of the epoch holds its row of the sources table, with null for
+        numbers that are not finite. Hosts have counters only where at most
+        `MAX_RANKS_WITH_HOSTS` ranks are shown.
 
         Args:
             epoch: the epoch.
@@ -222,7 +229,10 @@ class TraceWriter:
             )
 
     def _write_loops(self, table: pd.DataFrame, epoch: int) -> None:
-        """Write the iterations of the ranks, with their phases inside."""
+        """Write the iterations of the ranks, with their phases inside.
+
+        Phases of iteration 0, before or after all iterations, lie in no iteration.
+        """
         table = table.sort_values(["rank", "begin", "end"], kind="stable")
         phases_of_iteration = table[table["iteration"] > 0].groupby(
             ["rank", "iteration"], sort=True
@@ -252,7 +262,8 @@ class TraceWriter:
         """Write a slice for each phase of a table.
 
         Args:
-            table: phases, with begin and end in ns.
+            table: phases, with begin and end in ns. Bytes of 0, a cause '' and a last
+                rank of -1 are left out of the slice.
             tid: (n,) thread of each phase.
             epoch: number of the epoch, from 1.
         """
@@ -281,8 +292,15 @@ class TraceWriter:
     # ------------------------------------------------------------------------------------- messages
 
     def _write_messages(self, messages: MessageTimes, offset: int, epoch: int) -> None:
-        """Write the messages of the shown ranks, with arrows from senders' work to
-        receivers.
+        """Write the messages that a shown rank sends or receives, with arrows from
+        senders' work to receivers.
+
+        A message without a time in flight is drawn with 1 ns.
+
+        Args:
+            messages: all messages of the epoch.
+            offset: ns at which the epoch begins in the file.
+            epoch: number of the epoch, from 1.
         """
         shown_ranks = np.array(list(self._shown_ranks))
         shown_messages = messages.select(
@@ -343,6 +361,7 @@ class TraceWriter:
 
         The process is that of the end's rank if that rank is shown. Else it is the
         process of the other ranks, where each shown partner has threads of its own.
+        Processes and threads that are new get their names in the file.
         """
         is_shown = np.isin(slices.rank, list(self._shown_ranks))
         pid = np.where(
@@ -392,10 +411,16 @@ class TraceWriter:
 
 
 def _work_starts(messages: MessageTimes, offset: int, sent: Ints64) -> Ints64:
-    """Return (n,) ns at which the work for each message begins.
+    """Return (n,) ns at which the work for each message begins, at least `MIN_SLICE_NS`
+    before the message is sent.
 
     Where rounding puts the begin one nanosecond before the end of the sender's previous
     message, the begin is moved to that end.
+
+    Args:
+        messages: the messages.
+        offset: ns at which the epoch begins in the file.
+        sent: (n,) ns at which each message is sent.
     """
     begin = np.minimum(
         offset + nanoseconds(messages.sent - messages.work), sent - MIN_SLICE_NS

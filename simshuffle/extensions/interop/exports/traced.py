@@ -35,20 +35,22 @@ class TracedEpoch:
     """An epoch of the timeline."""
 
     epoch: int  # from 1
-    phases: pd.DataFrame  # columns `simshuffle.report.timeline.PHASE_COLUMNS`
+    # columns `simshuffle.report.timeline.PHASE_COLUMNS`; of stored tables perhaps of some ranks
+    phases: pd.DataFrame
     # its row of the sources table: what was simulated of it
     window: dict[Hashable, Any]
     record: EpochRecord | None  # its messages and links; None if they are not known
-    comparison: str  # how it compares with what is stored, as a text
+    # how it compares with what is stored, as a text; '' without a result
+    comparison: str
 
     @property
     def begin(self) -> float:
-        """Simulated s at which the epoch begins."""
+        """Simulated s at which the epoch begins, from the first simulated epoch on."""
         return float(self.phases["start_s"].min())
 
     @property
     def end(self) -> float:
-        """Simulated s at which the epoch ends."""
+        """Simulated s at which the epoch ends, from the first simulated epoch on."""
         return float(self.phases["end_s"].max())
 
 
@@ -69,7 +71,10 @@ def describe_epoch(epoch: TracedEpoch) -> list[str]:
 def simulate_again(
     source: ExportedRun, tell: Callable[[float], None]
 ) -> Iterator[TracedEpoch]:
-    """Simulate the requested epochs again, and compare them with what is stored.
+    """Simulate the requested epochs again, and compare them with what is stored, if the
+    run has a result.
+
+    Yields the requested epochs, ascending, with messages and links.
 
     Only the epochs from the first requested one on are simulated, but all epochs where
     one decides how the next is simulated.
@@ -113,7 +118,10 @@ def simulate_again(
 
 
 def read_stored(source: ExportedRun) -> Iterator[TracedEpoch]:
-    """Yield the requested epochs as the result's tables have them.
+    """Yield the requested epochs as the result's tables have them, without messages
+    and links.
+
+    The timeline of a result may have a sample of the ranks only.
 
     Raises:
         InputError: there is no result, or it has no timeline.
@@ -136,7 +144,7 @@ def read_stored(source: ExportedRun) -> Iterator[TracedEpoch]:
 
 def _approximate_seconds(source: ExportedRun) -> float:
     """Return s of the first requested epoch, roughly: as stored, or the time of
-    computing alone.
+    forward and backward passes alone; at least 1e-6.
     """
     if source.result is not None:
         seconds = float(source.stored_rows("epochs", source.epoch)["epoch_s"].iloc[0])
@@ -155,6 +163,9 @@ def _approximate_seconds(source: ExportedRun) -> float:
 def _compare_with_stored(source: ExportedRun, phases: pd.DataFrame, epoch: int) -> str:
     """Check that an epoch was simulated as it is stored, and return a text on how close
     they are.
+
+    Phases are compared for the ranks that the stored timeline has. Without a stored
+    timeline the means and minima over ranks of each iteration's phases are compared.
 
     Args:
         source: the run, with its result.
@@ -211,7 +222,8 @@ def _largest_difference(
     columns: Sequence[str],
     stored_shift_s: float,
 ) -> float:
-    """Return the largest difference in s of sorted rows; infinity if their keys differ.
+    """Return the largest difference in s of sorted rows; infinity if their number or
+    their keys differ.
 
     Args:
         simulated_rows: rows that were simulated.
@@ -251,12 +263,13 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
     check.
 
     Args:
-        text: the request, or None for all of at most `MAX_DEFAULT_RANKS` ranks, else
-            the slowest, the fastest and a sample.
+        text: the request, parts separated by commas. None stands for all of at most
+            `MAX_DEFAULT_RANKS` ranks, else for the slowest, the fastest and a sample.
         world_size: number of ranks.
 
     Raises:
-        InputError: a part names no rank.
+        InputError: a part is neither one of `RANK_WORDS` nor a rank or span of ranks
+            below ``world_size``.
     """
     if text is None:
         return (
@@ -286,15 +299,17 @@ def choose_ranks(
     """Return the requested ranks, each with a note in brackets that says why it is
     special, or ''.
 
-    Ranks ascend, but the slowest and the fastest, by their own work without waits, come
-    first if they are among many.
+    Ranks ascend, but the slowest and the fastest, if requested, come first among more
+    than `MAX_DEFAULT_RANKS` / 4 ranks. Slowest and fastest are by the s of their own
+    work without waits, summed over the epochs, and without note if they are one rank.
 
     Args:
-        parts: parts of the request, see `check_ranks`.
-        tables: the phases of every epoch, perhaps of some ranks only.
+        parts: parts of the request, from `check_ranks`.
+        tables: the phases of every epoch, perhaps of some ranks only. Then 'sample' and
+            'all' are the ranks that they have.
 
     Raises:
-        InputError: a rank is not in the tables.
+        InputError: a rank is not in the first table.
     """
     seconds = sum(seconds_by_rank(table).sum(axis=0) for table in tables)
     ranks_present = np.unique(tables[0]["rank"].to_numpy())

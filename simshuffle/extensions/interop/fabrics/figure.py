@@ -24,7 +24,10 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
     direction of each.
 
     Switches of a tree stand in rows, by their distance from the hosts. Switches that
-    all have hosts stand on a circle, those of a group side by side.
+    all have hosts stand on a circle, in their order, if there are more than two. Hosts,
+    storage switches and the cables to them are not drawn.
+
+    A cable of k times the bandwidth of the slowest one counts 1/k of its messages.
 
     Args:
         fabric: the network.
@@ -76,7 +79,10 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure to a .png or .pdf file, completely or not at all."""
+    """Write a figure to a .png or .pdf file, completely or not at all.
+
+    A file at ``path`` is replaced. The folder must be there.
+    """
     with room_for(path, path.parent) as folder:
         draft = Path(folder, path.name)
         with matplotlib.rc_context(STYLE):
@@ -85,7 +91,11 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def _positions_of_switches(fabric: Fabric) -> Floats:
-    """Return (switches, 2) the x and y at which each switch is drawn."""
+    """Return (switches, 2) the x and y at which each switch is drawn.
+
+    In rows, x is from 0 to 1 and y the distance from the hosts; a circle has radius 1.
+    Storage switches, which are not drawn, have 0.
+    """
     switches = fabric.switches
     positions = np.zeros((len(switches.nodes), 2))
     rows = _switches_by_depth(fabric)
@@ -102,7 +112,8 @@ def _positions_of_switches(fabric: Fabric) -> Floats:
 def _switches_by_depth(fabric: Fabric) -> dict[int, Ints64]:
     """Return the switches of each distance from the hosts, by that distance in steps.
 
-    Where there is only distance 0, the switches stand on a circle.
+    Distances and switches ascend. Switches with hosts have distance 0. Storage switches
+    are left out.
     """
     switches = fabric.switches
     transit_switches = np.flatnonzero(switches.is_transit)
@@ -113,7 +124,10 @@ def _switches_by_depth(fabric: Fabric) -> dict[int, Ints64]:
 
 
 def _label_rows(ax: Axes, fabric: Fabric) -> None:
-    """Write beside each row of switches their number and their tiers."""
+    """Write beside each row of switches their number and their tiers.
+
+    Where there is one row, the text is the title of the axes.
+    """
     tiers = fabric.cabling.tiers
     nodes = fabric.switches.nodes
     hosts = len(fabric.cabling.nodes_of_kind("host"))

@@ -27,9 +27,11 @@ class Gpu:
     # name of the PCIe root port through which it reaches the processor, the same for all below it
     root_port: str
     nearby_ports: tuple[str, ...]  # names of the network ports below the same root port
-    nvlinks: int = 0  # how many leave it
-    nvlink_bandwidth: float | None = None  # bytes/s of one; None if not known
-    # bytes/s of the narrowest PCIe link on its way to the processor; None if not known
+    nvlinks: int = 0  # how many lead to other GPUs
+    # bytes/s of one in each direction; None if not known
+    nvlink_bandwidth: float | None = None
+    # bytes/s in each direction of the narrowest PCIe link on its way to the processor; None if
+    # not known
     pcie_bandwidth: float | None = None
 
 
@@ -63,8 +65,10 @@ class HostInventory:
         """Yield the key below `cluster.host`, the value, and a note on how it was
         found.
 
-        Adapters are those near a GPU, else all; bandwidths are those of the slowest
-        GPU, and left out if none is known.
+        Adapters are those near a GPU, else all, and left out if there are none. PCIe's
+        bandwidth is the lowest that is known, and left out if none is. NVLink's is that
+        of the GPU whose links have the lowest sum. NVLink is left out if one GPU has no
+        NVLinks, or links of unknown bandwidth.
         """
         yield "gpus", len(self.gpus), "read"
         nearby_ports = {port for gpu in self.gpus for port in gpu.nearby_ports}
@@ -121,7 +125,8 @@ def nvlink_bandwidth(capability: int) -> float:
     `NVLINK_BANDWIDTH` that it reaches, else the first.
 
     Args:
-        capability: compute capability of the GPU times 10.
+        capability: compute capability of the GPU times 10; 0, if it is not known,
+            counts as a P100.
     """
     rates = [
         rate

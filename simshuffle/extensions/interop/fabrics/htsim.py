@@ -18,8 +18,8 @@ MAX_PORTS = (96, 64, 64)
 
 
 def format_fat_tree(topology: Topology) -> tuple[str, str]:
-    """Return the text of a fat tree's topology file and ''; or '' and why htsim cannot
-    have the network.
+    """Return the text of a fat tree's topology file and ''; or '' and the first reason
+    why htsim cannot have the network.
     """
     if not isinstance(topology, FatTree):
         return "", f"it is of kind {topology.kind}, and no fat tree"
@@ -51,6 +51,8 @@ def _obstacles(tree: FatTree) -> Iterator[str]:
 def _ports_of_tiers(tree: FatTree) -> list[tuple[int, int]]:
     """Return for a switch of each tier, from the hosts up, how many ports lead down and
     how many up.
+
+    A switch of the topmost tier has 0 up.
     """
     links = tree.links()
     up = [above.parents * above.parallel for above in links[1:]]
@@ -62,9 +64,9 @@ def _ports_of_tiers(tree: FatTree) -> list[tuple[int, int]]:
 
 
 def _format_tree(tree: FatTree) -> str:
-    """Return the text of the topology file.
+    """Return the text of the topology file of a tree that has no `_obstacles`.
 
-    Latencies are whole ns there, those of cables at least one.
+    Speeds are whole Gbit/s there. Latencies are whole ns, those of cables at least one.
     """
     links = tree.links()
     hosts_per_pod = tree.num_hosts // (links[2].children if len(links) == 3 else 1)

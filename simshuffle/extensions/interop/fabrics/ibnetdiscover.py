@@ -55,16 +55,19 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
     one host; one with a word alone ('Hca7') is a host of its own. Hosts are those with
     the usual number of adapter ports: the number that holds most of all adapter ports.
     Hosts with another number, adapters that name no host, and the aggregation nodes of
-    switches are of kind 'other'.
+    switches are of kind 'other', and stand in ``left_out``. If no adapter names a host,
+    each adapter is one.
 
     Args:
         text: the file's text.
         source: name of the file.
-        supplement: bandwidth of cables without width and speed, and names of nodes.
+        supplement: bandwidth of cables without a known width and speed, names of nodes,
+            and the hosts that take part; other hosts are of kind 'other'.
 
     Raises:
         TopologyError: the file is none of ibnetdiscover, a switch is cut off, ports do
-            not match at both ends, no host has a switch, or the fabric is no usable
+            not match at both ends, a cable has no bandwidth, no host has a switch,
+            ``supplement`` names no node or host of the file, or the fabric is no usable
             network.
     """
     dump = read_dump(text)
@@ -209,6 +212,8 @@ class _FabricBuilder:
         """Return the hosts that may take part: all hosts, or the hosts of Slurm's
         topology.
 
+        Hosts of Slurm that the file does not have are noted as a warning.
+
         Raises:
             TopologyError: Slurm's topology names none of them.
         """
@@ -234,7 +239,8 @@ class _FabricBuilder:
         """Return the keys of each host's adapters, and the keys of adapters without a
         host, which are noted.
 
-        If no adapter names a host, each is one, by its GUID.
+        Aggregation nodes of switches are without a host. If no adapter names a host,
+        each is one, by its GUID, and a warning says so.
         """
         adapters_of_host: dict[str, list[str]] = {}
         nameless_adapters = []
@@ -268,7 +274,10 @@ class _FabricBuilder:
         return adapters_of_host, [*nameless_adapters, *aggregation_nodes]
 
     def _number_ports(self, name: str, keys: list[str]) -> None:
-        """Number the ports of the adapters of a host from 1 on, by the adapters' names."""
+        """Number the ports of the adapters of a host from 1 on, by the adapters' names.
+
+        Adds them to ``port_of_record``.
+        """
         sorted_keys = sorted(keys, key=lambda key: natural_key(self.records[key].label))
         record_ports = [
             (key, port)
@@ -280,7 +289,9 @@ class _FabricBuilder:
 
     def _mark_host_tier(self, nodes: list[FabricNode]) -> list[FabricNode]:
         """Return the nodes, with tier 'host' for those at switches where hosts could
-        stand: `MIN_ADAPTER_SHARE_OF_LEAF` of their cables lead to adapters.
+        stand: at least `MIN_ADAPTER_SHARE_OF_LEAF` of their cables lead to adapters.
+
+        Aggregation nodes count as no adapters, and keep their tier.
         """
         hosts = {node.name for node in nodes if node.kind == "host"}
         leaves = set()
@@ -306,7 +317,14 @@ class _FabricBuilder:
         ]
 
     def _list_cables(self) -> list[Cable]:
-        """Return every cable once, sorted by the names of its ends."""
+        """Return every cable once, sorted by the names of its ends.
+
+        A cable of an adapter begins at the adapter. The adapter is said to limit the
+        cable if its fastest speed is no higher than the cable's.
+
+        Raises:
+            TopologyError: a cable has no bandwidth.
+        """
         cables = []
         for key, record in self.records.items():
             for port_number, port in record.ports.items():
@@ -335,7 +353,8 @@ class _FabricBuilder:
         return cables
 
     def _bandwidth_of_port(self, port: Port) -> float:
-        """Return bytes/s of the cable at a port, from its rate or from the supplement.
+        """Return bytes/s each way of the cable at a port, from its rate, else from the
+        supplement.
 
         Raises:
             TopologyError: the rate is unknown, and the supplement has no bandwidth.

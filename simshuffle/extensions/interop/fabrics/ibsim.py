@@ -14,16 +14,18 @@ from simshuffle.extensions.interop.fabrics.infiniband import rate_of_bandwidth
 from simshuffle.extensions.interop.fabrics.network_fabric import number_nodes_and_ports
 
 MAX_PORTS = 254
-"""Ports of a node of InfiniBand, at most."""
+"""Highest number of a port of a node of InfiniBand."""
 
 
 def format_net_file(fabric: ImportedFabric) -> str:
     """Return the text of a net file of ibsim.
 
-    A host is one adapter with as many ports as the host has cables.
+    Switches come first. Every other node, such as a host, is one adapter with as many
+    ports as its highest port number. A fabric without GUIDs or port numbers gets new
+    ones. A bandwidth that no rate of InfiniBand has, latencies and tiers are left out.
 
     Raises:
-        TopologyError: a node has more than 254 ports.
+        TopologyError: a node has a port above `MAX_PORTS`.
     """
     fabric = number_nodes_and_ports(fabric)
     # of each node by port: the peer, the peer's port, and the cable
@@ -62,6 +64,11 @@ def _format_node(
 ) -> str:
     """Return the lines of a node: its GUID, its kind and ports, and the peer of each
     port.
+
+    Args:
+        node: the node.
+        peer_of_port: name of the peer, the peer's port and the cable, by the port.
+        nodes: all nodes by their names.
     """
     is_switch = node.kind == "switch"
     kind, key = ("Switch", "switchguid") if is_switch else ("Ca", "caguid")

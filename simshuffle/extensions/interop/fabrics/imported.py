@@ -136,7 +136,11 @@ class ImportedFabric:
         return [node for node in self.nodes if node.kind == kind]
 
     def sketch(self) -> Sketch:
-        """Return the network as a sketch, from which a `Cabling` can be made."""
+        """Return the network as a sketch, from which a `Cabling` can be made.
+
+        A node without a tier has its kind as tier. A switch without a latency has
+        `SWITCH_LATENCY`, another node 0.
+        """
         sketch = Sketch()
         for node in self.nodes:
             tier = node.tier or node.kind
@@ -167,7 +171,8 @@ class ImportedFabric:
         """The tier of each node by its name.
 
         A node without a tier of its own gets one: a switch 'leaf', 'level2' and so on
-        by its distance from the nearest host, every other node its kind.
+        by its distance from the nearest host; every other node, and a switch that no
+        host reaches, its kind.
         """
         cabling = Cabling.from_graph(self.sketch())
         depth_of_node = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
@@ -180,6 +185,8 @@ class ImportedFabric:
     def slow_cables(self) -> list[SlowCable]:
         """The cables that are slower than most cables between their two tiers, in the
         order of ``cables``.
+
+        Of equally common bandwidths the highest counts as that of most.
         """
         tiers_of_cables = [
             tuple(sorted(self.tiers[end] for end in cable.ends))
@@ -203,7 +210,7 @@ class ImportedFabric:
         ]
 
     def with_usual_bandwidths(self) -> ImportedFabric:
-        """Return the fabric with the usual bandwidth for every slow cable.
+        """Return the fabric with the usual bandwidth and rate for every slow cable.
 
         Two runs, with and without it, say what `slow_cables` cost.
         """
@@ -221,7 +228,7 @@ class ImportedFabric:
 
     @property
     def hcas(self) -> int:
-        """Number of cables of the host that has the fewest."""
+        """Number of cables of the host that has the fewest; there must be a host."""
         count = Counter(end for cable in self.cables for end in cable.ends)
         return min(count[node.name] for node in self.nodes_of_kind("host"))
 
@@ -229,7 +236,9 @@ class ImportedFabric:
         """Return how many adapters, switches, cables, hosts, levels and rates there
         are.
 
-        Each value is a text for people, by the name of what is counted.
+        Each value is a text for people, by the name of what is counted: 'adapters',
+        'switches', 'cables', 'hosts', 'levels' and 'rates', in this order. Hosts have
+        the adapter ports of the host that has the fewest.
         """
         count_of_rate = Counter(cable.rate_text for cable in self.cables)
         count_of_tier = Counter(
@@ -245,7 +254,11 @@ class ImportedFabric:
         }
 
     def to_json(self) -> str:
-        """Return the fabric as networkx node-link JSON, which ``kind: custom`` reads."""
+        """Return the fabric as networkx node-link JSON, which ``kind: custom`` reads.
+
+        Quantities are texts with units, latencies with their estimates. Names of rates,
+        notes and warnings are left out.
+        """
         nodes = [
             {
                 "id": node.name,
@@ -289,8 +302,8 @@ def _crossing_latency(node: FabricNode) -> float:
 
 
 def _tier_name(kind: str, depth: int) -> str:
-    """Return the tier of a switch by its distance ``depth`` from the hosts; else the
-    kind.
+    """Return the tier of a switch by its distance ``depth`` from the hosts; the kind of
+    another node, or of a switch with a depth below 0.
     """
     if kind != "switch" or depth < 0:
         return kind
@@ -369,7 +382,7 @@ def opensm_order(guid: str) -> int:
     """Return the key by which OpenSM sorts switches with equally many adapters.
 
     The key is the GUID in network byte order, read as a number of a little-endian
-    machine.
+    machine. A GUID of '' counts as 0.
     """
     return int.from_bytes((int(guid or "0", 16) % 2**64).to_bytes(8, "big"), "little")
 
@@ -382,7 +395,7 @@ def natural_key(name: str) -> list[tuple[int, int | str]]:
 
 def unique_names(labels_and_identities: Iterable[tuple[str, str]]) -> list[str]:
     """Return a unique name for each node: its label, or 'label.identity' where labels
-    are equal.
+    are equal, or its identity without a label.
 
     Whitespace and the marks ``>`` and ``#``, of which names of links are made, become
     underscores.

@@ -121,7 +121,12 @@ def read_names(path: Path) -> dict[str, str]:
 
 
 def _parse_names(text: str) -> dict[str, str]:
-    """Parse the text of a node-name map; returns and raises as `read_names`."""
+    """Parse the text of a node-name map: names by GUID or label.
+
+    Raises:
+        TopologyError: the map names no node, a line is none of a map, or a node has two
+            names.
+    """
     names: dict[str, str] = {}
     for line_number, line in enumerate(text.splitlines(), 1):
         if not (words := _split_line(line)):
@@ -147,7 +152,7 @@ def _parse_names(text: str) -> dict[str, str]:
 
 
 def _split_line(line: str) -> list[str]:
-    """Split a line into words without quotes and comments.
+    """Split a line into words without quotes and comments; [] for a blank line.
 
     A line with an open quote is one word, the whole line.
     """

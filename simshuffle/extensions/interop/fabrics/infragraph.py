@@ -34,6 +34,7 @@ _BEGIN = re.compile(r'^\s*"?(instances|devices)"?\s*:', re.MULTILINE)
 _BYTES_PER_S_OF_UNIT = {"gigabits_per_second": 1e9 / 8, "gigabytes_per_second": 1e9}
 _UNITS_PER_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 MAX_EDGES = 1_000_000
+"""Largest number of pairs of endpoints that one edge may stand for."""
 _COMPONENTS_OF_KIND = {
     "switch": (("asic", "switch"), "port"),
     "host": (("xpu", "xpu"), "nic"),
@@ -44,7 +45,7 @@ its ports.
 
 
 def begins(text: str) -> bool:
-    """Return whether a text may be of InfraGraph."""
+    """Return whether a text may be of InfraGraph: it has instances and devices."""
     return len(set(_BEGIN.findall(text))) == 2
 
 
@@ -63,10 +64,14 @@ class _Infrastructure:
 def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedFabric:
     """Parse a fabric from InfraGraph, YAML or JSON.
 
+    Node 'name.index' is one of an instance. Nodes without an edge are left out, and
+    counted in ``left_out``. Ports are numbered from 1 at each node, in the order of the
+    edges.
+
     Args:
         text: the file's text.
         source: name of the file.
-        supplement: the bandwidth of links that have none.
+        supplement: the bandwidth of links that have none, or that the file lacks.
 
     Raises:
         TopologyError: the file is none of InfraGraph, names what it does not have, or
@@ -87,7 +92,11 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
 
 
 def _parse_infrastructure(text: str) -> _Infrastructure:
-    """Parse the devices, instances, links and edges of a file."""
+    """Parse the devices, instances, links and edges of a file.
+
+    Raises KeyError, TypeError, AttributeError or ValueError if the file is none of
+    InfraGraph.
+    """
     document = (
         json.loads(text)
         if text.lstrip().startswith("{")
@@ -118,6 +127,9 @@ def _parse_infrastructure(text: str) -> _Infrastructure:
 def _parse_physical(physical: dict[str, Any]) -> tuple[float | None, float]:
     """Return bandwidth (bytes/s, None if left out) and latency (s) of a link, that of a
     cable if left out.
+
+    A bandwidth of 0, and values in units other than Gbit/s, GB/s, ms, us and ns, count
+    as left out.
     """
     bandwidth_by_unit = physical.get("bandwidth") or {}
     latency_by_unit = physical.get("latency") or {}
@@ -140,9 +152,12 @@ def _build_fabric(
     """Build the fabric: a cable for every pair of endpoints of the edges between
     instances.
 
+    In scheme one2one the endpoints that the longer end has in addition stay without a
+    cable. Pairs within one node have no cable. The fabric is not yet checked.
+
     Raises:
-        TopologyError: an edge has no bandwidth, stands for too many links, or names
-            what is not there.
+        TopologyError: an edge has no bandwidth, stands for too many links, has another
+            scheme, or names what is not there.
     """
     cables: list[Cable] = []
     # number of each port of a node, by the component that the file has for it
@@ -203,8 +218,10 @@ def _build_fabric(
 
 
 def _kind_of_device(infrastructure: _Infrastructure, device: str) -> str:
-    """Return the kind of the nodes that a device stands for: 'host', 'other' or
-    'switch'.
+    """Return the kind of the nodes that a device stands for: 'host' with an xpu,
+    'other' with a nic and no xpu, or 'switch'.
+
+    An xpu may be in a device that the device is composed of, a nic may not.
     """
     if _has_xpu(infrastructure, device, {device}):
         return "host"
@@ -215,8 +232,8 @@ def _kind_of_device(infrastructure: _Infrastructure, device: str) -> str:
 
 
 def _has_xpu(infrastructure: _Infrastructure, device: str, visited: set[str]) -> bool:
-    """Return whether a device has an xpu, in itself or in a device that it is composed
-    of.
+    """Return whether a device has at least one xpu, in itself or in a device that it is
+    composed of.
 
     Args:
         infrastructure: the file.
@@ -236,7 +253,7 @@ def _list_endpoints(
     infrastructure: _Infrastructure, end: dict[str, str], path: str
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Return the node and the port of every endpoint that one end of an edge stands
-    for.
+    for, node after node.
 
     A port is a tuple: at each level of composition the index of the component in its
     device, and the index among its copies.
@@ -277,7 +294,9 @@ def _list_endpoints(
 
 
 def _split_slice(text: str) -> tuple[str, str]:
-    """Split text such as 'name[0:2]' into the name and the text in brackets."""
+    """Split text such as 'name[0:2]' into the name and the text in brackets, '' without
+    brackets.
+    """
     name, _, slice_and_bracket = text.partition("[")
     return name, slice_and_bracket.removesuffix("]")
 
@@ -309,7 +328,8 @@ def format_infrastructure(fabric: ImportedFabric) -> str:
     """Return the fabric as JSON of InfraGraph.
 
     The file has a device and an instance for each kind and number of ports, a link for
-    each bandwidth and latency, and an edge for each cable. Hosts have one xpu.
+    each bandwidth and latency, and an edge for each cable. Hosts have one xpu. Names
+    and GUIDs of nodes, tiers, latencies of switches and names of adapters are left out.
     """
     fabric = number_nodes_and_ports(fabric)
     num_ports: Counter[str] = Counter()
@@ -345,7 +365,8 @@ def format_infrastructure(fabric: ImportedFabric) -> str:
 def _define_devices(
     fabric: ImportedFabric, num_ports: Counter[str]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, tuple[str, str]]]:
-    """Return devices, instances, and the instance and port component of each node.
+    """Return devices, instances, and the instance and port component by each node's
+    name.
 
     The instance has its index, as in 'switch36[4]'.
 
@@ -388,7 +409,7 @@ def _define_devices(
 
 
 def _define_link(name: str, bandwidth: float, latency: float) -> dict[str, Any]:
-    """Return the record of a link, given bytes/s and seconds."""
+    """Return the record of a link in GB/s and ns, given bytes/s and seconds."""
     physical = {
         "bandwidth": {
             "choice": "gigabytes_per_second",

@@ -39,13 +39,14 @@ class _DumpedEntry(NamedTuple):
 
     lid: int  # local identifier of the destination port
     guid: str  # GUID of the destination port; '' if the dump does not say it
-    port: int  # port of the switch by which it leads there; 0 for no path
+    # port of the switch by which it leads there; 0 for no path, or for the switch itself
+    port: int
 
 
 class _DumpedTable(NamedTuple):
     """The forwarding table of a switch."""
 
-    switch_guid: str
+    switch_guid: str  # as `normalize_guid` writes it
     line: int  # where the table begins in the dump, from 1
     entries: list[_DumpedEntry]
 
@@ -57,6 +58,8 @@ def begins(text: str) -> bool:
 
 def read_tables(path: Path, fabric: ImportedFabric) -> ForwardingTableFile:
     """Read the forwarding tables of a file for the adapter ports of a fabric.
+
+    Entries for other ports, such as those of switches, are left out.
 
     Whether routes reach their destinations is checked by `check_routes`.
 
@@ -76,7 +79,8 @@ def parse_tables(text: str, source: str, fabric: ImportedFabric) -> ForwardingTa
         fabric: the network that the tables route.
 
     Raises:
-        TopologyError: as `read_tables`.
+        TopologyError: the text holds no such tables, is cut off, or is of another
+            fabric.
     """
     with attribute_errors(source):
         return _match_to_fabric(text, fabric).model_copy(
@@ -87,6 +91,10 @@ def parse_tables(text: str, source: str, fabric: ImportedFabric) -> ForwardingTa
 def _match_to_fabric(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
     """Keep the entries that lead to adapter ports of a fabric, 0 where there is no
     path.
+
+    A destination is found by its GUID, or by its LID if the dump has no GUID.
+    Destinations are sorted by node and port; those in no table are left out. Of two
+    tables of one switch the last counts.
 
     Raises a TopologyError if a switch is not of the fabric or has no table, or a table
     lacks a host's port.
@@ -178,6 +186,8 @@ def check_routes(
 def _parse_dump(text: str) -> list[_DumpedTable]:
     """Return the forwarding table of each switch, in the order of the dump. Raises a
     TopologyError if a line is of no table, or there is no table.
+
+    Comments and warnings of programs are passed over.
     """
     tables: list[_DumpedTable] = []
     for line_number, raw_line in enumerate(text.splitlines(), 1):

@@ -42,10 +42,14 @@ def begins(text: str) -> bool:
 
 def link_bandwidth(speed: str, width: str) -> float | None:
     """Return bytes/s of a PCIe link in each direction; None where the file does not say
-    it.
+    it, or says 0.
 
     Bandwidth is lanes x transfers a second, less the line code: 8 of 10 bits up to PCIe
     2, 128 of 130 up to PCIe 5, 242 of 256 bytes from 64 GT/s on.
+
+    Args:
+        speed: transfers a second of a lane, such as '16.0 GT/s PCIe'.
+        width: number of lanes.
     """
     match = _SPEED.fullmatch(speed.strip())
     lanes = int(width) if re.fullmatch(r"[0-9]{1,3}", width) else 0
@@ -63,11 +67,11 @@ class _PciDevice:
     busid: str  # its PCI bus id
     numa: str  # number of its NUMA domain; '' if not known
     root_port: str  # bus id of the topmost bridge above it, or its own
-    # bytes/s of the narrowest link to the processor; None if not known
+    # bytes/s of the narrowest link to the processor of those that are known; None if none is
     bandwidth: float | None
     ports: list[str] = field(default_factory=list)  # names of the ports of an adapter
-    capability: int = 0  # compute capability of a GPU, times 10
-    nvlinks: int = 0  # NVLinks of a GPU to others
+    capability: int = 0  # compute capability of a GPU, times 10; 0 if not known
+    nvlinks: int = 0  # NVLinks of a GPU to others and to NVSwitches
 
     def port_names(self) -> list[str]:
         """Return the names of an adapter's ports; its bus id if the file names none."""
@@ -75,7 +79,10 @@ class _PciDevice:
 
 
 class _TopologyHandler:
-    """Handlers of the XML parser: they keep the open elements and collect the devices."""
+    """Handlers of the XML parser: they keep the open elements and collect the devices.
+
+    GPUs and adapters stay in ``gpus`` and ``adapters``, in the order of the file.
+    """
 
     def __init__(self) -> None:
         self.open_elements: list[tuple[str, dict[str, str]]] = []
@@ -90,6 +97,8 @@ class _TopologyHandler:
 
     def start_element(self, tag: str, attributes: dict[str, str]) -> None:
         """Open an element, and add what it says to the devices.
+
+        Elements of other kinds are passed over, and so are NVLinks to a processor.
 
         Raises:
             ValueError: the element may not stand there, or has no valid number.
@@ -167,6 +176,9 @@ def _parse_count(attributes: dict[str, str], key: str) -> int:
 def host_of(text: str, source: str) -> HostInventory:
     """Parse the GPUs and network ports of a host from NCCL's XML.
 
+    Of adapters with one bus id the last counts. Ports without a PCIe device are near no
+    GPU.
+
     Args:
         text: the file's text.
         source: name of the file.
@@ -224,8 +236,8 @@ def host_of(text: str, source: str) -> HostInventory:
 
 
 def blank_surroundings(text: str) -> str:
-    """Blank what stands before and behind the XML of a log; lines keep their numbers. A
-    text that is cut keeps its end.
+    """Blank what stands before and behind the XML of a log; lines keep their numbers,
+    unless blank lines stand right before the XML. A text that is cut keeps its end.
     """
     start = re.search(r"^\s*<(?:\?xml|!|system\b)", text, re.MULTILINE)
     preamble = text[: start.start()] if start else ""

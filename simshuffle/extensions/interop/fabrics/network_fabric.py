@@ -24,8 +24,9 @@ from simshuffle.spec.late import networkx as nx
 def fabric_of_network(graph: Any, source: str) -> ImportedFabric:
     """Return the fabric of a network of simshuffle.
 
-    Every node gets a new GUID, see `make_guid`. Port numbers stay if every port has
-    one above 0; else all ports get new numbers, see `_assign_port_numbers`.
+    Every node gets a new GUID, from `make_guid`. Port numbers stay if every port has
+    one above 0; else all ports get new numbers from 1 at each node. ``adapters`` counts
+    the cable ends at hosts and other devices. Rates have no names.
 
     Args:
         graph: a sketch, a graph or a cabling.
@@ -107,8 +108,8 @@ def number_nodes_and_ports(fabric: ImportedFabric) -> ImportedFabric:
 
     If none is missing, the same object is returned. If any GUID or port number is
     missing, all GUIDs are replaced, and all port numbers unless every port has one.
-    Names of rates and adapters of cables are then lost; ``left_out`` and ``warnings``
-    stay.
+    Names of rates and adapters of cables, ``ports`` and ``lids`` are then lost, and
+    ``adapters`` is counted anew; ``left_out`` and ``warnings`` stay.
     """
     if all(cable.ports for cable in fabric.cables) and all(
         node.guid for node in fabric.nodes
@@ -119,6 +120,9 @@ def number_nodes_and_ports(fabric: ImportedFabric) -> ImportedFabric:
 
 
 def format_graphml(fabric: ImportedFabric) -> str:
-    """Return the fabric as GraphML, which ``kind: custom`` reads."""
+    """Return the fabric as GraphML, which ``kind: custom`` reads.
+
+    The attributes are those of `ImportedFabric.to_json`.
+    """
     graph = nx.node_link_graph(json.loads(fabric.to_json()), edges="links")
     return "\n".join(nx.generate_graphml(graph)) + "\n"

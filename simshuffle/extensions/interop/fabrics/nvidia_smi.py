@@ -45,7 +45,9 @@ class _ConnectionMatrix:
     numa: dict[str, str]  # NUMA domain of a GPU; '' if not known
 
     def devices_below_same_root(self, name: str) -> list[str]:
-        """Return the names of the devices that share a device's PCIe root port."""
+        """Return the names of the devices that share a device's PCIe root port, by its
+        own words and theirs; the device itself is none of them.
+        """
         column = self.names.index(name)
         pairs = zip(self.names, self.connections[name], strict=True)
         return [
@@ -58,12 +60,15 @@ class _ConnectionMatrix:
 def host_of(text: str, source: str) -> HostInventory:
     """Parse the GPUs and network ports of a host from ``nvidia-smi topo -m``.
 
+    The bandwidth of PCIe is not known. All NVLinks count as those of V100 to H100.
+    Ports that the legend does not name keep their column's name.
+
     Args:
-        text: the file's text.
+        text: the file's text, for which `begins` is true.
         source: name of the file.
 
     Raises:
-        TopologyError: the matrix is cut, or has a word that no legend explains.
+        TopologyError: the matrix is cut, names a column twice, or has an unknown word.
     """
     matrix = _parse_matrix(text.split("\n"))
     port_name_of_nic = dict(_LEGEND.findall(text))
@@ -119,7 +124,8 @@ def _root_ports(matrix: _ConnectionMatrix) -> dict[str, str]:
 
 
 def _count_nvlinks(words: Sequence[str]) -> int:
-    """Return the number of NVLinks of a GPU, given its row of the matrix.
+    """Return the number of NVLinks of a GPU, given its row of the matrix; 0 if the row
+    names none.
 
     With an NVSwitch, all links stand in the word for every other GPU. Without one, each
     word has some of them, and the sum is at most `MAX_NVLINKS`; of a larger sum the
@@ -132,6 +138,12 @@ def _count_nvlinks(words: Sequence[str]) -> int:
 def _parse_matrix(lines: Sequence[str]) -> _ConnectionMatrix:
     """Parse the matrix in the lines of a file: a header, and a row for each of its
     columns.
+
+    Other lines are passed over, and so is a second row of a column. A NUMA domain that
+    is no single number counts as not known.
+
+    Raises:
+        TopologyError: a column is named twice, or a row is absent or wrong.
     """
     start = next(
         line_number for line_number, line in enumerate(lines) if _HEADER.match(line)
@@ -165,6 +177,15 @@ def _check_row(
 ) -> None:
     """Refuse a row that is too short, has an unknown word, or has its X in another
     column.
+
+    Args:
+        line_number: line of the row, from 1.
+        names: names of all columns.
+        name: name of the row.
+        words: words of the row, at most one for each column.
+
+    Raises:
+        TopologyError: the row is refused.
     """
     if len(words) < len(names):
         rule = f"must have {len(names)} words, one for each column"

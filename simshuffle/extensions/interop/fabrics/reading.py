@@ -46,12 +46,17 @@ def read_fabric(
 ) -> ImportedFabric:
     """Read a fabric from a file in any of the known formats.
 
+    What the file holds decides its format; its suffix counts for node-link JSON and
+    GraphML alone (.json, .graphml, .xml).
+
     Args:
         path: the file.
-        supplement: facts that the file may leave out.
+        supplement: facts that the file may leave out. Node-link JSON and GraphML are
+            read without them.
 
     Raises:
-        TopologyError: the file has none of the formats, or its reader refuses it.
+        TopologyError: the file has none of the formats, or its reader refuses it; or
+            ``supplement`` has names or hosts, and ibnetdiscover did not print the file.
     """
     text = read_text(path)
     supplement = supplement or FabricSupplement()
@@ -85,7 +90,7 @@ def read_host(path: Path) -> HostInventory | None:
     no host.
 
     Raises:
-        TopologyError: the file cannot be read, or is cut.
+        TopologyError: the file cannot be read, is cut, or describes no host with a GPU.
     """
     text = read_text(path)
     for reader in _HOST_READERS:
@@ -115,11 +120,14 @@ class DumpFiles:
     routes: Path | None = None  # forwarding tables
     names: Path | None = None  # a node-name map
     slurm: Path | None = None  # Slurm's topology, beside a network
-    unread: list[str] = field(default_factory=list)  # names of those of no kind
+    # names of files of no kind, among them files of hosts, and of folders
+    unread: list[str] = field(default_factory=list)
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files that are present, by their kinds."""
+        """The files that are present, by their kinds: 'network', 'routes', 'slurm' and
+        'names'.
+        """
         paths = {kind: getattr(self, kind) for kind in _RECOGNIZER_OF_KIND}
         return {kind: path for kind, path in paths.items() if path is not None}
 
@@ -127,6 +135,8 @@ class DumpFiles:
 def find_dumps(folder: Path) -> DumpFiles:
     """Find the dumps in a folder by what its files hold, not its subfolders. Slurm's
     topology is the network where there is no other.
+
+    Node-link JSON and GraphML are not found: they count as unread.
 
     Raises:
         TopologyError: two files are of one kind, or no file holds a network.
@@ -154,8 +164,8 @@ def find_dumps(folder: Path) -> DumpFiles:
 
 
 def _kind_of_file(path: Path) -> str | None:
-    """Return the kind of dump that a file holds; None for a folder or a file of another
-    kind.
+    """Return the kind of dump that a file holds; None for a folder, a file of another
+    kind, or one that cannot be read.
     """
     try:
         text = read_text(path)

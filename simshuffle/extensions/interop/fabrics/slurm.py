@@ -57,7 +57,9 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
     """Parse a fabric from a topology of Slurm.
 
     Slurm says neither what links carry nor how many there are. A switch has as many
-    links up as hosts are below it, unless ``supplement`` says another number.
+    links up as hosts are below it, unless ``supplement`` says another number. A host
+    has one link. Switches without hosts below them are left out without a note. Ports
+    have no numbers, and nodes no GUIDs.
 
     Args:
         text: the file's text.
@@ -170,7 +172,7 @@ def _switch_above(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
 
 
 def _switch_of_hosts(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
-    """Return the name of the switch that each host is directly below.
+    """Return the name of the switch that each host is directly below, by the host.
 
     Raises:
         TopologyError: a node is below two switches, or is a switch.
@@ -189,9 +191,12 @@ def _switch_of_hosts(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
 def _parse_conf(text: str) -> dict[str, _SlurmSwitch]:
     """Parse the switches of a topology.conf by name; each block counts as a switch.
 
+    Several blocks get one switch above them, `TOP_SWITCH`. Lines with BlockSizes are
+    passed over.
+
     Raises:
         TopologyError: a line defines no switch or block, or one without anything below
-            it.
+            it, or one that is there already.
     """
     switches: dict[str, _SlurmSwitch] = {}
     has_blocks = False
@@ -231,8 +236,11 @@ def _parse_yaml(text: str) -> dict[str, _SlurmSwitch]:
     """Parse the switches of a topology.yaml by name: of its default topology, or else
     its first.
 
+    Several blocks get one switch above them, `TOP_SWITCH`.
+
     Raises:
-        TopologyError: it is not one YAML document with a tree or blocks.
+        TopologyError: it is not one YAML document with a tree or blocks, or has a
+            switch twice.
     """
     documents = parse_documents(text, "")
     if len(documents) != 1:
@@ -259,7 +267,7 @@ def _parse_yaml(text: str) -> dict[str, _SlurmSwitch]:
 
 
 def _require_list(mapping: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the list of mappings below a key, and refuse anything else."""
+    """Return the list of mappings below a key; refuse anything else or an empty one."""
     records = mapping.get(key)
     if (
         not isinstance(records, list)
@@ -292,7 +300,7 @@ def _add_switch(
 
 
 def _join_blocks(blocks: dict[str, _SlurmSwitch]) -> dict[str, _SlurmSwitch]:
-    """Return the blocks, with one switch above them if there are several."""
+    """Return the blocks, with switch `TOP_SWITCH` above them if there are several."""
     if len(blocks) == 1:
         return blocks
     return {**blocks, TOP_SWITCH: _SlurmSwitch(0, [], list(blocks))}

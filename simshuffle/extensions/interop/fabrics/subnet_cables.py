@@ -29,9 +29,10 @@ RecordPort = tuple[str, int]
 def complete_cables(dump: Dump) -> None:
     """Give every cable of a dump two ends that agree, in place.
 
-    Left out by name are routers, cables from a node to itself, adapters without a
-    switch, and switches without a cable. Where one end alone names a cable, that end
-    counts; where the ends say different rates, the slower one.
+    Routers, cables from a node to itself, adapters without a switch, and switches
+    without a cable are dropped, and noted in ``left_out``. Where one end alone names a
+    cable, that end counts; where the ends say different rates, the slower one. Both
+    add to ``warnings``.
 
     Raises:
         TopologyError: a cable ends at a switch that the file does not have, its ends
@@ -47,19 +48,25 @@ def complete_cables(dump: Dump) -> None:
 
 
 def count_with_example(subject: str, examples: list[str]) -> str:
-    """Return how many there are of something, with the first as an example."""
+    """Return how many there are of something, with the first as an example.
+
+    There must be at least one.
+    """
     return f"{subject}: {len(examples)}, such as {examples[0]}"
 
 
 def describe_port(records: Records, record_port: RecordPort) -> str:
-    """Return the name of a port for people, such as 'leaf1 port 3'."""
+    """Return the name of a port for people, such as 'leaf1 port 3'.
+
+    A node without a record or label has its identity as name.
+    """
     record = records.get(record_port[0])
     label = switch_name(record.label) if record is not None else ""
     return f"{label or record_port[0]} port {record_port[1]}"
 
 
 def drop_ports(record: SubnetRecord, is_dropped: Callable[..., bool]) -> None:
-    """Drop the ports of a record for which a function is true."""
+    """Drop the ports of a record for which ``is_dropped``, given a `Port`, is true."""
     ports = record.ports.items()
     record.ports = {
         port_number: port for port_number, port in ports if not is_dropped(port)
@@ -67,7 +74,7 @@ def drop_ports(record: SubnetRecord, is_dropped: Callable[..., bool]) -> None:
 
 
 def drop_routers(dump: Dump) -> None:
-    """Drop routers and the cables to them."""
+    """Drop routers and the cables to them, and note the number of routers."""
     routers = {key for key, record in dump.records.items() if record.kind == "Rt"}
     for key in routers:
         del dump.records[key]
@@ -78,7 +85,9 @@ def drop_routers(dump: Dump) -> None:
 
 
 def drop_loopbacks(dump: Dump) -> None:
-    """Drop cables between ports of one node, and plugs that lead a port back to itself."""
+    """Drop cables between ports of one node, and plugs that lead a port back to itself;
+    note the number of both.
+    """
     loops: dict[frozenset[RecordPort], str] = {}
     for key, record in dump.records.items():
         for port_number, port in record.ports.items():
@@ -96,7 +105,8 @@ def add_missing_adapters(dump: Dump) -> None:
 
     They are added only where a record of an adapter stands behind those of all
     switches: then no switch is cut off, and switches say of an adapter all that a cable
-    needs. Else a peer without a record is a TopologyError.
+    needs. Else a peer without a record is a TopologyError, and so is a peer that is no
+    adapter. A warning says how many are added.
     """
     records = dump.records
     kinds = [record.kind for record in records.values()]
@@ -131,7 +141,7 @@ def add_missing_adapters(dump: Dump) -> None:
 
 
 def add_missing_ends(dump: Dump) -> None:
-    """Add the end of each cable that one end alone names.
+    """Add the end of each cable that one end alone names, and warn of their number.
 
     Raises:
         TopologyError: the port at the other end names another one.
@@ -175,7 +185,9 @@ def mismatch_error(
 
 def take_slower_rates(dump: Dump) -> None:
     """Give both ends of a cable the slower of their rates, or the only one that is
-    known.
+    known; warn where two known rates differ.
+
+    If neither is known, one of the two texts stays.
     """
     unequal = []
     for key, record in dump.records.items():
@@ -202,7 +214,8 @@ def take_slower_rates(dump: Dump) -> None:
 
 
 def drop_loose_adapters(dump: Dump) -> None:
-    """Drop adapters without a cable to a switch.
+    """Drop adapters without a cable to a switch, with their cables, and note their
+    number.
 
     Raises:
         TopologyError: no adapter has one.
@@ -232,7 +245,9 @@ def drop_loose_adapters(dump: Dump) -> None:
 
 
 def drop_loose_switches(dump: Dump) -> None:
-    """Drop switches to which no cable leads, unless that is all of them."""
+    """Drop switches to which no cable leads, unless that is all of them, and note their
+    number.
+    """
     records = dump.records
     switches = {
         key: record for key, record in records.items() if record.kind == "Switch"

@@ -53,11 +53,11 @@ _REMEDY = (
 class Port:
     """The end of a cable as the record of its node says it."""
 
-    line: int
-    peer: tuple[str, int]
-    rate: str
-    guid: str = ""
-    lid: int = 0
+    line: int  # of the file, from 1
+    peer: tuple[str, int]  # identity of the node at the other end, and the port there
+    rate: str  # such as '4xNDR'; '' if the file does not say it
+    guid: str = ""  # of the port, or of its node; '' if not known
+    lid: int = 0  # local identifier; 0 if not known
     # label, GUID and local identifier of the port at the other end, as this end says them
     peer_label: str = ""
     peer_guid: str = ""
@@ -68,12 +68,13 @@ class Port:
 class SubnetRecord:
     """A switch, adapter (Ca) or router (Rt)."""
 
-    line: int
-    kind: str
-    size: int
-    label: str
-    guid: str
-    device: int = 0  # of the maker; 0 if the file does not say it
+    line: int  # of the file, from 1
+    kind: str  # 'Switch', 'Ca' or 'Rt'
+    size: int  # highest number that a port may have
+    label: str  # the description; '' if the file has none
+    guid: str  # as `normalize_guid` writes it
+    device: int = 0  # the maker's device ID; 0 if the file does not say it
+    # ports with a cable, by number
     ports: dict[int, Port] = field(default_factory=dict)
 
     @property
@@ -83,7 +84,7 @@ class SubnetRecord:
 
 
 Records = dict[str, SubnetRecord]
-"""Records by their identities."""
+"""Records in the order of the file, by identities such as 'S-0008f10500650104'."""
 
 
 @dataclass
@@ -91,8 +92,8 @@ class Dump:
     """The records of a file, and notes on the lines that were not read."""
 
     records: Records = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # what takes no part, as texts
+    warnings: list[str] = field(default_factory=list)  # what is unusual, as texts
     # lines that are of no record, such as warnings of standard error
     foreign: list[str] = field(default_factory=list)
 
@@ -100,8 +101,10 @@ class Dump:
 def read_dump(text: str) -> Dump:
     """Read the records of a file.
 
-    Lines of other programs are left out. A line of a record that cannot be read is
-    refused, except the last one of a file that was cut off there.
+    Lines of other programs are left out, and counted in ``left_out``. A line of a
+    record that cannot be read is refused, except the last one of a file that was cut
+    off there, which becomes a warning. Cables are as the file has them, perhaps with
+    one end.
 
     Raises:
         TopologyError: with the line; or there is no record.
@@ -160,9 +163,10 @@ def read_dump(text: str) -> Dump:
 
 
 def names_a_port(match: re.Match[str]) -> bool:
-    """Return whether the line of a port names the port at the other end.
+    """Return whether the line of a port names the port at the other end, or need not.
 
-    ibnetdiscover always names it. ibsim takes the first port where it is missing.
+    ibnetdiscover always names it behind an identity. Behind any other name the port may
+    be missing: ibsim then takes the first port.
     """
     return match[4] is not None or not _IDENTITY.match(match[3])
 
@@ -172,6 +176,14 @@ def add_record(
 ) -> SubnetRecord:
     """Add the record that begins in a line, and return it; without a ``guid`` its own
     is from its identity.
+
+    Args:
+        records: the records so far, changed in place.
+        line_number: number of the line.
+        match: match of `RECORD`.
+        guid: GUID of the node; '' if no line before names it.
+        device: the maker's device ID; 0 for the one in the label, as in 'MT4123', if
+            there is one.
 
     Raises:
         TopologyError: there is one already.
@@ -209,8 +221,10 @@ def split_comment(text: str | None) -> tuple[str, str]:
 
 
 def add_port(record: SubnetRecord, line_number: int, match: re.Match[str]) -> None:
-    """Add the port of a line to the record above it; port 0, a switch's own, has no
-    cable.
+    """Add the port of a line to the record above it; port 0 of a switch, which has no
+    cable, is passed over.
+
+    A line that does not name the port at the other end means port 1.
 
     Raises:
         TopologyError: the node has no such port, or has it already.
@@ -247,7 +261,8 @@ def add_reported_cable(
 ) -> None:
     """Add both ends of a cable that `ibnetdiscover -p` reports.
 
-    Each port of an adapter is one record, since the report has GUIDs of ports alone.
+    Each port of an adapter is one record, since the report has GUIDs of ports alone. A
+    port that is there already stays as it is.
     """
     width = match[5]
     speed = match[6]

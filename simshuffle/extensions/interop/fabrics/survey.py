@@ -28,7 +28,7 @@ _MAX_COUNTED_LINKS = 1 << 25
 than 1 GB.
 """
 _MIN_SAMPLED_LEAVES = 8
-"""Leaf switches to which routes are counted, at least."""
+"""Leaf switches to which routes are counted, at least, or all of fewer."""
 MAX_ADAPTERS_ALL_TO_ALL = 4096
 """Adapters up to which ``all_to_all`` is the default pattern: it counts the loads of
 every pair.
@@ -62,7 +62,9 @@ class Survey:
 
     @cached_property
     def nodes_per_tier(self) -> dict[str, int]:
-        """Number of nodes of each tier: hosts first, then switches from the hosts up."""
+        """Number of nodes of each tier: hosts and other devices first, then switches
+        from the hosts up.
+        """
         cabling = self.fabric.cabling
         count_of_tier = Counter(cabling.tiers)
         depth_of_tier = dict(zip(cabling.tiers, cabling.depth, strict=True))
@@ -81,7 +83,7 @@ class Survey:
         """Number of cables of each bandwidth (bytes/s each way), by the two tiers that
         they join.
 
-        The tier nearer to the hosts comes first.
+        The tier nearer to the hosts comes first, and so do the pairs nearer to them.
         """
         cabling = self.fabric.cabling
         tiers = list(self.nodes_per_tier)
@@ -121,8 +123,8 @@ class Survey:
 
     @cached_property
     def _steps_to_sample(self) -> NDArray[np.int16]:
-        """(switches, sampled leaves) steps from each switch to each sampled leaf
-        switch.
+        """(switches, sampled leaves) steps from each switch to each sampled leaf, `FAR`
+        where no route leads.
         """
         return np.asarray(self.fabric.switches.steps(self.sampled_leaves))
 
@@ -153,7 +155,8 @@ class Survey:
         """Mean number of links on the shortest route between two ports of hosts.
 
         The mean is over all pairs of different ports, the second at `sampled_leaves`.
-        The links of the hosts themselves count.
+        The links of the hosts themselves count. Switches without a route between them
+        count with `FAR` links. With a single port the mean is 2.
         """
         # (leaves,) and (sampled leaves,) number of ports of hosts on each
         leaf_of_port = np.searchsorted(
@@ -175,7 +178,8 @@ class Survey:
         """Bytes/s that can flow from the first half of the hosts to the second.
 
         This is the smallest cut between the two halves, with hosts in their order, to a
-        thousandth of the slowest cable or coarser.
+        thousandth of the slowest cable or coarser. The hosts' own cables limit it, too.
+        A single host gives 0.
         """
         cabling = self.fabric.cabling
         hosts = cabling.nodes_of_kind("host")
@@ -220,6 +224,8 @@ class Survey:
     def shortest_routes(self) -> RouteCounts:
         """Least, mean and largest number of shortest routes from one leaf switch to
         another, of `sampled_leaves`; 1 each with a single leaf switch.
+
+        Parallel links are different routes. 0 stands where no route leads.
         """
         switches = self.fabric.switches
         steps = self._steps_to_sample
@@ -251,7 +257,7 @@ class Survey:
 
 def host_ports(fabric: Fabric) -> Ints32:
     """Return (hosts, rails) ports of hosts, as many of each as the host with the fewest
-    has.
+    has; further ports are left out.
     """
     ports_of_hosts = _ports_of_hosts(fabric)
     rails = min(map(len, ports_of_hosts))
@@ -296,7 +302,13 @@ def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Int
     """Return (links,) how many messages of a pattern cross each link.
 
     Every port of every host sends one message to the port of the same rail of its
-    host's partner, if that is another host; in ``all_to_all`` one to every other port.
+    host's partner, if that is another host; in ``all_to_all`` one to every other port,
+    of its own host, too. Ports beyond those of `host_ports` send none.
+
+    Args:
+        router: the routes.
+        pattern: one of `PATTERNS`.
+        rng: source of random partners; other patterns draw nothing.
     """
     ports = host_ports(router.fabric)
     if pattern == ALL_TO_ALL:
@@ -318,7 +330,7 @@ def default_pattern(survey: Survey) -> str:
 
 
 def check_effort(survey: Survey, pattern: str) -> None:
-    """Refuse a pattern whose messages take too long to count.
+    """Refuse a pattern whose messages take too long to count: of ``all_to_all`` alone.
 
     Raises:
         InputError: it takes more than `_MAX_SECONDS`; the message has the estimate.
@@ -332,8 +344,11 @@ def check_effort(survey: Survey, pattern: str) -> None:
 
 
 def describe_network(survey: Survey) -> dict[str, str]:
-    """Return sentences about a network's parts, distances and bandwidth, by what each
-    is about.
+    """Return texts about a network's parts, distances and bandwidth, by what each is
+    about.
+
+    Keys are 'hosts', 'adapters', 'switches', 'cables', 'longest way', 'bisection',
+    'shortest ways', and 'others' if there are other devices.
     """
     nodes = survey.nodes_per_tier
     cabling = survey.fabric.cabling
@@ -374,7 +389,7 @@ def describe_network(survey: Survey) -> dict[str, str]:
 
 def _describe_cables(tiers: tuple[str, ...], rates: Counter[float]) -> str:
     """Return the number of cables between two tiers, and how many have each bandwidth,
-    as text.
+    as text, the most common first.
     """
     rate_texts = ", ".join(
         f"{count} of {readable(rate, Dimension.BANDWIDTH)}"
@@ -387,8 +402,10 @@ def load_table(router: Router, loads: Ints) -> pd.DataFrame:
     """Return a table of the messages on the links of every tier.
 
     Columns are tier, links (their number), mean and most (messages on a link), and
-    full_at: bytes/s at which all messages can flow at once, as the busiest link of the
-    tier allows.
+    full_at: bytes/s at which each message can flow if all do at once, as the link of
+    the tier with the least bandwidth for a message allows. full_at is NaN for a tier
+    without messages. Links without messages count in the mean. Tiers of storage are
+    left out. Rows are in the order of the links.
     """
     links = router.links
     table = pd.DataFrame(
@@ -410,7 +427,8 @@ def route_rows(
 ) -> list[tuple[str, str, str, str]]:
     """Return the route between two hosts for every rail, as texts for people.
 
-    A row holds rail, link, bandwidth and latency of the link.
+    A row holds rail (from 0), link, and bandwidth and latency of the link. There is one
+    for each link, rail after rail, in the order of the route.
 
     Raises:
         InputError: one of the names is no host, or both are the same.

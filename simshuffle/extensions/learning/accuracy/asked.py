@@ -65,7 +65,8 @@ class AccuracyCase:
 
     base: Scenario  # the run as a scenario of two epochs, without sweep
     strategy: str  # the run's strategy, such as 'partial-0.1 streamlined'
-    changes: Sequence[Change]  # remedies to compare; none where nothing is lost
+    # remedies to compare; none for global shuffle, and for a network without batch norm
+    changes: Sequence[Change]
 
     @property
     def name(self) -> str:
@@ -80,7 +81,7 @@ class AccuracyCase:
     @property
     def cells(self) -> dict[str, Scenario]:
         """The scenarios that are simulated, by the name of the change; '' for no
-        change.
+        change. Impossible changes are left out.
         """
         changed_scenarios = {
             change.name: change.scenario
@@ -102,9 +103,10 @@ class AccuracyRequest:
     momentum: float  # m of the running statistics
     epochs: int  # epochs of the training
     tolerance: float  # points of accuracy that may be lost
-    # channels of every batch-norm layer; empty where none are known
+    # channels of every batch-norm layer; empty where none are known, or without batch norm
     channels: Sequence[int]
-    norm_is_known: bool  # whether it is known what the network normalises by
+    # whether it is known what the network normalises by; else batch norm is assumed
+    norm_is_known: bool
     exact: bool  # whether all remedies are simulated, however long that takes
 
 
@@ -249,7 +251,11 @@ def _strategy_names(bases: Sequence[Scenario]) -> list[str]:
 def _resolve_network(
     scenario: Scenario, name: str | None
 ) -> tuple[str, LayerList | None]:
-    """Return the name of the requested network, and its layers where they are known."""
+    """Return the name of the requested network, and its layers; None where they are not
+    known.
+
+    A ``name`` of None stands for the scenario's network.
+    """
     scenario_model = scenario.workload.model
     if name is None or name == scenario_model.name:
         return scenario_model.name, scenario_model.layer_list
@@ -310,10 +316,11 @@ def _norm_channels(layers: LayerList | None) -> tuple[int, ...]:
 
 
 def _possible_remedies(base: Scenario) -> Iterator[Change]:
-    """Yield the remedies that are another scenario; none where nothing is lost.
+    """Yield the remedies that are another scenario; none for global shuffle.
 
-    These are larger batches, exchanges of more samples, and global shuffle. A batch
-    that exceeds the samples of a rank is a change without scenario.
+    These are larger batches, exchanges of more samples, and global shuffle. Exchanges
+    that improve nothing are left out. A change that is impossible, such as a batch that
+    exceeds the samples of a rank, has no scenario.
     """
     workload = base.workload
     if workload.exchange.redraws and not workload.exchange.fetches:

@@ -89,6 +89,7 @@ class EffectiveSamplesCell(PlainCell):
 
     @cached_property
     def _scenario(self) -> Scenario:
+        """The scenario of ``document``."""
         return from_dict(self.document, self.label)
 
     @property
@@ -102,8 +103,8 @@ class EffectiveSamplesCell(PlainCell):
         Keys are 'n', 'nhost', 'nall', 'global', 'globalhost', 'globalall': without
         suffix of a rank by itself, with ``host`` and ``all`` of the statistics of all
         ranks of a host, or of the job, together. 'low' and 'high' are the 90 % interval
-        of 'n'; 'emulated' are the ranks that were followed, and 'iterations' those of
-        an epoch.
+        of 'n'; 'emulated' are the ranks that were followed, 0 where n is exact, and
+        'iterations' those of an epoch.
         """
         scenario = self._scenario
         world_size = scenario.world_size
@@ -126,7 +127,7 @@ class EffectiveSamplesCell(PlainCell):
 
 
 def ranks_of_host(scenario: Scenario) -> int:
-    """Return the number of ranks on a host that is full."""
+    """Return the number of ranks on a full host; all ranks if they are fewer."""
     return scenario.cluster.ranks_per_host(scenario.world_size)
 
 
@@ -134,7 +135,7 @@ def ranks_of_host(scenario: Scenario) -> int:
 class StatisticsSumCell(NetworkCell):
     """The seconds of summing statistics: a mean and a variance for each channel.
 
-    The scenario's allreduce sums them.
+    The scenario's allreduce sums them, over an idle network.
     """
 
     document: Mapping[str, Any]  # the scenario as plain values
@@ -151,7 +152,7 @@ class StatisticsSumCell(NetworkCell):
 
         'buffers' sums all statistics at once among all ranks. 'host' and 'all' are of
         one iteration: the statistics of every layer by itself, forward and backward,
-        among the ranks of a host or of the job.
+        among the ranks of a full host or of the job. One rank takes 0 s.
         """
         scenario = from_dict(self.document, self.label)
         job_bench = bench_of_scenario(scenario)

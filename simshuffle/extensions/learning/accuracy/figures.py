@@ -36,7 +36,8 @@ def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
     """Draw points lost against seconds of an epoch, a panel for each number of ranks.
 
     Intervals are of 90 %. Points on the front are filled. Rows without time or loss are
-    left out. Runs without remedies that share a panel are called by their strategies.
+    left out; if none is left, a panel says so. Runs without remedies that share a panel
+    are called by their strategies.
     """
     remedies = tables["remedies"]
     is_only_remedy = (
@@ -72,7 +73,11 @@ def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
 
 
 def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
-    """Draw the remedies on one number of ranks, and the points that may be lost."""
+    """Draw the remedies on one number of ranks, and the points that may be lost.
+
+    Only remedies on the front and chosen ones have a label; chosen ones have a star.
+    Seconds are on a logarithmic axis where they differ by more than `MIN_LOG_RATIO`.
+    """
     look = rows["front"].map({True: "front", False: "beaten"})
     look = look.where(rows["kind"] != "group norm", "network")
     has_label = rows["front"] | rows["chosen"]

@@ -14,8 +14,9 @@ def lines(request: AccuracyRequest) -> Iterator[str]:
     """Yield lines on the most points that are lost, one for each number of ranks.
 
     Local shuffle loses most, and the samples that its statistics rest on are known in
-    closed form. A network without batch norm has a line of its own; where the norm is
-    unknown, a line says what is assumed.
+    closed form. Strategies that lose nothing are named only where no other one is. A
+    network without batch norm has one line in all; where the norm is unknown, a line
+    says what is assumed.
     """
     model = request.sensitivity.model
     tolerance = request.tolerance
@@ -42,7 +43,11 @@ def lines(request: AccuracyRequest) -> Iterator[str]:
 
 
 def local_loss(request: AccuracyRequest, case: AccuracyCase) -> LossEstimate:
-    """Return the points that local shuffle loses on as many ranks, with an interval."""
+    """Return the points that local shuffle loses on as many ranks, with the 90 %
+    interval.
+
+    Everything but the strategy is as in ``case``; nothing is simulated.
+    """
     scenario = case.base.with_values({"workload.exchange": "local_shuffle"})
     cell = EffectiveSamplesCell(
         scenario.to_dict(), case.name, request.momentum, request.epochs

@@ -73,7 +73,9 @@ SLOW_MOMENTUM_NAME = f"momentum {SLOW_MOMENTUM:g}"
 
 
 class RemedyComparison:
-    """Compares the remedies of a run by loss and time."""
+    """Compares the remedies of a run by loss and time; where ``outcomes`` hold no
+    simulation, closed forms stand in. ``outcomes`` must hold the samples of all cells.
+    """
 
     def __init__(
         self, request: AccuracyRequest, case: AccuracyCase, outcomes: Outcomes
@@ -123,7 +125,7 @@ class RemedyComparison:
         return self._sensitivity.norm != "batch"
 
     def setting_row(self) -> dict[str, Any]:
-        """Return the run's row of table ``settings``."""
+        """Return the run's row of table ``settings``; n is None without batch norm."""
         base = self._case.base
         workload = base.workload
         unchanged = self._unchanged_remedy()
@@ -338,7 +340,9 @@ class RemedyComparison:
         yield from self._impossible_changes({"local batch"})
 
     def _statistics_remedies(self) -> Iterator[RemedyEstimate]:
-        """Yield the remedies that change statistics, and leave the training as it is."""
+        """Yield the remedies that change statistics, and leave the training as it is;
+        with unknown layers those that sum in training or pool have no cost (None).
+        """
         if self._request.momentum > SLOW_MOMENTUM:
             yield self._slow_momentum()
 
@@ -402,6 +406,7 @@ class RemedyComparison:
 
         The samples are of the whole set (as after stochastic weight averaging, arXiv
         1803.05407): every sample once, so that n is their number; all ranks share them.
+        Without ``sums`` summing takes 0 s.
         """
         workload = self._case.base.workload
         batch = workload.local_batch_size

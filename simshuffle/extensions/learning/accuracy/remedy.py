@@ -16,20 +16,21 @@ class RemedyEstimate:
 
     name: str  # names the remedy in tables
     kind: str  # one of `tables.KINDS`
-    # samples that its statistics rest on; None without running statistics
+    # samples that its statistics rest on; None without running statistics, or if impossible
     n: float | None
     loss: LossEstimate | None  # against global shuffle; None where it cannot be had
     own_points: float | None = None  # points against global shuffle with the remedy
-    added_s: float | None = (
-        None  # s that an epoch is longer; None where costs are not known
-    )
+    # s that a warm epoch is longer, below 0 shorter; None where costs are not known
+    added_s: float | None = None
     note: str = ""  # says what the law leaves out
     outside: str = ""  # inputs that were never tried, in words
     is_choosable: bool = True  # whether it may be chosen
 
 
 def loss_columns(loss: LossEstimate | None) -> dict[str, Any]:
-    """Return a loss as columns of a row, None where there is none."""
+    """Return a loss as the columns loss_points, low_points and high_points of a row,
+    None where there is no loss.
+    """
     names = ("loss_points", "low_points", "high_points")
     return dict(zip(names, loss or (None,) * len(names), strict=True))
 

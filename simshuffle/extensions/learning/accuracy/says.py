@@ -26,19 +26,20 @@ class AccuracyQuestion(TypedDict):
 class SensitivityFacts(TypedDict):
     """The sensitivity that the losses were computed with.
 
-    See `simshuffle.extensions.learning.accuracy.sensitivity.Sensitivity`.
+    The fields of `simshuffle.extensions.learning.accuracy.sensitivity.Sensitivity`.
     """
 
-    model: str
-    norm: Norm
-    c: float
+    model: str  # name of the network
+    norm: Norm  # what the network normalises by
+    c: float  # points lost for each 1/n more than under global shuffle
+    # low, high: the 90 % interval of c
     low: float
     high: float
-    rms: Amount
-    basis: str
-    known: bool
-    tried: dict[str, list[float]]
-    momentum: float
+    rms: Amount  # points that settings lie beside the curve (root mean square)
+    basis: str  # the measurements behind c, in words
+    known: bool  # whether this network was measured
+    tried: dict[str, list[float]]  # least and most tried value of each input
+    momentum: float  # momentum of the running statistics in the measurements
 
 
 class AccuracyFindings(TypedDict):

@@ -49,7 +49,7 @@ RANGES = {
 
 
 class LossEstimate(NamedTuple):
-    """Points of accuracy that are lost, with their 90 % interval."""
+    """Percentage points of accuracy lost, below 0 gained, with their 90 % interval."""
 
     points: float  # expected loss
     low: float  # lower end of the interval
@@ -72,7 +72,7 @@ class Sensitivity:
     rms: float  # points that settings lie beside the curve (root mean square)
     basis: str  # the measurements behind c, in words
     known: bool  # whether this network was measured
-    # least and most value of each input of `RANGES`
+    # least and most value of each input of `RANGES` of which both are known
     tried: Mapping[str, tuple[float, float]]
     momentum: float  # momentum of the running statistics in the measurements
 
@@ -129,7 +129,8 @@ def predict_sensitivity(
 
     ``rows`` are those of `read_sensitivities`. The network's own row of that data set
     counts, else its own rows, else those of other networks of that norm, only those
-    with ``layers`` of one kind if there are `MIN_NETWORKS` of them.
+    with ``layers`` of one kind if there are `MIN_NETWORKS` of them. Each other network
+    counts once, with the geometric mean over its data sets.
 
     Without batch norm there are no running statistics: 0 points are expected, and the
     scatter of the measurements of such networks is the error.
@@ -228,7 +229,7 @@ def pool_sensitivities(
 
     One row gives its own interval, of no width where none is documented, if a
     ``single`` one will do. Several give the prediction interval for one more network or
-    data set.
+    data set; the logs of c are pooled, equally weighted where one row has no interval.
 
     Raises:
         InputError: fewer than two rows must be pooled.
@@ -260,8 +261,8 @@ def _random_effects(
     """Return the mean of effects, its standard error, and their standard deviation.
 
     The estimator is that of DerSimonian and Laird for effects that differ; ``errors``
-    are the standard errors of ``values``. Where any of them is 0, nothing is taken out
-    of the effects' spread.
+    are the standard errors of ``values``. Where any of them is 0, the effects weigh
+    alike, and nothing is taken out of their spread.
     """
     count = len(values)
     if not errors.all():
@@ -284,7 +285,9 @@ def _rms(rows: pd.DataFrame) -> float:
 
 
 def _tried_ranges(rows: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """Return the least and most tried value of each known input of `RANGES`."""
+    """Return the least and most tried value of each input of `RANGES`; inputs that no
+    row has are left out.
+    """
     ranges = {
         name: (float(rows[low].min()), float(rows[high].max()))
         for name, (low, high) in RANGES.items()
@@ -398,7 +401,9 @@ seen fewer steps are more sensitive.
 
 
 def _scale_to_trainings(screening: MeasuredScreening) -> tuple[float, float, float]:
-    """Return c of a training and its 90 % interval: both errors as squares."""
+    """Return c of a training and its 90 % interval: the errors of the screening and of
+    `TRAINING_FACTORS` added as squares.
+    """
     low, c, high = sorted(factor * screening.c_points for factor in TRAINING_FACTORS)
     error_below = c - TRAINING_FACTORS[1] * screening.c_low
     error_above = TRAINING_FACTORS[1] * screening.c_high - c
@@ -414,6 +419,9 @@ def screening_sensitivity(
 ) -> Sensitivity:
     """Return the sensitivity that a screening measured, scaled to trainings by
     `TRAINING_FACTORS`.
+
+    c is 0 without batch norm. The scatter ``rms`` stays as measured. Tried inputs are
+    the local batch and, with batch norm, n.
 
     Raises:
         InputError: the screening was of another momentum, or of a network that

@@ -45,7 +45,8 @@ closed forms.
 def _bases(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Return the cells of every unchanged run: its samples, and a warm epoch.
 
-    Warm epochs that take too long are left out, see `_affordable_simulations`.
+    Warm epochs are left out, the dearest first, where together they cost more than
+    `MAX_SIMULATED_SECONDS`; with ``request.exact`` none are. Samples are of every run.
     """
     cells = _affordable_simulations(request, _base_runs(request), MAX_SIMULATED_SECONDS)
     for case in request.cases:
@@ -66,7 +67,8 @@ def _affordable_simulations(
 ) -> dict[str, Cell]:
     """Return the simulations of runs by name, the cheapest that fit into ``limit`` s.
 
-    ``limit`` is of the sum of their costs. With ``request.exact`` they are all.
+    ``limit`` is of the sum of their costs, s of one core; below 0 none fit. With
+    ``request.exact`` all are returned. Names stand in the order of ``runs``.
     """
     cells = {
         name: WarmCell(scenario.to_dict(), name) for name, scenario in runs.items()
@@ -80,11 +82,13 @@ def _affordable_simulations(
 
 
 def _remedies(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the cells of remedies, of runs that lose more than may be lost.
+    """Return the cells of remedies, of runs that may lose more than is tolerated.
 
-    They are the samples and a warm epoch of every change, as far as simulations fit
-    into `MAX_SIMULATED_SECONDS` with those of the runs; the samples at a slow momentum,
-    and the seconds of summing statistics.
+    With ``request.exact`` the cells are of all runs. Global shuffle and networks
+    without batch norm have none. They are the samples and a warm epoch of every change
+    that is possible, as far as simulations fit into `MAX_SIMULATED_SECONDS` with those
+    of the runs; the samples at `SLOW_MOMENTUM` where the run's momentum is above it;
+    and the seconds of summing statistics where the network's channels are known.
     """
     cells: dict[str, Cell] = {}
     runs: dict[str, Scenario] = {}
@@ -120,7 +124,11 @@ def _remedies(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _collect(request: AccuracyRequest, outcomes: Outcomes) -> Tables:
-    """Return the tables ``settings`` and ``remedies``."""
+    """Return tables ``settings``, a row for each run, and ``remedies``, a row for each
+    remedy of a run.
+
+    A run of which no remedies are compared has the one row 'as it is'.
+    """
     comparisons = [RemedyComparison(request, case, outcomes) for case in request.cases]
     settings = [comparison.setting_row() for comparison in comparisons]
     remedies = [row for comparison in comparisons for row in comparison.remedy_rows()]
@@ -133,7 +141,11 @@ def _collect(request: AccuracyRequest, outcomes: Outcomes) -> Tables:
 def _facts(
     request: AccuracyRequest, outcomes: Outcomes, tables: Tables
 ) -> dict[str, Any]:
-    """Return the facts that texts state beside tables."""
+    """Return the facts that texts state beside tables, at key 'accuracy'.
+
+    'importance' is whether any run chooses samples by importance; 'settings' and
+    'remedies' count the rows of those tables.
+    """
     base = request.cases[0].base
     return {
         "accuracy": {
@@ -152,8 +164,9 @@ def _facts(
 def _faults(result: Result) -> Iterator[Problem]:
     """Yield the problems of tables that do not fit ``meta.json`` or each other.
 
-    Rows are as many as it counts, both tables are on the same numbers of ranks, and a
-    run has one chosen remedy at most.
+    Rows must be as many as ``meta.json`` counts, with one in ``settings`` at least.
+    Both tables must have the same numbers of ranks. A run has one chosen remedy at
+    most.
     """
     settings = result.tables["settings"]
     remedies = result.tables["remedies"]

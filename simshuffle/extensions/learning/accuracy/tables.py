@@ -6,7 +6,7 @@ from simshuffle.study.schema import Schema, amount, count, flag, real, text
 
 
 def format_number(value: float) -> str:
-    """Format a number with four digits, from 1000 on with all before the point."""
+    """Format a number with four digits, from 1000 on as a whole number with commas."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -44,7 +44,7 @@ SENSITIVITY = Schema(
     },
     key=("model", "data", "norm"),
 )
-"""What was measured, in ``sensitivity.csv`` beside this."""
+"""Columns of ``sensitivity.csv`` beside this module: what was measured."""
 
 KINDS = (
     *("as it is", "local batch", "momentum", "recomputed", "pooled", "sync batch norm"),
@@ -147,4 +147,4 @@ PRINTED_REMEDIES = {
     "interval": text("90 % interval", head="90 %"),
     "mark": text("* is chosen, + on the front", head=""),
 }
-"""What is printed of remedies."""
+"""The columns of ``remedies`` and two that are only printed: interval and mark."""

@@ -26,7 +26,8 @@ REMEDY_LISTING = Schema(PRINTED_REMEDIES)
 def verdict(result: Result) -> Iterator[str]:
     """Yield the loss of each run and its remedy, then the basis of the answer.
 
-    Runs on one number of ranks of which nothing has to be done stand together.
+    Runs on one number of ranks of which nothing has to be done stand together. A
+    network without batch norm has one sentence for all runs.
     """
     settings = result.tables["settings"]
     remedies = result.tables["remedies"]
@@ -42,7 +43,10 @@ def verdict(result: Result) -> Iterator[str]:
 
 
 def _norm_free_verdict(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
-    """State the loss of a network without running statistics."""
+    """State that a network without running statistics loses nothing by them.
+
+    The scatter that is stated is of the first run.
+    """
     scatter = format_points(settings.to_dict("records")[0]["high_points"])
     names = ", ".join(dict.fromkeys(settings["strategy"]))
     sizes = ", ".join(f"{size:,}" for size in dict.fromkeys(settings["world_size"]))
@@ -68,7 +72,8 @@ def _verdict_on_ranks(
 ) -> Iterator[str]:
     """Yield the verdicts on the runs on one number of ranks.
 
-    A run whose interval has no width is global shuffle, with which others are compared.
+    A run whose interval has no width is global shuffle, with which others are compared;
+    a sentence states it only where there are no other runs.
     """
     is_reference = settings["low_points"] == settings["high_points"]
     losing = settings[~is_reference]
@@ -86,7 +91,11 @@ def _verdict_on_ranks(
 
 
 def _acceptable_runs(rows: pd.DataFrame, tolerance: float) -> str:
-    """State the loss of runs on one number of ranks that lose no more than may be lost."""
+    """State the loss of runs on one number of ranks that lose no more than may be lost.
+
+    Of several runs the loss and its interval are of the run with the highest upper end,
+    and n is the smallest.
+    """
     worst = rows.sort_values("high_points").to_dict("records")[-1]
     verb = "is"
     at_most = ""
@@ -105,9 +114,10 @@ def _acceptable_runs(rows: pd.DataFrame, tolerance: float) -> str:
 
 
 def remedies_of(row: Mapping[Any, Any], remedies: pd.DataFrame) -> pd.DataFrame:
-    """Return the remedies of a run.
+    """Return the remedies of a run, ``row`` of table ``settings``; 'as it is' is one.
 
-    Results of earlier versions have one run on a number of ranks, and no strategy.
+    Results of earlier versions have one run on a number of ranks, and strategy '':
+    these remedies count for every run on as many ranks.
     """
     on_size = remedies[remedies["world_size"] == row["world_size"]]
     remedy_rows: pd.DataFrame = on_size[on_size["strategy"].isin(["", row["strategy"]])]
@@ -118,7 +128,9 @@ def _losing_run(
     row: Mapping[Any, Any], remedies: pd.DataFrame, meta: Mapping[str, Any]
 ) -> str:
     """State the loss of a run that loses more than may be lost, and its quickest
-    remedy.
+    remedy, or that none is sure to be enough.
+
+    ``remedies`` are those of this run alone.
     """
     tolerance = meta["asked"]["tolerance"]
     loss_clause = (
@@ -160,7 +172,8 @@ def _untried_inputs(outside: pd.Series[str]) -> list[str]:
     """Return the inputs that were never tried at any number of ranks.
 
     Values of one input and range are joined: 'ranks 64, 128 (tried: 2 to 16)'.
-    ``outside`` has the columns of that name, divided by '; '.
+    ``outside`` is the column of that name: inputs divided by '; ', or '' where all were
+    tried.
     """
     values_by_input: dict[tuple[str, str], list[str]] = {}
     for part in (part for row in outside for part in row.split("; ") if part):
@@ -178,7 +191,8 @@ def _untried_inputs(outside: pd.Series[str]) -> list[str]:
 def parts(result: Result) -> Iterator[str | Table]:
     """Yield the losses, and of each run the remedies worth a look.
 
-    These are the chosen one, those on the front, and 'as it is'. Cautions stand last.
+    These are the chosen one, those on the front, and 'as it is'. Runs that have no
+    remedy but 'as it is' have no table. Cautions stand last.
     """
     yield _loss_table(result)
     yield from _remedies(result, all_remedies=False)
@@ -199,7 +213,10 @@ def document_parts(result: Result) -> list[str | Table]:
 
 
 def _loss_table(result: Result) -> Table:
-    """Return the table of the loss of each run, without columns that are empty."""
+    """Return the table of the loss of each run, without columns that are empty.
+
+    A column 'interval' is added: the 90 % interval of the loss.
+    """
     settings = result.tables["settings"]
     meta = result.meta
     title = f"What {meta['accuracy']['scenario']} loses, network {meta['sensitivity']['model']}"
@@ -223,7 +240,11 @@ def _loss_table(result: Result) -> Table:
 
 
 def _cautions(result: Result) -> Iterator[str]:
-    """Yield sentences on epochs by closed forms, on importances, and on the network."""
+    """Yield sentences on epochs by closed forms, on importances, and on the network.
+
+    A sentence stands only where it applies: epochs not simulated, samples chosen by
+    importance, or a network other than the scenario's.
+    """
     settings = result.tables["settings"]
     meta = result.meta
     if (settings["timed"] != TIMED[0]).any():
@@ -243,9 +264,10 @@ def _cautions(result: Result) -> Iterator[str]:
 
 
 def _remedies(result: Result, *, all_remedies: bool) -> Iterator[Table]:
-    """Yield a table of the remedies of each run that has any.
+    """Yield a table of the remedies of each run that has any beside 'as it is'.
 
-    They are only notable ones unless ``all_remedies``, see `parts`.
+    Unless ``all_remedies``, a table has only the chosen one, those on the front, and
+    'as it is'.
     """
     remedies = result.tables["remedies"]
     is_notable = (
@@ -277,14 +299,19 @@ def _remedy_table(setting: Mapping[Any, Any], rows: pd.DataFrame) -> Table:
 
 
 def _format_interval(row: Mapping[Any, Any]) -> str:
-    """Format the 90 % interval of a loss in points; '' where there is no loss."""
+    """Format the 90 % interval of a loss in points; '' where the loss is not known."""
     if pd.isna(row["low_points"]):
         return ""
     return f"{format_points(row['low_points'])} to {format_points(row['high_points'])}"
 
 
 def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the effects that the law leaves out, by remedy."""
+    """Yield the notes on remedies: effects that the law leaves out, or why one cannot
+    be had.
+
+    Remedies without a note are left out. First stands what loss is counted against,
+    where remedies were compared.
+    """
     if len(remedies) > 1 and meta["sensitivity"]["norm"] == "batch":
         yield (
             "Lost against global shuffle of the scenario as it is. A larger batch or a slower"

@@ -51,8 +51,8 @@ POINTS = "points"
 ROWS_AT_ONCE = 512
 """Samples that pass the trained network together."""
 TSNE_COST = 200.0
-"""Samples passing a small network in the time that t-SNE takes for one (estimate, from
-digits).
+"""Cost of t-SNE for a sample: so many samples pass a small network in that time (estimate,
+from digits).
 """
 UNREADABLE = (
     *(OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError, EOFError),
@@ -112,14 +112,22 @@ class ExtractionCell(TorchCell):
 
     @property
     def parts(self) -> frozenset[str]:
-        """The table of points, which is stored beside the values."""
+        """The name of the table of points, with its ending, which is stored beside the
+        values.
+        """
         return frozenset({f"{POINTS}{TABLE}"})
 
     def run(self, tell: Tell) -> Outcome:
         """Train or read the network, and return facts and the table `POINTS`.
 
-        The values are facts on the network and the projection. The table has a row for
-        each training sample: sample, label, x, y, loss, right.
+        The values are the names, counts of parameters and features, facts of
+        `project_features`, train_accuracy and test_accuracy (shares), and seconds. The
+        table has a row for each training sample: sample, label, x, y, loss (nats; NaN
+        where not finite), and right (True if the network finds the label).
+
+        Raises:
+            InputError, SimulationError, Diverged: as in `train_network` and
+                `project_features`.
         """
         start = perf_counter()
         with one_thread():
@@ -162,6 +170,9 @@ def weights_identity(extractor: Extractor) -> list[int] | None:
 
     They tell the file of an extractor's weights from another one in its place. None if
     the extractor is trained.
+
+    Raises:
+        OSError: there is no such file.
     """
     if extractor.weights is None:
         return None
@@ -235,9 +246,12 @@ def evaluate_network(
 ) -> tuple[Floats, Floats, Flags]:
     """Evaluate a network on samples: features, losses, and correctness.
 
+    The mode of the network is not changed: the caller has put it into eval mode, and
+    onto ``device``.
+
     Returns:
-        The inputs of the layer ``head`` (n, features) in eval mode, the losses (n,) in
-            nats, and whether the right label is found (n,).
+        The inputs of the layer ``head`` (n, features), the losses (n,) in nats, and
+            whether the right label is found (n,).
     """
     head = model.get_submodule("head")
     head_inputs: list[torch.Tensor] = []

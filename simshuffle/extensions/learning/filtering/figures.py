@@ -50,7 +50,7 @@ TAB20 = (
     ),
     *("#bcbd22", "#dbdb8d", "#17becf", "#9edae5"),
 )
-"""Of classes."""
+"""Colours of classes; class 20 has that of class 0 again."""
 MAX_RATES = 6  # panels of a figure
 SIZES, ACCURACY = "batch size (samples)", "test accuracy (%)"
 
@@ -58,7 +58,8 @@ SIZES, ACCURACY = "batch size (samples)", "test accuracy (%)"
 def figures(tables: FilterTables) -> dict[str, Chart]:
     """Return every figure that the tables have rows for, by the name of its file.
 
-    The one by learning rate needs at least two rates.
+    Names are 'points', 'accuracy_batch_size' and 'accuracy_learning_rate'; the last
+    needs at least two rates.
     """
     charts = {}
     if len(tables.points):
@@ -74,7 +75,8 @@ def figures(tables: FilterTables) -> dict[str, Chart]:
 def points_chart(points: pd.DataFrame) -> Chart:
     """Draw the training samples of the first seed in t-SNE's plane, coloured by class.
 
-    Samples that are filtered out are black. Columns of ``points`` are `POINT_COLUMNS`.
+    Samples that are filtered out are black. Columns of ``points`` are `POINT_COLUMNS`,
+    with a row at least. The first seed is that of the first row.
     """
     rows = points[points["seed"] == points["seed"].iloc[0]]
     noise = rows["noise"].astype(bool)
@@ -132,7 +134,12 @@ def learning_rate_chart(settings: pd.DataFrame) -> Chart:
 
 
 def _panel(rows: pd.DataFrame, title: str) -> Panel:
-    """Draw a line of accuracy against batch size for each data set."""
+    """Draw a line of accuracy (%, with its interval) against batch size for each data
+    set.
+
+    ``rows`` have columns `SUMMARY_COLUMNS`. Points of one batch size are moved aside,
+    so that intervals can be told apart.
+    """
     sizes = sorted(set(rows["batch_size"]))
     order = rows["subset"].map(SUBSETS.index)
     lines = rows.assign(order=order, look=rows["subset"], x=rows["batch_size"])

@@ -33,7 +33,7 @@ def _check_loss(training: Training) -> Training:
 
 
 LabelTraining = Annotated[Training, AfterValidator(_check_loss)]
-"""Of samples by their labels, each with a loss of its own."""
+"""Training on labels, by cross entropy: each sample has a loss of its own."""
 
 
 class Extractor(Spec):
@@ -118,7 +118,8 @@ class DataOptimisedStudy(Spec):
         extractors: networks that filter.
         filter_with: name of the one whose filtered data are trained on; the first one
             if left out.
-        projection, clustering: from its features to noise.
+        projection: from the features of an extractor to points in a plane.
+        clustering: from these points to noise.
         retrain: what is trained on the data sets.
         seeds: a list, or how many, which are 0, 1, ...; of weights, orders and filters.
         independent_filters: extract and filter anew for every seed; otherwise the first
@@ -179,7 +180,8 @@ def load_study(
     """Load the study of a file, or of a shipped one by its name below ``studies/``.
 
     ``values`` are set by dotted key, such as ``{"seeds": 3,
-    "extractors.0.training.epochs": 2}``.
+    "extractors.0.training.epochs": 2}``. Warns of the switches that they cause
+    (`simshuffle.spec.switching`).
 
     Raises:
         InputError: the file has problems; all are in it.

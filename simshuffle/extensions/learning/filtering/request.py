@@ -56,11 +56,11 @@ def request_by_kind(
 
     Args:
         reference: path of the study, or its name below ``studies/``.
-        values: set by dotted key.
+        values: values that replace those of the file, by dotted key.
         device: that trains.
 
     Raises:
-        InputError: the study is missing or does not fit.
+        InputError: the study is missing or does not fit; its data are not here.
     """
     kind = shuffling_study.document(find_file(str(reference), "studies")).get("kind")
     if kind == "data_optimised":
@@ -72,10 +72,10 @@ def request_by_kind(
 def repeat(folder: Path, meta: Meta) -> Request[Filtering]:
     """Rebuild the request of a result from its folder and ``meta.json``.
 
-    It trains on an equal kind of device.
+    It trains on an equal kind of device: 'cuda' stands for any GPU of the result.
 
     Raises:
-        InputError: its data or device are not here.
+        InputError: its data or device are not here, or do not fit the study.
     """
     device = str(meta["device"]).partition(":")[0]
     find_device(device)
@@ -85,8 +85,11 @@ def repeat(folder: Path, meta: Meta) -> Request[Filtering]:
 def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering]:
     """Build the request of a study that ``device`` trains; loads its data to check it.
 
+    Nothing is trained. Facts beside the study are the kind of device, the versions of
+    torch and scikit-learn, and the identities of files of weights where there are any.
+
     Raises:
-        InputError: the study does not fit its data.
+        InputError: the study does not fit its data, or the data are not here.
     """
     data = study.data.load()
     check_study(study, data)
@@ -112,12 +115,12 @@ class Filtering:
     """A data-optimised study with its cells, and the tables of their outcomes."""
 
     study: DataOptimisedStudy  # the study as the user wrote it
-    device: str  # device that trains: cpu or cuda
+    device: str  # device that trains: cpu, cuda or cuda:N
     extractions: Mapping[str, ExtractionCell]  # cells of the first stage, by name
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """The facts of the study in ``meta.json``."""
+        """The facts of the study in ``meta.json``: its name, description and device."""
         study = self.study
         return {
             "study": study.name,
@@ -128,10 +131,14 @@ class Filtering:
     def retrainings(self, outcomes: Outcomes) -> dict[str, RetrainingCell]:
         """Return the trainings on the samples that the used filters leave, by name.
 
+        There is a training for each of `SUBSETS`, batch size, learning rate and seed.
+        With independent filters a seed has the filter of its own extraction; otherwise
+        all seeds have that of the first filter seed.
+
         Raises:
-            InputError: too few samples are left; the message says how many are with
-                other eps.
-            SimulationError: the network that filters is lost.
+            InputError: too few samples are left; the message says which share is left
+                out at other eps.
+            SimulationError: an extraction of the used filter is lost or not yet done.
         """
         clustering = self.study.clustering
         noise = {}
@@ -165,6 +172,8 @@ class Filtering:
     def _describe_reductions(self, outcomes: Outcomes) -> str:
         """Return the shares that the used extractor's filters leave out, by eps, in
         words.
+
+        Shares are in %, means over the filter seeds that are done.
         """
         eps = pd.DataFrame(self._eps_rows(outcomes), columns=list(EPS_COLUMNS))
         used_rows = eps[eps["extractor"] == self.study.filtering.name]
@@ -176,8 +185,12 @@ class Filtering:
     def tables(self, outcomes: Outcomes) -> FilterTables:
         """Return the tables of the extractions that are there, and of all trainings.
 
+        Lost extractions have no rows; points are of the used filter alone. Trainings
+        that are lost or not done have a row with their status.
+
         Raises:
-            InputError, SimulationError: as of `retrainings`.
+            InputError: too few samples are left to train on.
+            SimulationError: an extraction of the used filter is lost or not yet done.
         """
         cells = self.retrainings(outcomes)
         filters = []
@@ -209,7 +222,10 @@ class Filtering:
     def _finished_extractions(
         self, outcomes: Outcomes
     ) -> list[tuple[ExtractionCell, pd.DataFrame, Mapping[str, Any]]]:
-        """Return the extractions that are there, with their points and facts."""
+        """Return the extractions that are done, each with its points and facts.
+
+        Lost ones and those not yet done are left out.
+        """
         extractions = [
             (cell, outcomes.get(name)) for name, cell in self.extractions.items()
         ]
@@ -220,7 +236,11 @@ class Filtering:
         ]
 
     def _eps_rows(self, outcomes: Outcomes) -> list[dict[str, Any]]:
-        """Return the rows of eps.csv: the share of noise by extraction and eps."""
+        """Return the rows of eps.csv: the share of noise by extraction and eps.
+
+        Extractions that are done have a row for each eps of the study's table and for
+        the eps that is used, in rising order.
+        """
         clustering = self.study.clustering
         return [
             {
@@ -237,10 +257,11 @@ class Filtering:
 def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
     """Check, before anything is trained, that every network takes the data.
 
-    Weights must be readable, and batches not too large.
+    Weights must be readable, and batches not larger than the training part. Of the
+    networks that are trained on what is left, only the smallest batch is checked.
 
     Raises:
-        InputError: all problems of the study.
+        InputError: the study has problems; the error has all of them.
     """
     problems: list[Problem] = []
     for index, extractor in enumerate(study.extractors):
@@ -297,7 +318,10 @@ def extraction_cells(
 def retraining_run(
     study: DataOptimisedStudy, batch_size: int, learning_rate: float, seed: int
 ) -> Run:
-    """Return an ordinary training of one rank, evaluated after its last epoch alone."""
+    """Return an ordinary training of one rank, evaluated after its last epoch alone.
+
+    ``batch_size`` and ``learning_rate`` replace those of the study.
+    """
     retrain = study.retrain
     evaluation = {
         "evaluate_every": retrain.training.epochs,
@@ -320,8 +344,12 @@ def retraining_cells(
 ) -> dict[str, RetrainingCell]:
     """Return runs by name: data set, batch size, learning rate, seed, and a digest.
 
+    All trainings have the same batch sizes: 'largest' is the number of samples that are
+    left by the filter that leaves fewest, on the full data as well.
+
     Args:
-        noise: by seed, whether each training sample is left out, (n,).
+        noise: by seed, whether each training sample is left out, (n,); there must be
+            one for each seed of the study.
 
     Raises:
         InputError: too few samples are left by the filter that leaves fewest.
@@ -341,7 +369,8 @@ def retraining_cells(
 def _filters_of_subsets(noise: Flags, seed: int) -> dict[str, Flags]:
     """Return which samples each of `SUBSETS` leaves out, (n,), by its name.
 
-    The random filter leaves out as many as ``noise`` (n,) does.
+    'full' leaves out none, 'network' those of ``noise`` (n,), and 'random' as many,
+    drawn with ``seed``.
     """
     filters = (
         np.zeros_like(noise),
@@ -354,7 +383,10 @@ def _filters_of_subsets(noise: Flags, seed: int) -> dict[str, Flags]:
 def _retraining_cell(
     run: Run, subset: str, is_removed: Flags, device: str
 ) -> RetrainingCell:
-    """Return the cell of ``run`` on the training samples that are not removed, (n,)."""
+    """Return the cell of ``run`` on the training samples that are not removed, (n,).
+
+    With subset 'full' the cell trains on all samples, whatever ``is_removed`` says.
+    """
     retained_samples = None if subset == "full" else np.flatnonzero(~is_removed)
     count = len(is_removed) if retained_samples is None else len(retained_samples)
     size = run.training.local_batch_size

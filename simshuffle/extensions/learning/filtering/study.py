@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 class FilteringFacts(TypedDict):
     """The facts of ``meta.json`` that the report is written from."""
 
-    study: str
-    description: str
+    study: str  # its name
+    description: str  # what the study's file says of it; '' if nothing
+    # 'incomplete' where cells are lost, 'unfinished' where some have not been computed
     state: Literal["finished", "incomplete", "unfinished"]
-    lost: dict[str, str]
+    lost: dict[str, str]  # why a cell was lost, by the cell's name
 
 
 def _json(result: Result) -> dict[str, Any]:
-    """Return the rows of filters, runs and summary; eps and points are left out."""
+    """Return the rows of filters, runs and summary by name, without eps and points."""
     tables = {name: result.tables[name] for name in ("filters", "runs")}
     return {
         name: plain_rows(table)

@@ -97,7 +97,7 @@ DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
     "seed": count("of weights, order and filter"),
     "num_samples": count("trained on in an epoch"),
 }
-"""What describes a run; the study says it."""
+"""Columns of runs.csv that describe a run; their values follow from the study."""
 RUN_COLUMNS = {
     "run": text("name; its folder is runs/NAME"),
     **DESCRIPTION_COLUMNS,
@@ -158,8 +158,10 @@ def run_table(
 ) -> pd.DataFrame:
     """Return a row for each run, columns `RUN_COLUMNS`.
 
-    A row has the values of `DESCRIPTION_COLUMNS` by the run's name, and of its outcome
-    the columns after these. Missing runs have no outcome.
+    Args:
+        descriptions: the values of `DESCRIPTION_COLUMNS`, by the run's name.
+        outcomes: outcomes of runs, by the run's name. Runs without one have status
+            'missing'. Missing and lost runs have NaN in place of results.
     """
     rows = [
         {"run": name, **description, **_ending_values(outcomes.get(name))}
@@ -169,7 +171,11 @@ def run_table(
 
 
 def _ending_values(outcome: Outcome | None) -> Mapping[str, Any]:
-    """Return status and message of a run, and the values of its outcome if it has one."""
+    """Return status and message of a run, and the values of its outcome if it has one.
+
+    Status is 'missing' without an outcome, and 'lost' where the outcome is lost; both
+    have no values.
+    """
     if outcome is None:
         return {"status": "missing", "message": ""}
     return (
@@ -180,7 +186,8 @@ def _ending_values(outcome: Outcome | None) -> Mapping[str, Any]:
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each subset, batch size and learning rate.
 
-    Columns are `SUMMARY_COLUMNS`. ``runs`` that are not done are left out. Holm's
+    Columns are `SUMMARY_COLUMNS`. ``runs`` whose status is not 'done' are left out, and
+    settings without finished runs have no row; without any the table is empty. Holm's
     correction is within a subset, apart for chosen and other rates.
     """
     finished_runs = runs[runs["status"] == "done"]
@@ -200,7 +207,8 @@ def best_rates(finished_runs: pd.DataFrame) -> dict[int, float]:
     """Return the learning rate of the highest mean accuracy on full data, by batch
     size.
 
-    Of rates that are equally good it is the lowest.
+    Of rates that are equally good it is the lowest. Batch sizes without runs on full
+    data are left out.
     """
     full_data_runs = finished_runs[finished_runs["subset"] == "full"]
     rates: dict[int, float] = {}
@@ -219,7 +227,9 @@ def _summary_row(
 ) -> dict[str, Any]:
     """Return the summary of a setting: its accuracy, and its differences to references.
 
-    Differences are paired by seed; they are NaN where `REFERENCES` names none.
+    Differences are paired by seed. They are NaN, of 0 pairs, where `REFERENCES` names
+    none or no seed is common. Intervals and p-values are NaN with fewer than two seeds,
+    and p-values after Holm's correction are not yet filled in.
     """
     (subset, size, rate), values = key, accuracies[key]
     mean = estimate(list(values.values()))
@@ -248,6 +258,8 @@ def filter_row(
     facts: Mapping[str, Any], points: pd.DataFrame, noise: Iterable[bool], *, used: bool
 ) -> dict[str, Any]:
     """Return the row of filters.csv of an extraction, with all `FILTER_COLUMNS`.
+
+    'noise_accuracy' is NaN where nothing is left out, 'kept_accuracy' where all is.
 
     Args:
         facts: values of the extraction's outcome.

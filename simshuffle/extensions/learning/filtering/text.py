@@ -39,7 +39,10 @@ NAMES = {
 
 
 def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the report, in order; ``meta`` has 'study' and 'description' of the study."""
+    """Yield the report, in order; ``meta`` has 'study' and 'description' of the study.
+
+    Without finished runs the report ends after the filters. Parts may be ''.
+    """
     lines = [str(meta.get("description", "")), count_runs(tables.runs)]
     yield paragraph(
         f"Study {meta.get('study', '')}", [line for line in lines if line.strip()]
@@ -85,7 +88,11 @@ def _list_unusable_runs(runs: pd.DataFrame) -> str:
 
 
 def _state_reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield the share that each extractor takes for noise, as Table I of Gahlot et al."""
+    """Yield the share that each extractor takes for noise, as Table I of Gahlot et al.
+
+    A sentence follows on how much of the noise and of the rest the used extractor
+    classifies rightly, unless it leaves nothing out.
+    """
     used_rows = filters[filters["used"]]
     rows: list[list[str]] = []
     for name, extractor_rows in filters.groupby("extractor", sort=False):
@@ -161,14 +168,21 @@ def _format_gap(rows: pd.DataFrame, subset: str, reference: str) -> str:
 def _comparable_rows(
     settings: pd.DataFrame, subset: str, reference: str
 ) -> pd.DataFrame:
-    """Return the rows of a data set that were compared with another over several seeds."""
+    """Return the rows of a data set that were compared with another over several seeds.
+
+    Rows with fewer than two common seeds are left out.
+    """
     return settings[
         (settings["subset"] == subset) & (settings[f"{reference}_pairs"] > 1)
     ]
 
 
 def _state_comparison(chosen: pd.DataFrame, subset: str, reference: str) -> str:
-    """State at which batch sizes one data set is better than another."""
+    """State at which batch sizes one data set is better or worse than another.
+
+    Better and worse are significant after Holm's correction. Sizes with fewer than two
+    common seeds do not count.
+    """
     rows = _comparable_rows(chosen, subset, reference).to_dict("records")
     subject = f"{NAMES[subset].capitalize()} against {NAMES[reference]}"
     if not rows:
@@ -195,6 +209,7 @@ def _state_all_rates(settings: pd.DataFrame) -> str:
     """Count the settings in which one data set is better, over every learning rate.
 
     '' where there is one learning rate. Significant is p below `RISK`, uncorrected.
+    Settings with fewer than two common seeds do not count.
     """
     if settings["learning_rate"].nunique() < 2:
         return ""

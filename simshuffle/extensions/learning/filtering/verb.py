@@ -45,6 +45,9 @@ def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
     """Build the request: a training for each run and seed, of either kind of study.
 
     Returns the study and the request; on a GPU one cell runs at a time.
+
+    Raises:
+        InputError: torch, the device, the study or its data are missing or do not fit.
     """
     from simshuffle.study.registry import study_of  # noqa: PLC0415 - what computes
 
@@ -56,10 +59,13 @@ def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def check_device(device: str) -> str:
-    """Return the device that trains: 'cpu', 'cuda' or 'cuda:N'; auto is resolved.
+    """Return the device that trains: 'cpu', 'cuda' or 'cuda:N'.
+
+    'auto' is 'cuda' if torch can use a GPU, else 'cpu'.
 
     Raises:
-        InputError: torch or scikit-learn are missing, or the device is.
+        InputError: torch or scikit-learn are missing, or the device is; ``device`` has
+            another form.
     """
     try:
         import sklearn  # noqa: F401, PLC0415 - extras
@@ -69,10 +75,11 @@ def check_device(device: str) -> str:
         refuse("", f"training needs {error.name}", "", remedy, "simshuffle train")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = device.partition(":")
+    kind, colon, index = device.partition(":")
     rule = ""
     remedy = "Train on the CPU."
-    if kind not in {"cpu", "cuda"} or (index and not index.isdigit()):
+    has_index = kind == "cuda" and index.isdigit()
+    if kind not in {"cpu", "cuda"} or (colon and not has_index):
         rule = "must be auto, cpu, cuda or cuda:N"
         remedy = "Leave it out for auto."
     elif kind == "cuda" and int(index or 0) >= torch.cuda.device_count():

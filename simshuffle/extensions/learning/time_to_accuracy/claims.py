@@ -32,7 +32,8 @@ class FractionComparison:
     difference: (
         Estimate  # accuracy less that of global shuffle, over the seeds that both have
     )
-    # `EQUIVALENT` if the interval is above -1 point, `BELOW` if it is below, else `UNDECIDED`
+    # `EQUIVALENT` if the interval is above -1 point, `BELOW` if it is below, else
+    # `UNDECIDED`; always `UNDECIDED` with fewer than two common seeds
     verdict: str
 
 
@@ -40,6 +41,7 @@ def compare_with_global(tables: JoinTables, strategy: str) -> list[FractionCompa
     """Compare the strategy at each of its Q, rising, with global shuffle.
 
     [] if one of both was not trained. Global shuffle is the first of its settings.
+    Settings that were trained but not simulated are compared as well.
     """
     settings = tables.settings
     reference = settings[settings["strategy"] == "global"]
@@ -60,10 +62,10 @@ def compare_with_global(tables: JoinTables, strategy: str) -> list[FractionCompa
 
 
 def judge_not_below(difference: Estimate) -> str:
-    """Judge by its 95 % interval whether a difference is above -1 point.
+    """Judge by its 95 % interval whether a difference (share) is above -1 point.
 
     Returns:
-        `EQUIVALENT`, `BELOW` or `UNDECIDED`.
+        `EQUIVALENT`, `BELOW` or `UNDECIDED`; the last without an interval (NaN).
     """
     if difference.low > -MARGIN:
         return EQUIVALENT
@@ -71,10 +73,10 @@ def judge_not_below(difference: Estimate) -> str:
 
 
 def judge_equality(difference: Estimate) -> str:
-    """Judge by its 95 % interval whether a difference is within 1 point.
+    """Judge by its 95 % interval whether a difference (share) is within 1 point.
 
     Returns:
-        'the same', 'different' or 'undecided'.
+        'the same', 'different' or 'undecided'; the last without an interval (NaN).
     """
     if difference.low > -MARGIN and difference.high < MARGIN:
         return "the same"
@@ -93,8 +95,9 @@ def needs_less_exchange(
     shuffle.
 
     Yes: the smallest Q at which the first is not below is smaller than every Q at which
-    the second may be not below. No: the other way round, or both begin at the same Q
-    for certain. Undecided: anything else, also where neither is not below at any Q.
+    the second may be not below. No: the smallest Q at which the second is not below is
+    at most every Q at which the first may be not below. Undecided: anything else, also
+    where neither is not below at any Q. May be not below is any verdict but `BELOW`.
 
     Returns:
         'yes', 'no' or 'undecided'.
@@ -128,8 +131,8 @@ def _smallest_fraction(
 
 
 def state_claims(tables: JoinTables) -> list[str]:
-    """Return the three claims, each with its finding or with the reason that there is
-    none.
+    """Return the three claims, each followed by its findings or by the reason that
+    there are none, as one flat list of sentences.
     """
     return [
         *_less_exchange(tables),
@@ -139,7 +142,10 @@ def state_claims(tables: JoinTables) -> list[str]:
 
 
 def _less_exchange(tables: JoinTables) -> Iterator[str]:
-    """Yield claim 1 and findings: the exchange fraction that each strategy needs."""
+    """Yield claim 1 and findings: the exchange fraction that each strategy needs.
+
+    The last sentence names the strategies that cannot be compared, if there are any.
+    """
     yield (
         "1. To reach the same accuracy, IS needs a smaller exchange fraction than partial local"
         " shuffle, and IS-Pair a smaller one than IS: 10 % against 30 % and 70 %. Here the same"
@@ -186,7 +192,8 @@ def rows_at_equal_fraction(
 ) -> list[tuple[float, pd.Series, pd.Series]]:
     """Return each Q at which both strategies were simulated, and their rows.
 
-    They are (Q, row of ``strategy``, row of ``reference``), the rows of settings.csv.
+    They are (Q, row of ``strategy``, row of ``reference``), the rows of settings.csv,
+    by the order of ``strategy`` in it; [] if there is no common Q.
     """
     simulated_settings = tables.settings[tables.settings["message"] == ""]
     by_fraction = simulated_settings.set_index("exchange_fraction")
@@ -202,7 +209,8 @@ def rows_at_equal_fraction(
 def _less_communication(tables: JoinTables) -> Iterator[str]:
     """Yield claim 2 and its findings: communication times of IS-Pair against IS.
 
-    They are of a warm epoch, at each Q that both have.
+    They are of a warm epoch, at each Q at which both were simulated; less and more are
+    by the times alone, without an interval.
     """
     yield (
         "2. At the same exchange fraction, IS-Pair takes much less communication time (GE+WU and"

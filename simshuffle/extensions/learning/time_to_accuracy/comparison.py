@@ -29,7 +29,7 @@ from simshuffle.studies.training.summary import (
 from simshuffle.studies.training.wording import format_percent
 
 BELOW_GLOBAL = (0.01, 0.03)
-"""How far below global's mean final accuracy the default targets are."""
+"""How far below global's mean final accuracy the default targets are (share)."""
 USER_TARGET = "as given"
 
 
@@ -58,7 +58,8 @@ def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
 def default_targets(settings: pd.DataFrame) -> dict[float, str]:
     """Return names by target: global's mean final accuracy less 1 and less 3 points.
 
-    Empty if there is no global shuffle.
+    Targets are shares; those not above 0 are left out. The accuracy is of the first
+    setting of global shuffle that has one; {} if there is none.
     """
     accuracies = settings.loc[settings["strategy"] == "global", "accuracy"].dropna()
     if not len(accuracies):
@@ -82,9 +83,12 @@ def targets_table(
 ) -> pd.DataFrame:
     """Return a row for each target and setting, columns `TARGET_COLUMNS`.
 
+    Failed seeds count as not reached unless they reached the target before.
+
     Args:
         curves: rows of all settings, columns `CURVE_COLUMNS`.
-        seeds: those trained, to their end or until they failed, by setting.
+        seeds: those trained, to their end or until they failed, by setting; one at
+            least for each.
         targets: names of targets, by accuracy (share).
     """
     rows = [
@@ -115,8 +119,9 @@ def first_rows_at_target(curve: pd.DataFrame, target: float) -> pd.DataFrame:
 def _target_columns(curve: pd.DataFrame, target: float, n: int) -> dict[str, Any]:
     """Return the columns of `TARGET_COLUMNS` that are measured.
 
-    ``curve`` has the rows of a setting with ``n`` seeds. Times and epochs are NaN where
-    no seed reached the target.
+    ``curve`` has the rows of a setting with ``n`` seeds. Times (s) and epochs are means
+    over the seeds that reached the target, NaN where none did. Times are NaN, too,
+    where nothing was simulated, and their interval is with fewer than two seeds.
     """
     first_rows = first_rows_at_target(curve, target)
     time = estimate(first_rows["time_s"].tolist())
@@ -172,7 +177,8 @@ def _dominates(costs: Floats) -> Flags:
 def _costs(settings: pd.DataFrame) -> Floats:
     """Return the costs of settings, (n, criteria), each better if smaller.
 
-    Columns are in the order of `CRITERIA`; accuracy is negated.
+    Columns are in the order of `CRITERIA`; accuracy is negated. Settings that were not
+    simulated have NaN.
     """
     return (
         settings[list(CRITERIA.values())]
@@ -182,7 +188,10 @@ def _costs(settings: pd.DataFrame) -> Floats:
 
 
 def is_on_front(settings: pd.DataFrame) -> Flags:
-    """Return whether each row is on the Pareto front of the `CRITERIA`: (n,)."""
+    """Return whether each row is on the Pareto front of the `CRITERIA`: (n,).
+
+    Rows of settings that were not simulated are not.
+    """
     return find_pareto_front(_costs(settings))
 
 
@@ -199,7 +208,8 @@ class DominatedSetting:
 def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:
     """Return every setting that one on the front beats, with the quickest such winner.
 
-    Settings that were not simulated are passed over.
+    They are in the order of ``settings``. Settings that were not simulated are passed
+    over.
     """
     names = settings["setting"].tolist()
     costs = _costs(settings)
@@ -228,7 +238,8 @@ def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:
 def accuracy_difference(tables: JoinTables, setting: str, reference: str) -> Estimate:
     """Estimate the final accuracy of ``setting`` less that of ``reference``.
 
-    It is the mean of paired differences, over the seeds that both have.
+    It is the mean of paired differences (share), over the seeds that finished in both;
+    NaN if there are none. Its interval and p are NaN with fewer than two.
     """
     return paired_difference(
         final_accuracy(tables, setting), final_accuracy(tables, reference)
@@ -236,9 +247,9 @@ def accuracy_difference(tables: JoinTables, setting: str, reference: str) -> Est
 
 
 def final_accuracy(tables: JoinTables, setting: str) -> dict[int, float]:
-    """Return the accuracy (share) after the last epoch, by seed.
+    """Return the accuracy (share) after the last epoch of the training, by seed.
 
-    Seeds that failed before are left out.
+    Seeds that failed before, or were not evaluated then, are left out.
     """
     epochs = int(tables.settings["epochs"].iloc[0])
     rows = tables.curves[
@@ -248,5 +259,7 @@ def final_accuracy(tables: JoinTables, setting: str) -> dict[int, float]:
 
 
 def format_difference(difference: Estimate) -> str:
-    """Format a difference of accuracies in points, with sign and half its interval."""
+    """Format a difference of accuracies (share) in points, with sign and half its
+    interval.
+    """
     return format_percent(difference.mean, difference.low, difference.high, "+")

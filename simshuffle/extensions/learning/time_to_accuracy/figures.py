@@ -57,6 +57,9 @@ KEYS = {
 def figures(tables: JoinTables, meta: Mapping[str, Any]) -> dict[str, Chart]:
     """Return every figure that the tables have rows for, by the name of its file.
 
+    Settings that could not be simulated (with a ``message``) are left out. Without any
+    other there is no figure.
+
     Figures state ``model``, ``rule`` and ``schedules`` of ``meta``; results of earlier
     versions lack the first and the last.
     """
@@ -75,7 +78,9 @@ def time_chart(
 ) -> Chart:
     """Draw accuracy against simulated time with 95 % bands.
 
-    A panel is a Q, with global and local shuffle.
+    A panel is a Q, with global and local shuffle. The strategies without Q have a panel
+    'loaders', beside global and local shuffle, too. If there is neither, one panel has
+    global and local shuffle alone.
     """
     band_settings = settings[settings["strategy"].isin(WITHOUT_FRACTION)]
     line_settings = settings.drop(band_settings.index)
@@ -262,6 +267,8 @@ def _frontier_time_axis(
 ) -> Axis:
     """Return the axis of the time of all epochs, with a margin on both sides.
 
+    It is logarithmic where that of `time_axis` is.
+
     Args:
         settings: rows of settings, with the number of ``epochs``.
         times: of the settings, in the unit that ``unit_name`` names.
@@ -277,7 +284,10 @@ def _frontier_time_axis(
 
 
 def _frontier_accuracy_axis(rows: pd.DataFrame) -> Axis:
-    """Return the axis of accuracy (%) that holds all points and their intervals."""
+    """Return the axis of accuracy (%) that holds all points and their intervals.
+
+    It ends at 0 and 104 %: intervals beyond these are cut.
+    """
     bounds = rows[["low", "y", "high"]].to_numpy(float)
     margin = 0.06 * (np.nanmax(bounds) - np.nanmin(bounds)) or 1.0
     return Axis(
@@ -328,7 +338,9 @@ def _frontier_panel(
 
 
 def darken(colour: str) -> str:
-    """Return a colour '#rrggbb', dark enough for small letters on white."""
+    """Return a colour '#rrggbb' darkened to 65 % of its channels, for small letters on
+    white.
+    """
     channels = (int(colour[position : position + 2], 16) for position in (1, 3, 5))
     return "#" + "".join(f"{round(0.65 * channel):02x}" for channel in channels)
 

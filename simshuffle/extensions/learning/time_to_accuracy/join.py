@@ -65,7 +65,10 @@ class Join:
 
     @cached_property
     def cells(self) -> dict[str, ReplayCell]:
-        """The simulations of all settings, by name."""
+        """The simulations of all settings, by name.
+
+        Settings that cannot be simulated have none.
+        """
         return {
             name: cell
             for setting in self.settings
@@ -73,7 +76,10 @@ class Join:
         }
 
     def tables(self, outcomes: Outcomes) -> JoinTables:
-        """Return the tables of accuracy joined with time."""
+        """Return the tables of accuracy joined with time.
+
+        ``outcomes`` must have every one of the `cells`, none of them lost.
+        """
         values_by_setting = {
             setting.name: [outcomes[name].values for name in setting.cells]
             for setting in self.settings
@@ -88,7 +94,9 @@ def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Jo
     ``scenario``.
 
     Model, sizes and step times are the scenario's, and so are the global and local
-    shuffle of its sweep; of several swept world sizes the largest is taken.
+    shuffle of its sweep; of several swept world sizes the largest is taken. Where
+    replaying the recorded exchanges would take long and ``options.exact`` is not set,
+    strategies draw their exchanges anew; the rule of the scale says so.
 
     Raises:
         InputError: the training does not fit, or another key is swept.
@@ -156,7 +164,9 @@ def first_answer(join: Join) -> Iterator[str]:
     """Yield a line on each setting: seconds of all epochs by closed forms, and
     accuracy.
 
-    Settings that cannot be simulated are left out.
+    The seconds are of the first replay: a cold epoch, and warm ones. The accuracy is
+    the mean after the last epoch over the seeds that finished. Settings that cannot be
+    simulated are left out.
     """
     epochs = join.study.epochs
     for setting in join.settings:
@@ -211,7 +221,8 @@ def join_tables(
             settings.
         values_by_setting: values of each replay, by setting; none where nothing could
             be simulated.
-        targets: accuracies; empty for the default ones.
+        targets: accuracies (shares); empty for the default ones, of which there are
+            none without global shuffle.
     """
     simulated = {
         setting.name: mean_of_replays(values_by_setting[setting.name], study.epochs)
@@ -244,7 +255,9 @@ def _setting_row(
 ) -> dict[str, Any]:
     """Return a row of settings.csv but its column on_front.
 
-    ``simulated`` is of `mean_of_replays`; {} where nothing was simulated.
+    ``simulated`` is of `mean_of_replays`; {} where nothing was simulated: the row then
+    lacks the columns of times and costs. Accuracy and its interval are shares, over the
+    seeds that finished; the interval is NaN for one seed.
     """
     learned = setting.learned
     finals = study.finals[study.finals["setting"] == learned.name]
@@ -277,7 +290,8 @@ def _timed_curves(
 ) -> pd.DataFrame:
     """Return the evaluations with their times, columns `CURVE_COLUMNS`.
 
-    Times of a setting that was not simulated are NaN. ``simulated`` is of
+    A time is in s from the start of the staging to the end of the epoch. Times of a
+    setting that was not simulated are NaN. ``simulated`` is of
     `mean_of_replays`, by setting.
     """
     curves = []

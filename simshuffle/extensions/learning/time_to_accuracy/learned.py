@@ -87,11 +87,14 @@ class LearnedStudy:
 def read_study(folder: Path, options: TtaOptions) -> LearnedStudy:
     """Read one condition of the study in ``folder``.
 
-    By default it is batch norm per rank if the study has it, else its first one; and of
-    the variant and M with most settings the first variant and the largest M.
+    By default it is batch norm per rank if the study has it, else the first kind in the
+    order of `NORMS`; and of the variant and M with most settings the first variant and
+    the largest M. Only finished runs count for that.
 
     Raises:
-        InputError: the study has no such condition, or no finished run.
+        InputError: the study has no finished run, or none of the condition or
+            statistics asked for; its runs lack a strategy, a scale or plans, or differ
+            in scale.
     """
     result = engine.read(STUDY, folder)
     tables = TrainingTables(**result.tables)
@@ -173,6 +176,8 @@ def _filter_rows(
 ) -> pd.DataFrame:
     """Return the rows with a value in a column, which an option asks for.
 
+    ``option`` and ``source`` name the option and the study in errors.
+
     Raises:
         InputError: there are none.
     """
@@ -193,6 +198,8 @@ def _read_settings(
     runs: pd.DataFrame, folder: Path, replays: int, descriptions: Descriptions
 ) -> list[LearnedSetting]:
     """Read the settings with a finished run, in the order of the study's tables.
+
+    A setting's exchange is that of its first finished seed.
 
     Args:
         runs: of the condition.
@@ -235,7 +242,7 @@ def _read_settings(
 
 
 def _run_names(runs: pd.DataFrame, status: str) -> dict[int, str]:
-    """Return the names of the runs with a status, by seed."""
+    """Return the names of the runs with a status, by seed, in the order of ``runs``."""
     status_runs = runs[runs["status"] == status]
     return {
         int(seed): str(run)
@@ -320,7 +327,9 @@ def _accuracy_curves(
     tables: TrainingTables, settings: list[LearnedSetting], statistics: str
 ) -> pd.DataFrame:
     """Return the evaluations of all runs, failed ones too: setting, seed, epoch,
-    accuracy.
+    accuracy (share).
+
+    Epochs after which nothing was evaluated are left out.
     """
     column = f"{statistics}_accuracy"
     runs = [

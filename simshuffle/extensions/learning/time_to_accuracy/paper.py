@@ -33,7 +33,7 @@ ACCURACY_COLUMNS = ["accuracy", "low", "high"]
 
 
 def simulated_settings(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the rows of settings.csv that were simulated, of the first result.
+    """Return the rows of settings.csv that were simulated, of the first result alone.
 
     Raises:
         InputError: there is none.
@@ -67,7 +67,7 @@ def accuracy_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 def frontier_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return costs, accuracy and membership of the front of each simulated setting.
 
-    Accuracy has a 95 % interval.
+    Accuracy (share) has a 95 % interval; only the first result is read.
     """
     return simulated_settings(results)[
         [*COST_COLUMNS, *ACCURACY_COLUMNS, "on_front"]
@@ -77,8 +77,9 @@ def frontier_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 def storage_accuracy_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return storage of a host, final accuracy and time of each simulated setting.
 
-    Accuracy has a 95 % interval. A last column says whether the setting is on the
-    front.
+    Storage is in bytes, time in s of all epochs. Accuracy (share) has a 95 % interval.
+    A last column says whether the setting is on the front. Only the first result is
+    read.
     """
     columns = [
         "setting",

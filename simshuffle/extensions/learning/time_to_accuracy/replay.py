@@ -24,8 +24,8 @@ from simshuffle.workload.exchange import Recorded
 from simshuffle.workload.exchange.recording import read_plans
 
 MAX_EPOCHS = 8
-"""With exchange there may be more: until a warm epoch has come with every number of
-samples that the training exchanged.
+"""Most epochs of a simulation with exchange or a loader. With a recorded exchange there
+are only as many as bring a warm epoch with every number of samples exchanged.
 """
 
 
@@ -35,7 +35,7 @@ class ReplayCell(RunCell):
     ``storage_nbytes``.
     """
 
-    # of the training, for which what loaders keep is counted; 1 will do for others
+    # epochs of the training, over which what loaders keep is counted; 1 without loaders
     trained_epochs: int = 1
 
     @property
@@ -51,7 +51,11 @@ class ReplayCell(RunCell):
     def run(self, tell: Tell) -> Outcome:
         """Simulate the setting and measure its timeline.
 
-        Values are those of `SIMULATED_COLUMNS`, and storage_nbytes of a host.
+        Values are those of `SIMULATED_COLUMNS`, and storage_nbytes: bytes of samples
+        that a host keeps at most, staged ones or those that its loaders fetch.
+
+        Raises:
+            InputError: the recorded plans are missing.
         """
         scenario = self.scenario
         exchange = scenario.workload.exchange
@@ -88,8 +92,9 @@ def epochs_to_simulate(steps: Sequence[int]) -> int:
     """Return the epochs until every number in ``steps`` (epochs,) has come in a warm
     epoch.
 
-    At most `MAX_EPOCHS`: Q N/M need not be whole, and then the second epoch is not like
-    all others.
+    ``steps`` are the samples that a rank sends in each epoch; the first epoch is cold.
+    The least is 2, or 1 of a training of one epoch, and the most `MAX_EPOCHS`: Q N/M
+    need not be whole, and then the second epoch is not like all others.
     """
     distinct_steps = set(steps[1:])
     visited_steps = set()
@@ -105,8 +110,9 @@ def weigh_epochs(steps: Sequence[int], simulated: int) -> dict[int, float]:
 
     Keys are the simulated epochs from 2 to ``simulated``; {} if only one is simulated.
     Each stands for those of the training that exchange as many samples, or nearly;
-    shares add up to 1. ``steps`` (epochs,) are the samples that a rank sends in each
-    epoch of the training.
+    equal ones share evenly, and all shares add up to 1. ``steps`` (epochs,) are the
+    samples that a rank sends in each epoch of the training. Any numbers will do that
+    are equal where epochs are alike.
     """
     steps_by_epoch = {epoch: steps[epoch - 1] for epoch in range(2, simulated + 1)}
     share_by_epoch = dict.fromkeys(steps_by_epoch, 0.0)
@@ -133,8 +139,9 @@ def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[st
     """Return the values of `SIMULATED_COLUMNS` of one run, by column.
 
     ``shares`` are those of its warm epochs in the mean that stands for every epoch but
-    the first, see `weigh_epochs`; empty if there is none: then labels are of the only
-    epoch, and values of warm epochs are NaN.
+    the first, by epoch; they add up to 1 (`weigh_epochs`). They are empty if only one
+    epoch was simulated: then epoch_s and requests are NaN, and all other means are of
+    the only epoch. Labels without any time are 0.
     """
     epochs = report.epochs(timeline).set_index("epoch")
     epoch_shares = dict(shares) or {
@@ -179,8 +186,9 @@ def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str,
     """Return tier and mean utilisation of the cable that is used most.
 
     Keys are 'cable_tier' and 'cable_utilisation' (share); '' and 0 where there is no
-    cable. The mean is over epochs, from 1, by their ``shares``. ``links`` has the
-    columns `LINK_COLUMNS`; a cable is 'a>b'.
+    cable. The mean is over epochs, from 1, by their ``shares``; other epochs are left
+    out. ``links`` has the columns `LINK_COLUMNS`. A link counts as a cable, in one
+    direction, if its name is 'a>b'.
     """
     cables = links[
         links["link"].astype(str).str.contains(">", regex=False)
@@ -203,7 +211,8 @@ def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str,
 def end_of_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
     """Return the s from the start of the staging to the end of an epoch.
 
-    Epochs count from 1; the first is cold.
+    ``simulated`` has values of `SIMULATED_COLUMNS`. Epochs count from 1; the first is
+    cold, and all others take the same time.
     """
     return _total_until(simulated, epoch, "staging_s", "cold_epoch_s", "epoch_s")
 
@@ -222,6 +231,10 @@ def requests_after_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
 def _total_until(
     simulated: Mapping[str, Any], epoch: int, staging: str, cold: str, warm: str
 ) -> float:
-    """Return the sum of staging, the cold epoch and the warm epochs up to ``epoch``."""
+    """Return the sum of staging, the cold epoch and the warm epochs up to ``epoch``.
+
+    ``staging``, ``cold`` and ``warm`` are keys of ``simulated``. Up to epoch 1,
+    ``warm`` is not used: it may be NaN.
+    """
     warm_total = (epoch - 1) * float(simulated[warm]) if epoch > 1 else 0.0
     return float(simulated[staging]) + float(simulated[cold]) + warm_total

@@ -66,11 +66,16 @@ def scale_scenario(
 ) -> SimulatedScale:
     """Return the scale at which a training is simulated on ``scenario``.
 
-    ``scale`` is None if the two scales agree; 'trained' takes the training's M, N and
-    b; 'samples' the training's M and the scenario's N and b; 'ranks' the scenario's.
+    ``scale`` 'trained' takes the training's M, N and b; 'samples' the training's M and
+    the scenario's N and b; 'ranks' the scenario's. None takes the scenario's, too, but
+    refuses an M or N that is not the training's; b may differ.
+
+    M must be a multiple of the trained M; N need not be one of the trained N, and
+    ``samples_each`` is rounded down.
 
     Raises:
-        InputError: the scales differ, or do not go together so.
+        InputError: the scales differ without ``scale``, M is no multiple, or a trained
+            sample stands for less than one.
     """
     trained_ranks = training_scale.world_size
     trained_samples = training_scale.num_samples
@@ -240,8 +245,9 @@ def build_settings(
 
     Args:
         study, scenario, scale: the training, the scenario and its scale.
-        replays: simulations of each setting. The k-th has the plans of its k-th
-            finished seed, and the scenario's seed + k.
+        replays: simulations of each setting without recorded plans; one with plans has
+            one for each. The k-th, from 0, has the scenario's seed + k and, of recorded
+            plans, those of the k-th finished seed.
         sources: tiers that global shuffle reads from, one setting each; empty for the
             scenario's own.
         are_drawn: the strategies draw their exchanges anew, and no plans are replayed.
@@ -282,9 +288,10 @@ def _setting_with_scenarios(
 ) -> Setting:
     """Return the setting with a scenario for each of ``exchanges``.
 
-    If one of them is not valid it has none, but a message. ``epochs`` are those of the
-    training; fewer are simulated, of a recorded exchange as many as
-    `epochs_to_simulate` says.
+    If one of them is not valid it has none, but a message. The k-th, from 0, has the
+    seed of ``base`` + k. ``epochs`` are those of the training; fewer are simulated: of
+    a recorded exchange as many as `epochs_to_simulate` says, of a loader at most
+    `MAX_EPOCHS`, of all others at most `SIMULATED_EPOCHS`.
     """
     scenarios = []
     for index, exchange in enumerate(exchanges):
@@ -319,9 +326,10 @@ def _exchange_values(
 ) -> list[dict[str, Any]]:
     """Return the values of ``workload.exchange``, one for each replay.
 
-    A recorded exchange has one for each recorded plan. Loaders, global and local
-    shuffle are the scenario's if it has such a strategy, with the trained order of
-    samples, and with ``source`` if it is not None.
+    Of a recorded exchange there is one for each recorded plan, whatever ``replays`` is;
+    of all others ``replays`` equal ones. Loaders, global and local shuffle are the
+    scenario's if it has such a strategy. Loaders have the trained order of samples;
+    global and local shuffle have ``source`` if it is not None.
     """
     exchange = learned.exchange
     if isinstance(exchange, LoaderShuffle):
@@ -341,8 +349,8 @@ def _exchange_values(
 def _scale_shards(exchange: LoaderShuffle, scale: SimulatedScale) -> LoaderShuffle:
     """Return a loader's shuffle with shards that stand for the trained ones.
 
-    Where a trained sample or rank stands for several, nodes and workers are the
-    scenario's.
+    Where a trained sample or rank stands for several, ``ranks_per_node``, ``workers``
+    and ``sample_size`` are None, which leaves them to the scenario.
     """
     if scale.ranks_each == scale.samples_each == 1:
         return exchange
@@ -389,7 +397,8 @@ def _recorded_values(
 ) -> dict[str, Any]:
     """Return the values of a recorded exchange, which replays the file ``plans``.
 
-    They have its SHA-256, so that other plans in its place are noticed.
+    The file is read: its SHA-256 is among the values, so that other plans in its place
+    are noticed.
     """
     schedule = exchange.exchange_schedule
     return {
@@ -409,10 +418,10 @@ def mean_of_replays(
 ) -> dict[str, Any]:
     """Return the means over the replays of a setting; {} without replays.
 
-    Keys are those of `SIMULATED_COLUMNS` and storage_nbytes; of the busiest cable's
-    tier it is the most frequent, the first if several are. Further ones are replays
-    (their number), total_s and total_requests of ``epochs`` epochs, and replay_spread_s
-    from the shortest to the longest total.
+    Keys are those of `SIMULATED_COLUMNS` and storage_nbytes. The busiest cable's tier
+    (cable_tier) is the most frequent one, the first if several are. Further keys are
+    replays (their number), total_s (s) and total_requests of ``epochs`` epochs, and
+    replay_spread_s (s), from the shortest to the longest total.
     """
     if not replays:
         return {}

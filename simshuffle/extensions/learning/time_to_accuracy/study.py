@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 class Condition(TypedDict):
     """The runs of the training that are joined."""
 
-    variant: str
+    variant: str  # what else the study varied, as key=value; '' if nothing
     batch_norm: Literal["per_rank", "sync", "none", "absent"]
-    world_size: int
+    world_size: int  # M of the training
 
 
 class JoinFacts(TypedDict):
     """The facts of ``meta.json`` that report and figures are written from."""
 
-    study: str
-    scenario: str
-    rule: str
-    model: NotRequired[str]
-    schedules: NotRequired[list[str]]
+    study: str  # name of the training study
+    scenario: str  # name of the scenario
+    rule: str  # how the simulated scale follows from the trained one, a sentence
+    model: NotRequired[str]  # networks and data that were trained, in words
+    schedules: NotRequired[list[str]]  # names of the exchange schedules, each once
     condition: Condition
-    statistics: str
-    epochs: int
-    missing_runs: int
-    drawn: NotRequired[bool]
-    all_runs: int
-    targets: list[float]
+    statistics: str  # batch-norm statistics of the evaluation
+    epochs: int  # epochs of the training
+    missing_runs: int  # runs of the condition that are missing or lost
+    drawn: NotRequired[bool]  # whether exchanges were drawn anew, not replayed
+    all_runs: int  # runs of the condition
+    targets: list[float]  # accuracies that the user gave; [] for the default ones
 
 
 class TimeToAccuracy(Result):
@@ -66,8 +66,8 @@ class TimeToAccuracy(Result):
 def _faults(result: Result) -> Iterator[Problem]:
     """Yield the problems of tables that do not fit together.
 
-    Simulated settings need times and an accuracy within its interval, and curves and
-    targets name settings that there are.
+    Simulated settings need times and an accuracy within its interval, if it has one.
+    Curves and targets must name settings that there are.
     """
     settings = result.tables["settings"]
     setting_names = set(settings["setting"])
@@ -98,9 +98,10 @@ def _json(result: Result) -> dict[str, Any]:
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Join]:
-    """Refuse to do a join again, by an InputError.
+    """Refuse to do a join again: the training that was joined is in another folder.
 
-    The training that was joined lies in a folder of its own.
+    Raises:
+        InputError: always.
     """
     rule = f"must hold the training '{meta['study']}' too, which lies in a folder of its own"
     remedy = (

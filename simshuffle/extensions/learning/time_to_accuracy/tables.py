@@ -26,7 +26,7 @@ LABELS = {
     "GE+WU": "ge_wu_s",
     "EXCHANGE": "exchange_s",
 }
-"""The column of each of the papers' labels."""
+"""Columns of `SIMULATED_COLUMNS` by the label that papers book their seconds under."""
 
 
 def amount_column(meaning: str) -> Column:

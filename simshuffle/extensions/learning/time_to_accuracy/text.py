@@ -56,7 +56,11 @@ MIXING = (
 
 
 def parts(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the answer to the question, in order; ``meta`` is of `JoinFacts`."""
+    """Yield the answer to the question, in order; ``meta`` is of `JoinFacts`.
+
+    They are what is missing ('' if nothing), the table of settings, a text for each
+    target, and a table of all targets where any was reached.
+    """
     yield section("What is missing", list(_list_gaps(tables, meta)))
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
     settings = tables.settings.to_dict("records")
@@ -109,7 +113,10 @@ def details(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table
 
 
 def section(title: str, lines: Sequence[str]) -> str:
-    """Return a title and indented paragraphs below it; '' where there are none."""
+    """Return a title and indented paragraphs below it; '' where there are none.
+
+    Numbers are kept on one line with the % behind them.
+    """
     return paragraph(title, [line.replace(" %", "\u00a0%") for line in lines])
 
 
@@ -184,7 +191,11 @@ def _list_gaps(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _setting_row(row: Row) -> list[str]:
-    """Return a setting's cells of table ``Settings``: `TIMES`, and accuracy."""
+    """Return a setting's cells of table ``Settings``: name, `TIMES`, and accuracy.
+
+    The name ends in ' *' on the front. A setting that was not simulated has
+    'not simulated' in place of its storage, and '' for the other `TIMES`.
+    """
     name = f"{row['setting']}{' *' if row['on_front'] else ''}"
     if row["message"]:
         return [name, "not simulated", *[""] * (len(TIMES) - 1), format_accuracy(row)]
@@ -230,7 +241,7 @@ def _mixing_row(row: Row) -> list[str]:
 def verdict(tables: JoinTables) -> Iterator[str]:
     """Yield the fastest settings to the highest target, and the basis of the answer.
 
-    Nothing without targets.
+    Without targets nothing is yielded.
     """
     if tables.targets.empty:
         return
@@ -258,17 +269,23 @@ def _state_target(tables: JoinTables, rows: pd.DataFrame) -> str:
 def _sort_reaching_rows(rows: pd.DataFrame) -> list[dict[Any, Any]]:
     """Return the rows of settings that reached a target.
 
-    First stand settings of which every seed did; then settings stand by time.
+    First stand settings of which every seed did; within both groups they stand by time.
+    Settings that were not simulated have NaN as time, and stand last in their group.
     """
-    reaching_rows = rows[rows["reached"] > 0].to_dict("records")
-    return sorted(
-        reaching_rows, key=lambda row: (row["reached"] < row["n"], float(row["time_s"]))
+    reaching_rows = rows[rows["reached"] > 0]
+    is_partial = reaching_rows["reached"] < reaching_rows["n"]
+    ordered_rows = reaching_rows.assign(_is_partial=is_partial).sort_values(
+        ["_is_partial", "time_s"], kind="stable"
     )
+    return ordered_rows.drop(columns="_is_partial").to_dict("records")
 
 
 def _target_row(row: Row) -> list[str]:
-    """Return the cells of a setting and a target: seeds that reached it, share, time,
-    epochs.
+    """Return the cells of a setting and a target.
+
+    They are setting, target (%), seeds that reached it, the interval of the probability
+    (%), mean time (s) with its interval if there is one, and mean epochs. The interval
+    of the time is cut off at 0.
     """
     target = f"{100 * row['target']:.1f}"
     reached = f"{row['reached']} of {row['n']}"
@@ -285,9 +302,10 @@ def _target_row(row: Row) -> list[str]:
 def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
     """State the fastest setting to a target in sentences.
 
-    It has the smallest mean time of those that every seed reached it with. Further
-    sentences name the ones not told apart from it, faster ones that not every seed
-    reached it with, and global shuffle. ``rows`` are of one target.
+    It has the smallest mean time of those that every seed reached it with. Settings
+    that were not simulated do not count. If there is none, one sentence says so.
+    Further sentences name the ones not told apart from it, faster ones that not every
+    seed reached it with, and global shuffle. ``rows`` are of one target.
     """
     timed_rows = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
     certain_rows = timed_rows[timed_rows["reached"] == timed_rows["n"]]
@@ -342,7 +360,8 @@ def is_surely_slower(
 ) -> bool:
     """Return whether a setting reaches ``target`` later than ``best`` for certain.
 
-    It does where the paired 95 % interval of the times, of common seeds, is above 0.
+    It does where the paired 95 % interval of the differences of times, over the seeds
+    that reached it with both, is above 0; False with fewer than two such seeds.
     """
     curves = tables.curves
     times = first_rows_at_target(curves[curves["setting"] == setting], target)["time_s"]
@@ -357,6 +376,9 @@ def is_surely_slower(
 def _state_front(tables: JoinTables) -> Iterator[str]:
     """Yield the settings that no other one beats, and the setting that beats each of
     the others.
+
+    Without a setting on the front nothing is yielded; without beaten ones, no second
+    section.
     """
     settings = tables.settings
     front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
@@ -409,7 +431,7 @@ def _join_words(words: Sequence[str]) -> str:
 
 
 def _explain_method(tables: JoinTables, meta: Mapping[str, Any]) -> str:
-    """Explain how time, accuracy and intervals come about."""
+    """Explain how time, accuracy and intervals come about; always a section."""
     replays = sorted({int(count) for count in tables.settings["replays"] if count})
     seeds_clause = "one seed"
     if replays not in ([], [1]):

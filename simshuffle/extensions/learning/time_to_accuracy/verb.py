@@ -116,7 +116,11 @@ class TtaOptions(RefinedOptions):
 def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
     """Build the request: a simulation of each setting of the training.
 
-    The training is done first if the user names a study.
+    Returns the study and the request. The training is done first, and its result folder
+    written, if the user names a study.
+
+    Raises:
+        InputError: the training, the scenario or the folder of the result does not fit.
     """
     from simshuffle.extensions.learning.time_to_accuracy import join  # noqa: PLC0415
     from simshuffle.extensions.learning.time_to_accuracy.study import STUDY  # noqa: PLC0415
@@ -136,7 +140,8 @@ def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
 def _training_folder(options: TtaOptions) -> Path:
     """Return the result folder of the training that the user names.
 
-    If that is a study, it is trained to its end first, and its folder is returned.
+    If that is a study, it is trained to its end first, with as many processes as are
+    asked for, and the folder of its result is returned.
 
     Raises:
         InputError: values are set of a training that is done, or the study is of

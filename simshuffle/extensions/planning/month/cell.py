@@ -72,9 +72,13 @@ class MonthCell(PlainCell):
         """Draw and follow the months, and return the rows of every table.
 
         The outcome has the rows ``days``, ``periods`` and ``causes``, and one row
-        ``inputs``. With ``epochs``, each month ends when these are trained; the periods
-        are compared before, on months of the length that the epochs take without
-        failures.
+        ``inputs``, all without their column run. With ``epochs``, each month ends when
+        these are trained; the periods are compared before, on months of the length that
+        the epochs take without failures.
+
+        Raises:
+            InputError: the months would have too many faults, or a training with
+                ``epochs`` would hardly ever end.
         """
         scenario = from_dict(self.document, self.label)
         month = Month(scenario, self.epoch, self.period)
@@ -126,7 +130,8 @@ class Month:
         Args:
             scenario: the scenario, with a checkpoint.
             epoch: the outcome of `EpochCell`.
-            period: s of training between two checkpoints; the scenario's if None.
+            period: s of training between two checkpoints; the scenario's if None. A
+                number of iterations counts as these in a steady epoch.
         """
         self._scenario = scenario
         self._epoch = epoch
@@ -152,17 +157,18 @@ class Month:
 
     @property
     def seconds_between_faults(self) -> float:
-        """Return the mean time (s) between two faults of the hosts of the job; infinite
-        where none fails.
+        """Return the mean time (s) between two faults of the hosts of the job, without
+        spares; infinite where the scenario has no failures.
         """
         if self._failures is None:
             return math.inf
-        return DAY / max(
-            self._failures.expected_faults(self.restarts.hosts, DAY), 1e-300
-        )
+        faults = self._failures.expected_faults(self.restarts.hosts, DAY)
+        return DAY / faults if faults else math.inf
 
     def training_seconds(self, epochs: int) -> float:
-        """Return the s of training that ``epochs`` epochs take."""
+        """Return the s of training that staging and ``epochs`` epochs take, without
+        failures and saves.
+        """
         epoch = self._epoch
         return float(
             epoch["staging_s"] + epoch["first_s"] + (epochs - 1) * epoch["steady_s"]
@@ -198,6 +204,9 @@ class Month:
         self, seeds: int, course_seconds: float, tell: Tell
     ) -> list[JobCourse]:
         """Draw a course of ``course_seconds`` s for each seed; report the progress.
+
+        The k-th course, from 0, is drawn with the scenario's seed + k: drawn again it
+        is equal. Spare hosts fail, too. Without failures nothing is drawn.
 
         Raises:
             InputError: the months would have more than `MAX_FAULTS` faults.
@@ -244,7 +253,7 @@ class Month:
         Args:
             seed: index of the seed.
             course: a course of that seed; if it is too short, it is drawn anew at twice
-                the length.
+                the length, until it is long enough. If it is too long, it is cut off.
             work_seconds: s of useful training.
 
         Raises:
@@ -268,8 +277,8 @@ class Month:
     def seed_row(self, seed: int, course: JobCourse, saves: Saves) -> dict[str, Any]:
         """Return the row of table ``days`` for a seed, without its run.
 
-        It has the days of each category, goodput, interruptions and epochs; the seed is
-        counted from the scenario's.
+        It has the days of each category, goodput (share), interruptions and epochs
+        (with a fraction); the seed is counted from the scenario's.
         """
         seconds = time_by_category(course, saves).sum(axis=0)
         days = dict(
@@ -328,8 +337,8 @@ class Month:
         return sorted(rows, key=lambda row: (row["period_s"], row["which"]))
 
     def _seed_goodputs(self, courses: Sequence[JobCourse], period: float) -> Floats:
-        """Return (seeds,) the goodput of each course with ``period`` s of training
-        between checkpoints.
+        """Return (seeds,) the goodput (share of useful training) of each course with
+        ``period`` s of training between checkpoints.
         """
         saves = self.saves(period)
         return np.array(
@@ -342,6 +351,9 @@ class Month:
     def _period_row(self, candidate: PeriodGoodput) -> dict[str, Any]:
         """Return the row of table ``periods`` for a period of checkpoints, with Daly's
         formula beside it.
+
+        Goodput is the mean over seeds, low and high are its 5 % and 95 % quantiles.
+        Without failures the formula leaves out nothing but the stalls.
         """
         period = candidate.period
         goodputs = candidate.goodputs
@@ -364,8 +376,11 @@ class Month:
         }
 
     def inputs(self) -> dict[str, Any]:
-        """Return the numbers that the months rest on, in s: the row of table
-        ``inputs``.
+        """Return the numbers that the months rest on: the row of table ``inputs``,
+        without its run.
+
+        Times are in s; between_s is None without failures. first_s has the staging in
+        it, reads_share is of the steady epoch, and simulated counts epochs.
         """
         restarts = self.restarts
         saves = self.saves(self.period)
@@ -392,8 +407,9 @@ class Month:
     def _loader_inputs(self) -> dict[str, Any]:
         """Return the loader, and the shares of the data set that an interruption costs.
 
-        ``repeated``, ``lost`` and ``refused`` are None, and the loader '', where no law
-        of a loader says them.
+        They are means over the moments at which a failure may come. ``repeated``,
+        ``lost`` and ``refused`` are None, and the loader '', where no law of a loader
+        says them.
         """
         interruption = mean_interruption(self._scenario)
         resume_law = self._recovery.resume
@@ -408,8 +424,9 @@ def _interruptions_by_cause(
     """Return the rows of table ``causes``: mean interruptions of a month and their
     days.
 
-    The days are lost training, and all time until training goes on. The cause that
-    costs most comes first; a cause that never interrupts is left out.
+    Means are over ``courses``. The days are lost training, and all time until training
+    goes on. The cause that costs most comes first; a cause that never interrupts is
+    left out.
     """
     interruptions_by_cause: dict[str, int] = {}
     seconds_by_cause: dict[str, float] = {}

@@ -74,9 +74,10 @@ class EpochCell(NetworkCell):
         """Simulate epochs until two agree, and return their lengths.
 
         The third epoch is the first that may agree, with the second. The outcome has
-        the s of the first epoch and of its staging, the s of the epoch that repeats and
-        of its waiting for samples, and the number of its iterations and of simulated
-        epochs.
+        first_s and staging_s, of the first epoch and of the staging before it;
+        steady_s, of the last epoch, which repeats the one before; reads_s, of it the
+        mean over ranks of waiting for samples; and iterations, of an epoch, and epochs,
+        the number that was simulated.
 
         Raises:
             SimshuffleError: `MAX_EPOCHS` epochs do not repeat.

@@ -66,8 +66,10 @@ def month_chart(tables: Tables) -> Chart:
 
 
 def _goodput_panel(periods: pd.DataFrame) -> Panel:
-    """Draw the goodput of each run by its period of checkpoints, with the marked
-    periods.
+    """Draw the goodput (%) of each run over its period of checkpoints (min, log axis).
+
+    The periods of `MARKERS` have points. Lines at the 5 % and 95 % quantiles of the
+    seeds are drawn only where there is a single run.
     """
     rows = periods.assign(x=periods["period_s"] / MINUTE, look="of " + periods["run"])
     rows = rows.assign(
@@ -91,7 +93,11 @@ def _goodput_panel(periods: pd.DataFrame) -> Panel:
 
 
 def _days_panel(parts: pd.DataFrame, runs: list[str]) -> Panel:
-    """Draw a bar for each run: the shares of all days that are no training."""
+    """Draw a bar for each of ``runs``, in this order: shares of all days (%) without
+    training.
+
+    Categories that take no time are left out.
+    """
     rows = parts[(parts["share"] > 0) & (parts["part"] != MEANINGS["training"])]
     rows = rows.assign(percent=100 * rows["share"], look=rows["part"])
     rows = stack_rows(

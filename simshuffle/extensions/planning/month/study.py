@@ -45,7 +45,7 @@ from simshuffle.study.study import (
 
 DEFAULT_DAYS = 30.0
 MAX_RUNS = 1000
-"""Runs of a sweep."""
+"""Largest number of runs of a sweep."""
 DURABLE_STORES = ("pfs", "object_store")
 """Where a checkpoint outlives the host that wrote it."""
 TABLES = {"days": DAYS, "periods": PERIODS, "causes": CAUSES, "inputs": INPUTS}
@@ -53,7 +53,10 @@ TABLES = {"days": DAYS, "periods": PERIODS, "causes": CAUSES, "inputs": INPUTS}
 
 @dataclass(frozen=True)
 class MonthLength:
-    """Length of the training, period of its checkpoints, and number of drawn months."""
+    """Length of the training, period of its checkpoints, and number of drawn months.
+
+    Where days and epochs are None, `request` sets `DEFAULT_DAYS` days.
+    """
 
     days: float | None = None  # days of the training; None if epochs count
     epochs: int | None = None  # epochs of the training; None if days count
@@ -72,9 +75,11 @@ class MonthRequest:
     length: MonthLength
 
     def epochs_of(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """Return for each run the name of its epoch cell and the scenario of that cell.
+        """Return for each run the run that its epoch cell is named after, and that
+        cell's scenario.
 
-        Runs with equal epochs share a cell, named after the first of them.
+        Runs with equal epochs share a cell, named after the first of them. The scenario
+        is that of `epoch_document`: no failures, no checkpoints.
         """
         run_by_content: dict[str, str] = {}
         epoch_of_run: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -90,12 +95,18 @@ class MonthRequest:
 def request(
     scenario: Scenario, length: MonthLength, over: Mapping[str, Sequence[Any]]
 ) -> Request[MonthRequest]:
-    """Return the request for every run of the scenario's sweep, to which ``over`` adds
-    axes.
+    """Return the request for every run of the scenario's sweep.
+
+    Args:
+        scenario: the scenario, with or without a sweep.
+        length: of the training; `DEFAULT_DAYS` days if days and epochs are None.
+        over: further axes of the sweep; an axis replaces one of the same key.
 
     Raises:
-        InputError: both days and epochs are given, or a value is not valid.
-        ScenarioError: a run has no checkpoints, or none that outlive a host.
+        InputError: both days and epochs are given, the period is below 1 s, a value is
+            not valid, or there are more than `MAX_RUNS` runs.
+        ScenarioError: a run has no checkpoints, or hosts fail and its checkpoints do
+            not outlive a host; or a run has too many packets.
     """
     if length.days is not None and length.epochs is not None:
         remedy = "Give one of them."
@@ -127,8 +138,10 @@ def request(
 def check_checkpoint(scenario: Scenario) -> None:
     """Check that a scenario saves checkpoints, and where they outlive a failure.
 
+    Without failures any place is allowed.
+
     Raises:
-        ScenarioError: there are none, or a failed host takes them along.
+        ScenarioError: there are none, or hosts fail and a failed host takes them along.
     """
     path = "workload.checkpoint"
     checkpoint = scenario.workload.checkpoint
@@ -151,8 +164,9 @@ def repeat(folder: Path, meta: Meta) -> Request[MonthRequest]:
 
 
 def _epoch_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str, Cell]:
-    """Return the cells of the first stage: the epochs of each run; equal ones share a
-    cell.
+    """Return the cells of the first stage, 'epochs of RUN', by name.
+
+    Runs with equal epochs share a cell, named after the first of them.
     """
     return {
         f"epochs of {name}": EpochCell(document, name)
@@ -161,7 +175,7 @@ def _epoch_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str
 
 
 def _month_cells(month_request: MonthRequest, outcomes: Outcomes) -> Mapping[str, Cell]:
-    """Return the cells of the second stage: the months of each run."""
+    """Return the cells of the second stage: the months of each run, by its name."""
     epoch_of_run = month_request.epochs_of()
     length = month_request.length
     return {
@@ -190,7 +204,7 @@ def _collect(month_request: MonthRequest, outcomes: Outcomes) -> Tables:
 
 
 def _derive_parts(result: Result) -> pd.DataFrame:
-    """Return the derived table ``parts`` of a result."""
+    """Return the derived table ``parts`` of a result: mean days by run and category."""
     return days_by_category(result.tables["days"])
 
 

@@ -15,7 +15,8 @@ MIN_SECONDS_IN_MINUTES = 120.0  # s from which on a time is told in minutes, and
 def format_duration(seconds: float) -> str:
     """Format a time for people: '42 s', '12 min', '5.2 h', '3.1 d'.
 
-    The unit is the largest that the time holds twice; below 2 min it is s.
+    The number has three digits. The unit is the largest that the time holds twice;
+    below 2 min it is s.
     """
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= max(MIN_SECONDS_IN_MINUTES, 2 * size):
@@ -165,8 +166,9 @@ assert set(MEANINGS) == set(CATEGORIES) and set(PHASES) < set(CATEGORIES)  # noq
 def days_by_category(days: pd.DataFrame) -> pd.DataFrame:
     """Return the mean days that each run spends on each category: columns `PARTS`.
 
-    Means and 5 % quantiles are over the seeds; a share is that of the mean days of a
-    run.
+    Means and the 5 % and 95 % quantiles (``low``, ``high``) are over the seeds. A share
+    is that of the mean days of a run. Every run has a row for each of `MEANINGS`, also
+    for those of 0 days.
     """
     rows = []
     for run, run_days in days.groupby("run", sort=False):

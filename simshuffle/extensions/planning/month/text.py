@@ -31,7 +31,10 @@ EQUAL_PERIODS = 0.1
 
 
 def verdict(result: Result) -> Iterator[str]:
-    """Yield the sentences of the verdict on the best run, or on the only one."""
+    """Yield the sentences of the verdict on the run of the highest mean goodput.
+
+    The last sentence, on data, is left out where no law of a loader is known.
+    """
     days = result.tables["days"]
     means = days.groupby("run", sort=False)["goodput"].mean()
     run = str(means.idxmax())
@@ -60,7 +63,15 @@ def verdict(result: Result) -> Iterator[str]:
 
 
 def _describe_data_loss(inputs: Mapping[Any, Any], days: pd.DataFrame) -> str:
-    """Return the sentence on the epochs that interruptions repeat and lose."""
+    """Return the sentence on the epochs that interruptions repeat and lose in a month.
+
+    Where ``refused`` is 1 it says instead that the loader goes on after no
+    interruption.
+
+    Args:
+        inputs: the row of table ``inputs`` of a run.
+        days: the rows of table ``days`` of the same run.
+    """
     mean_interruptions = days["interruptions"].mean()
     if inputs["refused"] == 1:
         return (
@@ -78,7 +89,11 @@ def _describe_data_loss(inputs: Mapping[Any, Any], days: pd.DataFrame) -> str:
 
 
 def _describe_goodput(result: Result, run: str, num_runs: int) -> str:
-    """Return the sentence on the goodput of a run, and on what costs it the most days."""
+    """Return the sentence on the goodput of a run, and on what costs it the most days.
+
+    The cost is left out where all days are training. With ``num_runs`` above 1 the run
+    is named as the best.
+    """
     run_days = result.tables["days"]
     run_days = run_days[run_days["run"] == run]
     goodput = run_days["goodput"]
@@ -103,6 +118,9 @@ def _describe_goodput(result: Result, run: str, num_runs: int) -> str:
 def _describe_period(result: Result, run: str, interruptions: int) -> str:
     """Return the sentence that compares the period of checkpoints in use with the best
     one and with Daly's.
+
+    No period is compared where no host fails or saves stall nothing. Below
+    `MIN_INTERRUPTIONS` interruptions, of all months together, no period is called best.
     """
     periods = result.tables["periods"]
     periods_by_name = {
@@ -139,7 +157,7 @@ def _describe_period(result: Result, run: str, interruptions: int) -> str:
 
 
 def list_parts(result: Result) -> Iterator[Any]:
-    """Yield the table of where the days go."""
+    """Yield the table of where the days go; categories of 0 days are left out."""
     run_columns = _run_columns(result)
     parts = result.derived["parts"]
     displayed_parts = parts[parts["days"] > 0]
@@ -150,7 +168,10 @@ def list_parts(result: Result) -> Iterator[Any]:
 
 
 def list_details(result: Result) -> Iterator[Any]:
-    """Yield the tables of periods, of inputs, and of interruptions by cause."""
+    """Yield the tables of periods, of inputs, and of interruptions by cause.
+
+    Periods of the grid are left out, as is the last table without interruptions.
+    """
     run_columns = _run_columns(result)
     periods = result.tables["periods"]
     periods = periods[periods["which"] != "grid"].assign(

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 def _parse_seconds(text: str) -> float:
-    """Parse the value of ``--period``, such as '10min', in s."""
+    """Parse the value of ``--period``, such as '10min', in s.
+
+    Raises:
+        InputError: it is no time with a unit.
+    """
     from simshuffle.errors import InputError, Problem  # noqa: PLC0415 - when asked
     from simshuffle.spec.units import Dimension, UnitError, parse_quantity  # noqa: PLC0415
     from simshuffle.study.options import COMMAND_LINE  # noqa: PLC0415

@@ -13,7 +13,7 @@ _NAME = "simshuffle_recorder"
 
 def _begin() -> None:
     """Import the recorder by its path, because simshuffle need not be installed, and
-    begin.
+    begin, if the environment names a folder for the record.
     """
     package = os.path.dirname(_HERE)  # noqa: PTH120
     path = f"{package}/__init__.py"
@@ -28,7 +28,9 @@ def _begin() -> None:
 
 
 def _run_next_sitecustomize() -> None:
-    """Run the sitecustomize that Python would find without this folder."""
+    """Run the sitecustomize that Python would find without this folder, if there is
+    one; it takes the place of this module in `sys.modules`.
+    """
     other_paths = [path for path in sys.path if os.path.abspath(path) != _HERE]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec(__name__, other_paths)
     if spec is not None and spec.loader is not None:
